@@ -1,0 +1,114 @@
+"""How fast the whole way is: Parquet to released rows, beside polars' group_by with de-duplication in the same run.
+
+Run as ``python benchmarks/pipeline.py``. It makes 10 million readings of 1,000 series (10,000 slots each, 50 states),
+runs the job in a fresh process from its command line to the last released row, and prints one table. Ratios carry over
+to other machines, seconds do not.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SERIES, SLOTS, STATES, WINDOW = 1000, 10_000, 50, 1000
+READINGS = SERIES * SLOTS
+
+SETTINGS = """\
+source:   {{parquet: readings.parquet}}
+readings: {{series: meter, time: ts, value: watt}}
+slots:    {{interval: 30min, origin: 2020-01-01}}
+states:   {{edges: [{edges}], unit: W}}
+model:    {{pi_min: 0.001, gap: 0.3}}
+windows:  {{size: {window}min, start: 2020-01-01, stop: 2020-07-27T08:00}}
+privacy:  {{epsilon: 1.0}}
+sink:     {{parquet: releases.parquet}}
+query:    load
+domain:   bench
+roster:   roster.csv
+ledger:   sqlite:///ledger.db
+"""
+
+POLARS = """
+import sys, polars as pl
+edges = [200.0 * i for i in range(1, {states})]
+(
+    pl.scan_parquet(sys.argv[1])
+    .with_columns(slot=(pl.col("ts").cast(pl.Int64) - 1577836800000000) // 1800000000,
+                  state=pl.col("watt").cut(edges, left_closed=True).to_physical())
+    .unique(["meter", "slot"], keep="any")
+    .group_by(["meter", pl.col("slot") // {window}, "state"]).len()
+    .collect()
+    .write_parquet(sys.argv[2])
+)
+"""
+
+
+def make(folder: Path) -> None:
+    """Write the readings, the roster and the settings."""
+    random = np.random.default_rng(1)
+    start = 1_577_836_800_000_000
+    names = pa.array([f"meter-{i:04d}" for i in range(SERIES)])
+    schema = pa.schema([("meter", pa.utf8()), ("ts", pa.timestamp("us")), ("watt", pa.float64())])
+    with pq.ParquetWriter(folder / "readings.parquet", schema, compression="zstd") as writer:
+        rows = 65_536
+        for first in range(0, READINGS, rows):
+            index = np.arange(first, min(first + rows, READINGS))
+            columns = [
+                names.take(pa.array(index % SERIES)),
+                pa.array(start + index // SERIES * 1_800_000_000, pa.timestamp("us")),
+                pa.array(random.gamma(2.0, 1500.0, len(index)).round()),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
+    (folder / "roster.csv").write_text("series\n" + "\n".join(names.to_pylist()) + "\n", encoding="utf-8")
+    edges = ", ".join(str(200 * i) for i in range(1, STATES))
+    text = SETTINGS.format(edges=edges, window=WINDOW * 30)
+    (folder / "settings.yaml").write_text(text, encoding="utf-8")
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """Wall seconds and peak memory (MB) of one process."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 - our own command
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{command[:3]} failed with status {status}")
+    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Run both and print the table."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder)
+        rows: dict[str, list[tuple[float, float]]] = {"quiltstream run": [], "polars group_by + unique": []}
+        for _ in range(runs):
+            for file in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "releases.parquet"):
+                (folder / file).unlink(missing_ok=True)
+            ours = [sys.executable, "-m", "quiltstream.pipelines.cli", "run", str(folder / "settings.yaml")]
+            rows["quiltstream run"].append(timed(ours))
+            peer = [sys.executable, "-c", POLARS.format(states=STATES, window=WINDOW)]
+            files = [str(folder / "readings.parquet"), str(folder / "peer.parquet")]
+            rows["polars group_by + unique"].append(timed(peer + files))
+        print(
+            f"{READINGS / 1e6:.0f} M readings, {SERIES} series, {SLOTS // WINDOW} windows, {STATES} states; {runs} runs"
+        )
+        print(f"{'':28}{'median s':>10}{'M/s':>8}{'peak MB':>10}")
+        for label, found in rows.items():
+            seconds = float(np.median([s for s, _ in found]))
+            memory = max(m for _, m in found)
+            print(f"{label:28}{seconds:10.2f}{READINGS / seconds / 1e6:8.2f}{memory:10.0f}")
+        print(f"self: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB to make the input")
+
+
+if __name__ == "__main__":
+    main()

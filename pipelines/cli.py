@@ -1,0 +1,302 @@
+"""The command line. It parses and prints; what a command does is in a module of its own, imported when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .command import Group
+
+if TYPE_CHECKING:
+    from .fit import Choice
+
+_FILE = click.Path(path_type=Path)
+
+
+def _version(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"quiltstream {version('quiltstream')}")
+        except PackageNotFoundError:
+            click.echo("quiltstream, not installed: running from its source")
+        context.exit()
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say the version.")
+def main() -> None:
+    """Publish private histograms of correlated time series, with a ledger of what they cost.
+
+    \b
+    Begin with one of these:
+      quiltstream demo                       a year of London's smart meters, in ten seconds
+      quiltstream init readings.csv          a settings file for your own data
+      quiltstream run --dry-run settings.yaml
+      quiltstream run settings.yaml
+    """
+
+
+@main.command()
+@click.option("--out", type=_FILE, default=Path("quiltstream-demo"), show_default=True, help="Folder to write into.")
+def demo(out: Path) -> None:
+    """Show the whole way on real data: fit, publish 52 weeks, compare with the truth, read the ledger.
+
+    The data are the half-hourly readings of 60 London households in 2013, which come with the package. A model is
+    fitted on 30 of them, and the weekly load of the other 30, as one feeder, is published at epsilon 1 for the whole
+    year. Run it twice: the second run publishes the same rows and charges nothing.
+
+    \b
+    Example:
+      quiltstream demo
+      quiltstream ledger show quiltstream-demo/settings.yaml
+      quiltstream run quiltstream-demo/settings.yaml
+    """
+    from .demo import demonstrate
+
+    demonstrate(out)
+
+
+@main.command()
+@click.argument("data", type=_FILE)
+@click.option(
+    "-o", "--output", type=_FILE, default=Path("settings.yaml"), show_default=True, help="Settings file to write."
+)
+@click.option("--force", is_flag=True, help="Replace a settings file that is there.")
+def init(data: Path, output: Path, *, force: bool) -> None:
+    """Write a commented settings file from a look at a data file (CSV, JSON Lines, Parquet, Avro).
+
+    Columns, interval and units are guessed from the first rows; the file says what was guessed and what you have to
+    decide. It runs as it is, with a belief about the data that is a stand-in.
+
+    \b
+    Example:
+      quiltstream init readings.csv -o settings.yaml
+      quiltstream run --dry-run settings.yaml
+    """
+    from .console import facts, heading, results
+    from .init import guess, write
+    from .look import look_at
+
+    guessed = guess(look_at(data), output)
+    write(guessed, output, force=force)
+    console = results()
+    heading(console, f"{output}: written from a look at {data.name}")
+    facts(console, guessed.said)
+    console.print(f"\nRead it, then: quiltstream run --dry-run {output}", soft_wrap=True)
+
+
+@main.command()
+@click.argument("settings_or_data", type=_FILE)
+@click.option(
+    "-o", "--output", type=_FILE, help="Model file to write [default: the settings' model, or model.json for data]"
+)
+@click.option("--only", type=_FILE, help="CSV file with the series to use, in the column 'series' or the first one.")
+@click.option("--exclude", type=_FILE, help="CSV file with the series to leave out, for example the roster.")
+@click.option("--start", metavar="INSTANT", help="Use readings from here on, e.g. 2012-01-01.")
+@click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
+@click.option(
+    "--smoothing",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Added to the count of every possible transition, so that rare ones are not taken for impossible.",
+)
+@click.option("--series", metavar="COLUMN", help="Data only: column of the series; left out, the data are one series.")
+@click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")
+@click.option("--time-format", metavar="FORMAT", help="Data only: strptime format of times that are not ISO 8601.")
+@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Data only: of times without offset.")
+@click.option("--value", metavar="COLUMN", help="Data only: column of the value.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Data only: factor to the unit of the edges.")
+@click.option("--interval", metavar="DURATION", help="Data only: sampling interval, e.g. 30min.")
+@click.option("--edges", metavar="NUMBER,...", help="Data only: inner edges of the bins, e.g. 250,500,1000,2000.")
+@click.option("--unit", default="", help="Data only: unit of the edges, e.g. W.")
+@click.option(
+    "--missing", default="public", show_default=True, help="Data only: public, state, or a gap that breaks, e.g. 2h."
+)
+def fit(  # noqa: D417 - click passes these by name; their meaning is in their help
+    settings_or_data: Path,
+    output: Path | None,
+    only: Path | None,
+    exclude: Path | None,
+    start: str | None,
+    stop: str | None,
+    smoothing: float,
+    **columns: str | float | None,
+) -> None:
+    """Estimate what is to be believed about the data from a history, and write it as a model file.
+
+    Transitions between adjacent slots are counted over all series together, a gap cuts the chain. The model protects
+    only series that were not among those it was fitted on: leave the ones you publish out. The model file and what
+    this command prints are exact statistics of the history; treat them as you treat the history.
+
+    \b
+    Examples:
+      quiltstream fit settings.yaml --exclude roster.csv
+      quiltstream fit history.csv -o model.json --series id --time ts --value kwh \\
+          --interval 30min --scale 2000 --edges 250,500,1000,2000 --unit W
+    """
+    from .console import results
+    from .fit import Choice, fit_file, show
+
+    choice: Choice = Choice(only=only, exclude=exclude, start=start, stop=stop, smoothing=smoothing)
+    fitted = fit_file(settings_or_data, choice, columns, output)
+    show(results(), fitted)
+
+
+@main.command(short_help="Publish what a settings file says, once and within the budget.")
+@click.argument("settings", type=_FILE)
+@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
+@click.option("--dry-run", is_flag=True, help="Say schedule, noise, expected error and loss; read no data.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the dry run, as JSON.")
+@click.option(
+    "--history-lost",
+    is_flag=True,
+    help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account.",
+)
+def run(settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool) -> None:
+    """Publish what a settings file says, once and within the budget.
+
+    Every window is charged to the domain's budget and published once; the first published rows are the rows of record
+    for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
+    was refused the exit code is 3.
+
+    Everything after -- goes to Beam. Without a runner there, the job runs in this process (FnApiRunner). A runner that
+    spreads over hosts needs a ledger in PostgreSQL.
+
+    \b
+    Examples:
+      quiltstream run --dry-run settings.yaml
+      quiltstream run settings.yaml
+      quiltstream run settings.yaml --json | jq .loss_after
+      quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
+    """
+    from .run import dry, run_file
+
+    if dry_run:
+        dry(settings, as_json=as_json)
+    else:
+        raise SystemExit(run_file(settings, beam_options, as_json=as_json, history_lost=history_lost))
+
+
+@main.group(cls=Group, short_help="Look at the ledger of record, export it, and keep it.")
+def ledger() -> None:
+    """Look at the ledger of record, export it, and keep it.
+
+    LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one.
+
+    \b
+    Examples:
+      quiltstream ledger show settings.yaml
+      quiltstream ledger export out/ledger.db -o public/
+      quiltstream ledger backup out/ledger.db -o backup.db
+    """
+
+
+@ledger.command("show")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("--domain", help="This domain only.")
+@click.option("--all", "every", is_flag=True, help="Every entry, not only the last ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool) -> None:
+    """Show what each domain has lost, what its budget is, and the entries of its account.
+
+    \b
+    Examples:
+      quiltstream ledger show quiltstream-demo/ledger.db
+      quiltstream ledger show settings.yaml --all
+      quiltstream ledger show postgresql+psycopg://host/db --json
+    """
+    from .ledger import show
+
+    show(ledger_, domain=domain, every=every, as_json=as_json)
+
+
+@ledger.command("export")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("-o", "--output", type=_FILE, required=True, help="Folder to write into.")
+@click.option(
+    "--format", "kind", type=click.Choice(["parquet", "avro"]), default="parquet", show_default=True, help="Of the files."
+)
+def ledger_export(ledger_: str, output: Path, kind: str) -> None:
+    """Write the releases and the ledger's entries to files that may be published.
+
+    The store itself is not to be published: its files and logs may hold draws of noise that lost a race.
+
+    \b
+    Example:
+      quiltstream ledger export settings.yaml -o public/
+    """
+    from .ledger import export
+
+    export(ledger_, output, kind)
+
+
+@ledger.command("budget")
+@click.argument("ledger_", metavar="LEDGER")
+@click.argument("domain")
+@click.argument("budget", type=float)
+@click.option("--reason", required=True, help="Why; it is kept on record.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def ledger_budget(ledger_: str, domain: str, budget: float, reason: str, *, yes: bool) -> None:
+    """Raise the budget of a domain, on record. A window that was refused stays refused.
+
+    \b
+    Example:
+      quiltstream ledger budget settings.yaml london-feeder 2.0 --reason "second year agreed"
+    """
+    from .ledger import raise_budget
+
+    raise_budget(ledger_, domain, budget, reason, ask=not yes)
+
+
+@ledger.command("backup")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
+def ledger_backup(ledger_: str, output: Path) -> None:
+    """Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
+
+    A ledger restored from a backup has forgotten every charge made after it: the budget would be spent twice.
+
+    \b
+    Example:
+      quiltstream ledger backup out/ledger.db -o ledger-2013-12-31.db
+    """
+    from .ledger import backup
+
+    backup(ledger_, output)
+
+
+@ledger.command("migrate")
+@click.argument("ledger_", metavar="LEDGER")
+def ledger_migrate(ledger_: str) -> None:
+    """Bring the tables of a ledger to the version of this program. Back it up first.
+
+    \b
+    Example:
+      quiltstream ledger migrate settings.yaml
+    """
+    from .ledger import migrate
+
+    migrate(ledger_)
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of the settings, for editors that complete and check.
+
+    \b
+    Example:
+      quiltstream schema > quiltstream.schema.json
+    """
+    from .console import print_json
+    from .schema import settings_schema
+
+    print_json(settings_schema())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""How every command behaves: ``--debug``, quiet logs, and errors that become a message and an exit code."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import warnings
+from typing import Any
+
+import click
+
+from .exits import exit_codes
+from .failures import explain
+
+_DEBUG = "quiltstream.debug"
+
+
+def _debug_option() -> click.Option:
+    def note(context: click.Context, _option: click.Parameter, value: bool) -> None:
+        if value:
+            context.find_root().meta[_DEBUG] = True
+
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=note,
+        help="Show the traceback of an error and the logs of the runner. They may quote data.",
+    )
+
+
+class Command(click.Command):
+    """A command with ``--debug``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with quiet logs; end with a message and an exit code where it fails."""
+        debug = bool(ctx.find_root().meta.get(_DEBUG))
+        _log(debug=debug)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - this is where every error ends
+            if debug:
+                traceback.print_exc()
+            failure = explain(error)
+            lines = failure.text.splitlines()
+            click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
+            ctx.exit(failure.code)
+
+
+class Group(click.Group):
+    """A group of commands whose help ends with the exit codes."""
+
+    command_class = Command
+    group_class = type
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(line[0], line[3:]) for line in exit_codes().splitlines()])
+
+
+def _log(*, debug: bool) -> None:
+    """Keep the libraries' logs away, which quote data, and their remarks about themselves, unless asked for."""
+    root = logging.getLogger()
+    if debug:
+        logging.basicConfig(level=logging.INFO)
+        return
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # else the first warning of a library sets up printing
+    for library in ("apache_beam", "sqlalchemy", "alembic"):
+        logging.getLogger(library).propagate = False
+        logging.getLogger(library).addHandler(logging.NullHandler())
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)

@@ -1,0 +1,129 @@
+"""From an exception to an exit code and a message for people, which never shows data.
+
+Messages of this package's own errors name the field, the value, the limit and the next step, and hold no data, so they
+are shown. Texts of other errors may quote a value (Arrow's do) and are not shown: their kind and their place are.
+Beam wraps what a worker raises into a ``RuntimeError`` with the traceback as its text; the package's own message is
+taken out of that text.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+
+from .exits import ExitCode
+
+_PACKAGE = "quiltstream."
+
+#: Exit codes by the name of a class; the first that an error's class or one of its bases has.
+_CODES = {
+    "SettingsError": ExitCode.SETTINGS,
+    "ModelError": ExitCode.SETTINGS,
+    "RosterError": ExitCode.SETTINGS,
+    "ChainError": ExitCode.SETTINGS,
+    "BudgetExceeded": ExitCode.REFUSED,
+    "BudgetRefused": ExitCode.REFUSED,
+    "StoreError": ExitCode.STORE,
+    "SourceError": ExitCode.SOURCE,
+}
+
+_RAISED = re.compile(r"^(?P<kind>quiltstream(?:\.\w+)+): (?P<text>.+?)(?=\n\n|\nTraceback|\Z)", re.MULTILINE | re.DOTALL)
+_STEP = re.compile(r" ?\[while running '(?P<step>[^']*)'\]")
+_KIND = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exceeded))\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What to tell the user.
+
+    Attributes:
+        code: the exit code.
+        text: the message; one line for each problem.
+    """
+
+    code: ExitCode
+    text: str
+
+
+class CommandError(Exception):
+    """A command cannot go on; the message is for the user.
+
+    Attributes:
+        code: the exit code.
+    """
+
+    def __init__(self, text: str, code: ExitCode = ExitCode.SETTINGS) -> None:
+        """Keep the message and the code."""
+        super().__init__(text)
+        self.code = code
+
+
+def explain(error: BaseException) -> Failure:
+    """Find the exit code and the message of any error."""
+    if isinstance(error, CommandError):
+        return Failure(error.code, str(error))
+    known = _code_of(type(error))
+    if known is not None:
+        return Failure(known, str(error))
+    if isinstance(error, ValueError) and _ours(error.__traceback__):
+        return Failure(ExitCode.SETTINGS, str(error))  # a check of an argument, which is a setting here
+    wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
+    return Failure(ExitCode.FAILURE, _unexpected(error)) if wrapped is None else wrapped
+
+
+def _code_of(kind: type) -> ExitCode | None:
+    for base in kind.__mro__:
+        if base.__module__.startswith(_PACKAGE) and base.__name__ in _CODES:
+            return _CODES[base.__name__]
+    return None
+
+
+def _ours(trace: TracebackType | None) -> bool:
+    """Whether an error was raised by this package itself and not by a library it called."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
+
+
+def _unwrap(text: str) -> Failure | None:
+    """The last error of this package in a traceback's text.
+
+    Beam raises an error again with the step's name appended to its message; the original, without it, comes first.
+    """
+    found: Failure | None = None
+    for match in _RAISED.finditer(text):
+        module, _, name = match["kind"].rpartition(".")
+        kind = getattr(sys.modules.get(module), name, None)
+        code = _code_of(kind) if isinstance(kind, type) else None
+        if code is not None and (found is None or not _STEP.search(match["text"])):
+            found = Failure(code, _STEP.sub("", match["text"]).strip())
+    if found is not None:
+        return found
+    step = _STEP.search(text)
+    if step is None:
+        return None
+    kinds = _KIND.findall(text)
+    kind = kinds[0] if kinds else "an error"
+    place = step["step"].split("-ptransform-")[0]
+    return Failure(ExitCode.FAILURE, f"{kind} in the step {place!r} of the pipeline{_ADVICE}")
+
+
+_ADVICE = (
+    "; its text may quote data and is not shown: run the command again with --debug to see it, and keep what that prints "
+    "inside the trust boundary"
+)
+
+
+def _unexpected(error: BaseException) -> str:
+    name = type(error).__name__
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith(_PACKAGE):
+            place = f" at {module}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    own = "" if getattr(builtins, name, None) is type(error) else f"{type(error).__module__}."
+    return f"{own}{name}{place}{_ADVICE}"

@@ -1,0 +1,178 @@
+"""The histogram mechanism: exact integer noise on counts.
+
+>>> import numpy as np
+>>> mechanism = LaplaceHistogram.from_sigma(bins=3, sigma=31.7098)
+>>> mechanism.randomise(np.array([[48, 0, 0], [10, 30, 8]])).shape
+(2, 3)
+>>> mechanism.half_width(0.95)
+190
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import whole
+from .entropy import Entropy
+from .noise import DiscreteLaplace, epsilon_dp_of, rational_scale
+
+LARGEST_COUNT = 2**62
+"""Counts up to this plus noise below 2^62 in absolute value stay within int64."""
+
+_COUNT_AXES = 2  # rows are series or groups, columns are bins
+
+
+@runtime_checkable
+class HistogramMechanism(Protocol):
+    """What the release step needs of a mechanism for histograms."""
+
+    #: what a published row says about how its counts were made
+    name: ClassVar[str]
+
+    @property
+    def bins(self) -> int:
+        """Number of bins k."""
+        ...
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise in each bin."""
+        ...
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release."""
+        ...
+
+    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the counts to publish, shape (n, k)."""
+        ...
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the h with P(|published - true| <= h) >= level for each bin."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceHistogram:
+    """Independent discrete Laplace noise on every bin of a histogram of cells.
+
+    The L1 sensitivity is 2. Let one cell of one series change from state x to state x', and let everything else stay.
+    In the histogram that counts the cell, bin x falls by one and bin x' rises by one; every other bin, and every
+    histogram that does not count the cell, stays. The histogram of a group is the sum of its members' histograms, so it moves
+    by the same 2 whatever the number of members. By the ratio bound of `DiscreteLaplace` the probability of any
+    published row then changes by at most exp(2 / scale), so eps_dp = 2 / scale (theory section 1).
+
+    Attributes:
+        bins: number of bins k, at least 1.
+        scale: scale of the noise; see `DiscreteLaplace` for its limits.
+
+    Raises:
+        TypeError: a value of the wrong type.
+        ValueError: a value out of range.
+    """
+
+    sensitivity: ClassVar[int] = 2
+    name: ClassVar[str] = "discrete-laplace"
+
+    bins: int
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        _check_bins(self.bins)
+        DiscreteLaplace(self.scale)
+
+    @classmethod
+    def from_sigma(cls, bins: int, sigma: float) -> LaplaceHistogram:
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
+        return cls(bins, rational_scale(sigma, cls.sensitivity))
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
+        return epsilon_dp_of(self.scale, self.sensitivity)
+
+    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """Add independent noise to every count.
+
+        Args:
+            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            entropy: for tests only; the operating system's entropy where it is left out.
+
+        Returns:
+            int64, shape (n, k); values may be negative.
+
+        Raises:
+            TypeError: the counts are not int64.
+            ValueError: the shape or the range is wrong. No count is named in the message.
+            EntropyError: the bit source is defective (see `DiscreteLaplace`).
+        """
+        _check_counts(counts, self.bins)
+        noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
+        noise += counts
+        return noise
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
+        return DiscreteLaplace(self.scale).half_width(level)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactHistogram:
+    """No noise at all: a hook for tests that compare a pipeline's counts with the truth.
+
+    Nothing that a user can set makes one: no setting, command, environment variable or pipeline option. A test passes
+    it to a constructor. Its rows say `none`, and a store that holds real rows refuses them, as the other way round.
+
+    Attributes:
+        bins: number of bins k, at least 1.
+    """
+
+    name: ClassVar[str] = "none"
+
+    bins: int
+
+    def __post_init__(self) -> None:
+        _check_bins(self.bins)
+
+    @property
+    def scale(self) -> Fraction:
+        """Zero."""
+        return Fraction(0)
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Infinity: the counts themselves are published."""
+        return math.inf
+
+    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a copy of the counts, checked like those of `LaplaceHistogram`."""
+        _check_counts(counts, self.bins)
+        return counts.copy()
+
+    def half_width(self, level: float = 0.95) -> int:  # noqa: ARG002 - the interface of a mechanism
+        """Return 0."""
+        return 0
+
+
+def _check_bins(bins: int) -> None:
+    whole("bins", bins, "give the number of states", least=1)
+
+
+def _check_counts(counts: NDArray[np.int64], bins: int) -> None:
+    if counts.dtype != np.int64:
+        raise TypeError(f"counts: the type is {counts.dtype}, the limit is int64: count cells, do not weigh them")
+    if counts.ndim != _COUNT_AXES or counts.shape[1] != bins:
+        raise ValueError(
+            f"counts: the shape is {counts.shape}, and must be (rows, {bins}): one row per series or group, one column "
+            "per bin of the mechanism"
+        )
+    # the values are secret and stay out of the message
+    if counts.size and (int(counts.min()) < 0 or int(counts.max()) > LARGEST_COUNT):
+        raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")

@@ -1,0 +1,181 @@
+"""Exact random events on integers, vectorised: the building blocks of the discrete Laplace sampler.
+
+Every function draws one independent event per array element (a lane) and has exactly the stated probability: integers
+only, comparison and rejection instead of rounding, no remainder of a division by a bound that does not divide.
+The method is that of Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Algorithms 1
+and 2. Two things differ from the text without changing any probability, to spend fewer bits:
+
+* An event of probability p/q is decided by comparing a uniform number with the base-256 expansion of p/q, digit by
+  digit, until a digit differs. 255 of 256 lanes need one byte.
+* An event of probability p/(q k) is the conjunction of two independent events of probabilities 1/k and p/q, so no
+  product of large numbers is ever formed.
+
+The tests enumerate the bits behind each of these functions, at array size 1, and compare the exact laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .entropy import Entropy
+
+DIGIT = 8
+"""Bits of one digit in the comparison of a uniform number with a fraction."""
+
+LARGEST_DENOMINATOR = 2**46
+"""Bound of every denominator here: a numerator shifted by a digit, or multiplied by one, stays below 2^54."""
+
+GEOMETRIC_END = 2**16
+"""`geometric` stops with an error at this value, which it reaches with probability exp(-65536) < 2^-94547."""
+
+Lanes = NDArray[np.intp]
+Integers = NDArray[np.int64]
+Events = NDArray[np.bool_]
+
+
+class EntropyError(RuntimeError):
+    """The bit source cannot be a fair one: it has produced a run of probability below 2^-94547."""
+
+
+def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
+    """Draw integers uniform on 0 .. bound - 1 by rejection from the next power of two.
+
+    Args:
+        bound: 1 to 2^46.
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+    values = np.zeros(count, dtype=np.int64)
+    filled = 0 if bound > 1 else count
+    while filled < count:
+        accepted = _accepted_below(bound, count - filled, entropy)
+        values[filled : filled + accepted.size] = accepted
+        filled += accepted.size
+    return values
+
+
+def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:
+    """Draw `count` candidates of just enough bits and return those below the bound, in order."""
+    drawn = entropy.bits((bound - 1).bit_length(), count).astype(np.int64)
+    return drawn[drawn < bound]
+
+
+def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
+    """Draw events of probability numerator/denominator, one per lane.
+
+    A uniform number U in [0, 1) is compared with p/q one digit c at a time. After a digit, 256 p - c q is what is left
+    of the comparison: at least q means that U is below p/q whatever follows, at most 0 that it is not, and anything
+    between is the numerator that the rest of U is compared with.
+
+    Args:
+        numerators: p, shape (lanes,), each 0 <= p <= denominator.
+        denominator: q, 1 to 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (lanes,).
+    """
+    rest = (numerators << DIGIT) - np.multiply(entropy.bits(DIGIT, numerators.size), denominator, dtype=np.int64)
+    events = rest >= denominator
+    undecided = np.flatnonzero((rest > 0) & (rest < denominator))
+    rest = rest[undecided]
+    while undecided.size:
+        rest = (rest << DIGIT) - np.multiply(entropy.bits(DIGIT, rest.size), denominator, dtype=np.int64)
+        events[undecided] = rest >= denominator
+        still = (rest > 0) & (rest < denominator)
+        undecided, rest = undecided[still], rest[still]
+    return events
+
+
+def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
+    """Draw events of probability exp(-numerator/denominator), one per lane ([CKS20] Algorithm 1 for gamma <= 1).
+
+    Args:
+        numerators: shape (lanes,), each 0 <= numerator <= denominator.
+        denominator: 1 to 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (lanes,).
+    """
+
+    def of_gamma(lanes: Lanes) -> Events:
+        return bernoulli(numerators[lanes], denominator, entropy)
+
+    first = np.flatnonzero(bernoulli(numerators, denominator, entropy))
+    return _alternating_series(numerators.size, first, of_gamma, entropy)
+
+
+def bernoulli_exp_minus_one(count: int, entropy: Entropy) -> Events:
+    """Draw events of probability exp(-1): `bernoulli_exp` without the trials of probability 1.
+
+    Args:
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+
+    def certain(lanes: Lanes) -> Events:
+        return np.ones(lanes.size, dtype=np.bool_)
+
+    return _alternating_series(count, np.arange(count), certain, entropy)
+
+
+def _alternating_series(count: int, alive: Lanes, of_gamma: Callable[[Lanes], Events], entropy: Entropy) -> Events:
+    """Continue [CKS20] Algorithm 1 behind its first trial.
+
+    Trial K succeeds with probability gamma/K. The event happens where the first failure has an odd K, because
+    P(first failure > K) = gamma^K / K! makes that sum the series of exp(-gamma).
+
+    Args:
+        count: number of lanes.
+        alive: lanes whose trial 1 has succeeded.
+        of_gamma: draws an event of probability gamma for each of the lanes it is given.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+    events = np.ones(count, dtype=np.bool_)
+    trial = 1
+    while alive.size:
+        trial += 1
+        events[alive] = trial % 2 == 1
+        alive = alive[bernoulli(np.ones(alive.size, dtype=np.int64), trial, entropy)]
+        alive = alive[of_gamma(alive)]
+    return events
+
+
+def geometric(count: int, entropy: Entropy) -> Integers:
+    """Count the events of probability exp(-1) before the first that fails: P(V = v) = exp(-v) (1 - exp(-1)).
+
+    Args:
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,), each below `GEOMETRIC_END`.
+
+    Raises:
+        EntropyError: a lane reached `GEOMETRIC_END`, which no fair source does. Whether this is raised does not depend
+            on any data, and nothing has been released when it is.
+    """
+    values = np.zeros(count, dtype=np.int64)
+    alive = np.arange(count)
+    for value in range(1, GEOMETRIC_END + 1):
+        alive = alive[bernoulli_exp_minus_one(alive.size, entropy)]
+        if not alive.size:
+            return values
+        values[alive] = value
+    raise EntropyError(
+        f"entropy: {GEOMETRIC_END} events of probability exp(-1) in a row, where the limit is {GEOMETRIC_END - 1}: "
+        "the bit source is defective; nothing was released, check the system's random device"
+    )

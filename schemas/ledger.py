@@ -1,0 +1,88 @@
+"""Ledger entries: what a window of a query cost its domain, or why it was refused."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import pyarrow as pa
+
+Decision = Literal["charged", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One charge or refusal of record. It depends on the public schedule alone, so a list of them may be published.
+
+    Attributes:
+        entry_id: random name minted when the entry was committed; a merge of two stores unites by it.
+        sequence: position in the domain's account, from 1.
+        domain: the series that one budget protects.
+        query: the named statistic.
+        query_digest: digest of everything that determines the query's numbers.
+        window_start: first slot of the window.
+        window_stop: first slot after the window.
+        start_us: start of the window, microseconds since the epoch, UTC.
+        stop_us: end of the window, microseconds since the epoch, UTC.
+        decision: charged or refused.
+        epsilon_dp: loss per slot of the release, times the most groups a series is in; epsilon per slot.
+        loss_before: what the account had lost before, epsilon.
+        loss_after: what it had lost after; for a refusal what it would have been.
+        budget: the domain's budget at that time, epsilon.
+        rule: the composition rule that gave ``loss_after``.
+        mechanism: the mechanism that calibrated the noise; ``none`` for the tests' noise-free rows.
+        model_id: digest of the belief.
+        given_model: whether the loss holds only given a model estimated from the protected series.
+    """
+
+    entry_id: str
+    sequence: int
+    domain: str
+    query: str
+    query_digest: str
+    window_start: int
+    window_stop: int
+    start_us: int
+    stop_us: int
+    decision: Decision
+    epsilon_dp: float
+    loss_before: float
+    loss_after: float
+    budget: float
+    rule: str
+    mechanism: str
+    model_id: str
+    given_model: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form, the row of every export."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> LedgerEntry:
+        """The inverse of :meth:`to_dict`; columns of later versions are ignored."""
+        return cls(**{f.name: row[f.name] for f in fields(cls)})
+
+
+_ARROW: dict[str, pa.DataType] = {
+    "str": pa.utf8(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "Decision": pa.utf8(),
+}
+_AVRO = {"str": "string", "int": "long", "float": "double", "bool": "boolean", "Decision": "string"}
+
+#: The Arrow form: one row an entry.
+LEDGER_SCHEMA = pa.schema(
+    [pa.field(f.name, _ARROW[str(f.type)], nullable=False) for f in fields(LedgerEntry)],
+    metadata={"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"},
+)
+
+#: The Avro form: one record an entry.
+LEDGER_AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "LedgerEntry",
+    "namespace": "quiltstream.v1",
+    "fields": [{"name": f.name, "type": _AVRO[str(f.type)]} for f in fields(LedgerEntry)],
+}

@@ -1,0 +1,217 @@
+"""The model file: a belief about the data, its source, and the states and slots it speaks of.
+
+The file is JSON. Its ``belief`` is the canonical form of a belief class of ``quiltstream.privacy``; here it is
+plain data, so that this portion needs nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .digests import digest, stable_hash
+from .slots import format_duration, parse_duration
+from .states import StateSpace
+
+MODEL_FORMAT = "quiltstream-model"
+MODEL_VERSION = 1
+
+
+def hash_of_series(name: str) -> str:
+    """The hash under which a model remembers a series it was estimated from."""
+    return f"{stable_hash(name):016x}"
+
+
+class ModelError(ValueError):
+    """A model file that cannot be used, with what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a belief comes from.
+
+    Attributes:
+        method: for example ``pooled transition counts`` or ``given by hand``.
+        source: what was read, in words; no path of a machine.
+        series: how many series were used.
+        transitions: how many transitions were counted.
+        outside: how many of these series lie outside the belief by plug-in, where that is known.
+        smoothing: additive smoothing per cell of a row.
+        from_protected: whether series of the protected domain were used: the loss is then 'given the model'.
+        series_hashes: a stable hash of each series used, to find those that a roster protects as well.
+        notes: warnings of the diagnostics.
+    """
+
+    method: str
+    source: str = ""
+    series: int = 0
+    transitions: int = 0
+    outside: int | None = None
+    smoothing: float = 0.0
+    from_protected: bool = False
+    series_hashes: tuple[str, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = field(default=())
+
+    def used(self, series: Iterable[str]) -> int:
+        """How many of these series the belief was estimated from."""
+        hashes = set(self.series_hashes)
+        return sum(hash_of_series(name) in hashes for name in series)
+
+    @property
+    def text(self) -> str:
+        """One line for a released row."""
+        parts = [self.method]
+        if self.series:
+            parts.append(f"{self.series} series, {self.transitions} transitions")
+        if self.outside is not None:
+            parts.append(f"{self.outside} of them outside the belief by plug-in")
+        if self.source:
+            parts.append(self.source)
+        return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            "method": self.method,
+            "source": self.source,
+            "series": self.series,
+            "transitions": self.transitions,
+            "outside": self.outside,
+            "smoothing": self.smoothing,
+            "from_protected": self.from_protected,
+            "series_hashes": list(self.series_hashes),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> Provenance:
+        """The inverse of :meth:`to_dict`."""
+        values: dict[str, Any] = {**form}
+        for name in ("notes", "series_hashes"):
+            values[name] = tuple(form.get(name, ()))
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A belief with the states and the interval it is about.
+
+    Attributes:
+        belief: canonical form of the belief, a dictionary with a ``kind``.
+        states: the state space; ``None`` for bounds given by hand, which hold for any.
+        interval_us: length of a slot in microseconds; ``None`` likewise.
+        provenance: where it comes from.
+        diagnostics: what the estimation found, for people.
+    """
+
+    belief: dict[str, Any]
+    states: StateSpace | None
+    interval_us: int | None
+    provenance: Provenance
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model_id(self) -> str:
+        """Digest of what the guarantee depends on: the belief, the states and the interval."""
+        return digest(
+            {
+                "belief": self.belief,
+                "states": None if self.states is None else self.states.to_dict(),
+                "interval_us": self.interval_us,
+            }
+        )
+
+    def check_fits(self, states: StateSpace, interval_us: int) -> None:
+        """Refuse a model of other states or another interval than the query's.
+
+        Raises:
+            ModelError: the edges, the missing rule or the interval differ.
+        """
+        if self.interval_us is not None and self.interval_us != interval_us:
+            raise ModelError(
+                f"model: its interval is {format_duration(self.interval_us)} and slots.interval is "
+                f"{format_duration(interval_us)}; fit a model on slots of the same length"
+            )
+        if self.states is not None and self.states.to_dict() != states.to_dict():
+            raise ModelError(
+                f"model: it has the states {', '.join(self.states.labels)} and the settings have "
+                f"{', '.join(states.labels)}; fit a model with the settings' edges, unit and missing rule"
+            )
+
+    def to_json(self) -> str:
+        """The text of a model file."""
+        form = {
+            "format": MODEL_FORMAT,
+            "version": MODEL_VERSION,
+            "model_id": self.model_id,
+            "states": None if self.states is None else {**self.states.to_dict(), "labels": list(self.states.labels)},
+            "interval": None if self.interval_us is None else format_duration(self.interval_us),
+            "belief": self.belief,
+            "provenance": self.provenance.to_dict(),
+            "diagnostics": self.diagnostics,
+        }
+        return json.dumps(form, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "model") -> Model:
+        """Read the text of a model file.
+
+        Raises:
+            ModelError: it is not a model file of this version, or it was changed after it was written.
+        """
+        try:
+            form = json.loads(text)
+        except ValueError as error:
+            raise ModelError(f"{name}: not JSON; write a model file with `quiltstream fit`") from error
+        if not isinstance(form, dict) or form.get("format") != MODEL_FORMAT:
+            raise ModelError(
+                f"{name}: not a model file (format is not {MODEL_FORMAT!r}); write one with `quiltstream fit`"
+            )
+        if form.get("version") != MODEL_VERSION:
+            raise ModelError(
+                f"{name}: version {form.get('version')!r}, and this program reads version {MODEL_VERSION}; fit it again"
+            )
+        try:
+            states = None if form["states"] is None else StateSpace.from_dict(form["states"])
+            interval = None if form["interval"] is None else parse_duration(form["interval"])
+            model = cls(
+                belief=dict(form["belief"]),
+                states=states,
+                interval_us=interval,
+                provenance=Provenance.from_dict(form["provenance"]),
+                diagnostics=dict(form.get("diagnostics", {})),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{name}: damaged or incomplete ({error}); fit it again") from error
+        if form.get("model_id") != model.model_id:
+            raise ModelError(
+                f"{name}: model_id {form.get('model_id')!r} does not match its content: it was edited; "
+                f"fit it again, or give bounds by hand as model: {{pi_min: ..., gap: ...}}"
+            )
+        return model
+
+    def save(self, path: Path) -> None:
+        """Write the model file under a temporary name and rename it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_text(self.to_json(), encoding="utf-8")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read a model file.
+
+        Raises:
+            ModelError: there is no such file, or it cannot be used.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(
+                f"model {path}: cannot be read ({type(error).__name__}); write one with `quiltstream fit`"
+            ) from error
+        return cls.from_json(text, str(path))

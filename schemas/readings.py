@@ -1,0 +1,66 @@
+"""Readings and rejects at the boundary between decoding and everything after it.
+
+A reading is (series, event time, value). Past the decoder readings travel as Arrow batches of ``READING_SCHEMA``,
+with one more dictionary column ``group`` where the grouping comes from the data.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pyarrow as pa
+
+_NAME = pa.dictionary(pa.int32(), pa.utf8())
+
+#: One row a reading: whose, when (UTC), and the value in the unit of the state space's edges.
+READING_SCHEMA = pa.schema(
+    [
+        pa.field("series", _NAME, nullable=False),
+        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+    ]
+)
+
+#: The same with the group of each reading, for ``group_by`` a column.
+GROUPED_READING_SCHEMA = READING_SCHEMA.append(pa.field("group", _NAME, nullable=False))
+
+
+class RejectReason(str, Enum):
+    """Why a row of the input is not a reading. No reason depends on the size of a finite value."""
+
+    MALFORMED_ROW = "malformed-row"
+    MISSING_SERIES = "missing-series"
+    UNPARSABLE_TIME = "unparsable-time"
+    NONEXISTENT_LOCAL_TIME = "nonexistent-local-time"
+    MISSING_VALUE = "missing-value"
+    NOT_A_NUMBER = "not-a-number"
+    NOT_FINITE = "not-finite"
+    NOT_IN_ROSTER = "not-in-roster"
+    GROUP_CONFLICT = "group-conflict"
+
+    @property
+    def text(self) -> str:
+        """The reason in words, for the operator."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns",
+    RejectReason.MISSING_SERIES: "the series is empty",
+    RejectReason.UNPARSABLE_TIME: "the time is empty, not a time, or outside the years 1900 to 2200",
+    RejectReason.NONEXISTENT_LOCAL_TIME: "the local time was skipped by a clock change",
+    RejectReason.MISSING_VALUE: "the value is empty: the cell stays without a reading",
+    RejectReason.NOT_A_NUMBER: "the value is not a number: the cell stays without a reading",
+    RejectReason.NOT_FINITE: "the value is NaN or infinite: the cell stays without a reading",
+    RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
+    RejectReason.GROUP_CONFLICT: "the row names another group than the roster does",
+}
+
+#: Where rejected rows were, and why; never what they held.
+REJECT_SCHEMA = pa.schema(
+    [
+        pa.field("reason", pa.utf8(), nullable=False),
+        pa.field("source", pa.utf8(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+    ]
+)

@@ -1,0 +1,135 @@
+"""The roster: which series exist, and in which groups. It is public and fixed before anything is counted.
+
+>>> roster = Roster((("m1", "north"), ("m2", "north"), ("m3", "south")))
+>>> roster.keys, roster.multiplicity, roster.members.tolist()
+(('north', 'south'), 1, [2, 1])
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .digests import digest, stable_hash
+
+KeyKind = Literal["series", "group"]
+
+
+class RosterError(ValueError):
+    """A roster that cannot be used, with what to do about it."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The series of a query, each with its group, or with none where histograms are per series.
+
+    Attributes:
+        entries: (series, group) pairs without doubles; their order does not matter, they are kept sorted. A series may
+            be in several groups: a changed cell then moves several histograms, and a window costs so many times more.
+    """
+
+    entries: tuple[tuple[str, str | None], ...]
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(set(self.entries), key=lambda pair: (pair[0], pair[1] or "")))
+        if not ordered:
+            raise RosterError("roster: it lists no series; at least one is needed")
+        grouped = sum(group is not None for _, group in ordered)
+        if grouped not in (0, len(ordered)):
+            raise RosterError(
+                f"roster: {len(ordered) - grouped} of its {len(ordered)} rows have no group; group all of them or none"
+            )
+        if any(not series or group == "" for series, group in ordered):
+            raise RosterError("roster: a series or group is an empty text; remove the row or name it")
+        object.__setattr__(self, "entries", ordered)
+
+    @property
+    def kind(self) -> KeyKind:
+        """Whether a histogram is of a series or of a group."""
+        return "series" if self.entries[0][1] is None else "group"
+
+    @cached_property
+    def series(self) -> tuple[str, ...]:
+        """The names of the series, sorted."""
+        return tuple(sorted({series for series, _ in self.entries}))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The names that histograms are published under, sorted: the groups, or the series."""
+        return tuple(sorted({group if group is not None else series for series, group in self.entries}))
+
+    @cached_property
+    def members(self) -> npt.NDArray[np.int64]:
+        """How many series each key's histogram sums over, in the order of ``keys``, shape (n,)."""
+        counts = Counter(group if group is not None else series for series, group in self.entries)
+        return np.array([counts[key] for key in self.keys], dtype=np.int64)
+
+    @cached_property
+    def groups_of(self) -> dict[str, tuple[str, ...]]:
+        """The keys that each series counts in."""
+        groups: dict[str, list[str]] = {}
+        for series, group in self.entries:
+            groups.setdefault(series, []).append(series if group is None else group)
+        return {series: tuple(names) for series, names in groups.items()}
+
+    @property
+    def multiplicity(self) -> int:
+        """In how many histograms of a window a cell counts at most."""
+        return max(len(groups) for groups in self.groups_of.values())
+
+    @property
+    def digest(self) -> str:
+        """Digest of the entries."""
+        return digest([list(pair) for pair in self.entries])
+
+    def shard_keys(self, shard: int, shards: int) -> tuple[str, ...]:
+        """The keys whose histograms belong to a shard, sorted."""
+        return tuple(key for key in self.keys if stable_hash(key) % shards == shard)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for the store."""
+        return {"entries": [list(pair) for pair in self.entries]}
+
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> Roster:
+        """The inverse of :meth:`to_dict`."""
+        return cls(tuple((series, group) for series, group in form["entries"]))
+
+    @classmethod
+    def of(cls, series: Iterable[str]) -> Roster:
+        """A roster of series without groups."""
+        return cls(tuple((name, None) for name in series))
+
+    @classmethod
+    def read(cls, path: Path, *, series: str = "series", group: str | None = None) -> Roster:
+        """Read a CSV file with a header.
+
+        Args:
+            path: the file.
+            series: its column with the series.
+            group: its column with the group; ``None`` for histograms per series.
+
+        Raises:
+            RosterError: the file cannot be read, or lacks a column or a name.
+        """
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.DictReader(file)
+                columns = list(reader.fieldnames or ())
+                for name in (series, *([] if group is None else [group])):
+                    if name not in columns:
+                        raise RosterError(
+                            f"roster {path}: there is no column {name!r}; it has {', '.join(columns) or 'no header'}: "
+                            f"name the columns with roster: {{file: ..., series: ..., group: ...}}"
+                        )
+                return cls(tuple((row[series] or "", None if group is None else row[group] or "") for row in reader))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise RosterError(f"roster {path}: cannot be read as CSV ({type(error).__name__})") from error

@@ -1,0 +1,433 @@
+"""The settings: one YAML or JSON document that says everything about a job, checked before any data is read.
+
+>>> settings = load_settings(EXAMPLE)
+>>> settings.grid.interval_us, settings.space.size, len(settings.schedule)
+(1800000000, 5, 52)
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
+from .states import StateSpace
+
+EXAMPLE = """\
+source:   {parquet: data/feeder.parquet}
+readings: {series: household, time: ts, value: kwh, unit: kWh, scale: 2000}
+slots:    {interval: 30min, origin: 2013-01-01, timezone: UTC}
+states:   {edges: [250, 500, 1000, 2000], unit: W}
+missing:  public
+model:    model.json
+group_by: feeder
+windows:  {size: 7d, start: 2013-01-01, stop: 2013-12-31}
+privacy:  {epsilon: 1.0, mechanism: mqm-approx, guarantee: stream, budget: 2.0}
+sink:     {parquet: out/releases.parquet}
+query:    weekly-load
+domain:   london-feeder
+roster:   roster.csv
+ledger:   sqlite:///out/ledger.db
+"""
+
+FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
+FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used.
+
+    Attributes:
+        problems: one line each: the field, the value, the limit and the next step.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def _duration(text: Any) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"duration {text!r} has no unit; write for example 30min or 7d")  # noqa: TRY004 - pydantic reports ValueErrors
+    parse_duration(text)
+    return text
+
+
+def _instant(value: Any) -> str:
+    if isinstance(value, (dt.date, dt.datetime)):
+        value = value.isoformat()
+    if not isinstance(value, str):
+        raise ValueError(f"instant {value!r} is not an ISO 8601 date or date-time")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+def _zone(name: str) -> str:
+    time_zone(name)
+    return name
+
+
+def _name(text: str) -> str:
+    if not text.strip() or text != text.strip() or any(ord(c) < ord(" ") for c in text):
+        raise ValueError(f"{text!r} is not a name; use printable text without blanks at its ends")
+    return text
+
+
+Duration = Annotated[str, BeforeValidator(_duration), Field(examples=["30min", "7d"])]
+Instant = Annotated[str, BeforeValidator(_instant), Field(examples=["2013-01-01", "2013-01-01T00:30Z"])]
+Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+
+class FileSource(_Section):
+    """Files of readings: exactly one of the formats, as a path, a glob pattern or a list of them."""
+
+    parquet: str | list[str] | None = None
+    csv: str | list[str] | None = None
+    jsonl: str | list[str] | None = None
+    avro: str | list[str] | None = None
+    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of a CSV file")
+
+    @model_validator(mode="after")
+    def _one_format(self) -> FileSource:
+        given = [f for f in FILE_FORMATS if getattr(self, f)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
+        return self
+
+    @property
+    def format(self) -> FileFormat:
+        """The format that is given."""
+        return next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The paths or patterns, as written."""
+        given = getattr(self, self.format)
+        return (given,) if isinstance(given, str) else tuple(given)
+
+
+class FileSink(_Section):
+    """Where rows go: exactly one of the formats and a path."""
+
+    parquet: str | None = None
+    csv: str | None = None
+    jsonl: str | None = None
+    avro: str | None = None
+
+    @model_validator(mode="after")
+    def _one_format(self) -> FileSink:
+        given = [f for f in FILE_FORMATS if getattr(self, f)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
+        return self
+
+    @property
+    def format(self) -> FileFormat:
+        """The format that is given."""
+        return next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def path(self) -> str:
+        """The path, as written."""
+        return str(getattr(self, self.format))
+
+
+class Constant(_Section):
+    """A name for the only series of a source that has no column of names."""
+
+    constant: Name
+
+
+class Readings(_Section):
+    """Which columns hold a reading and how to read them."""
+
+    series: str | Constant = Field(description="column with the name of the meter or wearer, or {constant: NAME}")
+    time: str | list[str] = Field(description="column with the event time; several columns are joined with a blank")
+    value: str = Field(description="column with the measured value")
+    unit: str = Field(default="", description="unit of the column, for people")
+    scale: float = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
+    time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
+    time_unit: Literal["s", "ms", "us", "ns"] = Field(
+        default="s", description="unit of times given as numbers since 1970"
+    )
+    ambiguous: Literal["earliest", "latest"] = Field(
+        default="earliest", description="which of two instants a local time doubled by a clock change means"
+    )
+
+    @field_validator("scale")
+    @classmethod
+    def _scale(cls, value: float) -> float:
+        if not math.isfinite(value) or value == 0:
+            raise ValueError(f"{value} must be finite and not 0")
+        return value
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, value: str | list[str]) -> str | list[str]:
+        if not value:
+            raise ValueError("name at least one column")
+        return value
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The columns of the event time."""
+        return (self.time,) if isinstance(self.time, str) else tuple(self.time)
+
+
+class Slots(_Section):
+    """The public grid of sampling intervals."""
+
+    interval: Duration = Field(description="length of a slot")
+    origin: Instant = Field(default="1970-01-01", description="start of slot 0")
+    timezone: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", description="zone of stamps without an offset, in the data and in these settings"
+    )
+
+
+class States(_Section):
+    """The bins of a value; each is a state of the model."""
+
+    edges: list[float] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
+    unit: str = ""
+    labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
+
+
+class Break(_Section):
+    """Gaps longer than this cut a series into independent chains."""
+
+    break_: Duration = Field(alias="break")
+
+
+class Bounds(_Section):
+    """A belief given by hand: every chain that mixes at least so fast."""
+
+    pi_min: float = Field(gt=0, lt=1, description="smallest stationary probability of a state")
+    gap: float = Field(gt=0, le=2, description="eigengap of P P*, or twice the gap of P for reversible chains")
+    kind: Literal["unknown", "multiplicative", "reversible"] = Field(default="unknown", description="which gap it is")
+
+
+class Windows(_Section):
+    """Which windows are published."""
+
+    size: Duration
+    every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
+    start: Instant | None = None
+    stop: Instant | None = None
+
+
+class Privacy(_Section):
+    """What is promised."""
+
+    epsilon: Positive
+    mechanism: Literal["mqm-approx"] = "mqm-approx"
+    guarantee: Literal["stream", "window"] = "stream"
+    budget: Positive | None = Field(default=None, description="of the domain; left out: epsilon")
+
+
+class RosterFile(_Section):
+    """A file that lists the series, and the group of each."""
+
+    file: str
+    series: str = "series"
+    group: str | None = None
+
+
+class Settings(_Section):
+    """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
+
+    source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")
+    readings: Readings | None = None
+    slots: Slots
+    states: States
+    missing: Literal["public", "state"] | Break = "public"
+    model: str | Bounds = Field(description="a model file, or bounds given by hand")
+    group_by: str | None = Field(
+        default=None, description="column of the roster file, or of the source, with the group"
+    )
+    windows: Windows
+    privacy: Privacy
+    sink: FileSink | None = None
+    rejects: FileSink | None = Field(
+        default=None, description="where rejected rows go: reason, source and position only"
+    )
+    query: Name
+    domain: Name
+    roster: str | RosterFile | None = Field(
+        default=None, description="left out: first sight, which takes existence as public"
+    )
+    ledger: str = Field(default="sqlite:///quiltstream-ledger.db", description="SQLAlchemy URL of the ledger of record")
+    shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
+
+    _folder: Path = PrivateAttr(default_factory=Path)
+
+    @cached_property
+    def grid(self) -> SlotGrid:
+        """The slot grid."""
+        return SlotGrid(parse_duration(self.slots.interval), parse_instant(self.slots.origin, self.slots.timezone))
+
+    @cached_property
+    def space(self) -> StateSpace:
+        """The state space."""
+        return StateSpace(
+            tuple(self.states.edges), self.states.unit, self.missing == "state", tuple(self.states.labels)
+        )
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The windows; start and stop stay ``None`` where they are to come from the data."""
+        grid, windows = self.grid, self.windows
+        size = grid.slots_in(parse_duration(windows.size), "windows.size")
+        every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
+        start = None if windows.start is None else self._slot(windows.start, "windows.start")
+        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
+
+    def _slot(self, instant: str, name: str) -> int:
+        return self.grid.slot_at(parse_instant(instant, self.slots.timezone), name)
+
+    @property
+    def missing_rule(self) -> str:
+        """The rule for cells without a reading, as text: ``public``, ``state`` or ``break 2h``."""
+        return f"break {self.missing.break_}" if isinstance(self.missing, Break) else self.missing
+
+    @property
+    def budget(self) -> float:
+        """The domain's budget, epsilon."""
+        return self.privacy.epsilon if self.privacy.budget is None else self.privacy.budget
+
+    @property
+    def roster_file(self) -> RosterFile | None:
+        """The roster's file and columns, with ``group_by`` as the group's column."""
+        if self.roster is None:
+            return None
+        given = RosterFile(file=self.roster) if isinstance(self.roster, str) else self.roster
+        if given.group is None and self.group_by is not None:
+            return given.model_copy(update={"group": self.group_by})
+        return given
+
+    def path(self, text: str) -> str:
+        """A path of the settings as seen from here: relative ones start at the settings file's folder."""
+        if "://" in text or Path(text).is_absolute():
+            return text
+        return str(self._folder / text)
+
+    @property
+    def ledger_url(self) -> str:
+        """The ledger's URL, with a relative SQLite file placed beside the settings file."""
+        head, slashes, rest = self.ledger.partition("sqlite:///")
+        if head or not slashes or rest.startswith("/") or rest in ("", ":memory:"):
+            return self.ledger
+        return f"sqlite:///{self.path(rest)}"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Settings:
+        if self.source is not None and self.readings is None:
+            raise ValueError(
+                "readings is missing: it names the columns of the source, e.g. {series: id, time: ts, value: kwh}"
+            )
+        # evaluated here so that every mistake in them is found before anything runs
+        _ = self.grid, self.space, self.schedule
+        return self
+
+    @classmethod
+    def parse(cls, document: dict[str, Any], folder: Path | None = None) -> Settings:
+        """Check a document.
+
+        Args:
+            document: the settings as plain data.
+            folder: where relative paths start; the current folder if left out.
+
+        Raises:
+            SettingsError: with one line for every mistake.
+        """
+        try:
+            settings = cls.model_validate(document)
+        except ValidationError as error:
+            raise SettingsError(_problems(error)) from None
+        settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
+        return settings
+
+
+_EXPECTED = {
+    "extra_forbidden": "is not a setting; remove it or check its spelling against `quiltstream schema`",
+    "missing": "is missing; add it (see `quiltstream init` for a commented example)",
+}
+
+
+def _problems(error: ValidationError) -> list[str]:
+    found = error.errors(include_url=False)
+    deepest: dict[str, int] = {}
+    for one in found:
+        deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
+    problems: list[str] = []
+    for one in found:
+        if any(str(part) in _VARIANTS for part in one["loc"]) and len(one["loc"]) < deepest[str(one["loc"][:1])]:
+            continue  # a union reports every member it tried; the one that got furthest is what was meant
+        place = ".".join(str(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
+        message = one["msg"].removeprefix("Value error, ")
+        if one["type"] in _EXPECTED:
+            line = f"{place} {_EXPECTED[one['type']]}"
+        elif one["type"] == "value_error":
+            line = message if message.startswith(place) else f"{place}: {message}"
+        else:
+            line = f"{place} is {one['input']!r}: {message[:1].lower()}{message[1:]}"
+        if line not in problems:
+            problems.append(line)
+    return problems
+
+
+#: what pydantic puts into a location to say which member of a union it tried
+_VARIANTS = frozenset({"str", "list[str]", "Constant", "Bounds", "RosterFile", "Break", "literal['public','state']"})
+
+
+def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
+    """Read the text of a settings file, YAML or JSON.
+
+    Raises:
+        SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise SettingsError([f"{name}: not YAML{where}; check indentation, brackets and quotes there"]) from None
+    if not isinstance(document, dict):
+        raise SettingsError(
+            [f"{name}: a mapping of settings is expected; `quiltstream init` writes a commented example"]
+        )
+    return Settings.parse(document, folder)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: the file cannot be read, or a setting is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"settings {path}: cannot be read ({type(error).__name__})"]) from None
+    return load_settings(text, folder=path.parent, name=str(path))

@@ -1,0 +1,96 @@
+"""The state space: which bin a value falls in.
+
+``edges`` e_1 < ... < e_m make the m + 1 bins (-inf, e_1), [e_1, e_2), ..., [e_m, inf). Values below the first or
+above the last edge go to the end bins and are counted nowhere else: how many there are would be a statistic of the
+data. Every bin is a state of the model, whether the history visited it or not.
+
+>>> space = StateSpace((250.0, 500.0), unit="W")
+>>> space.encode(np.array([-3.0, 250.0, 1e9])).tolist(), space.labels
+([0, 1, 2], ('below 250 W', '250 to 500 W', '500 W and above'))
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpace:
+    """Bins of a value, and optionally one more state for a slot without a reading.
+
+    Attributes:
+        edges: the inner edges, strictly increasing and finite; none makes a single bin.
+        unit: unit of the edges, for people.
+        missing_state: whether an empty cell is the last state instead of a gap.
+        names: labels of the bins for people; made from the edges where left out.
+    """
+
+    edges: tuple[float, ...]
+    unit: str = ""
+    missing_state: bool = False
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for i, edge in enumerate(self.edges):
+            if not math.isfinite(edge):
+                raise ValueError(f"states.edges[{i}] is {edge}; edges must be finite: the end bins are open anyway")
+            if i and edge <= self.edges[i - 1]:
+                raise ValueError(
+                    f"states.edges[{i}] is {edge:g}, not above the one before it, {self.edges[i - 1]:g}; sort them"
+                )
+        if self.names and len(self.names) != self.bins:
+            raise ValueError(
+                f"states.labels has {len(self.names)} labels for {self.bins} bins; "
+                f"{len(self.edges)} edges make {self.bins} bins"
+            )
+
+    @property
+    def bins(self) -> int:
+        """Number of bins of a value."""
+        return len(self.edges) + 1
+
+    @property
+    def size(self) -> int:
+        """Number of states k: the bins, and the missing state if there is one."""
+        return self.bins + self.missing_state
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A label for each state, in order."""
+        names = self.names or tuple(self._label(i) for i in range(self.bins))
+        return (*names, "missing") if self.missing_state else names
+
+    def _label(self, state: int) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        if not self.edges:
+            return "any value"
+        if state == 0:
+            return f"below {self.edges[0]:g}{unit}"
+        if state == len(self.edges):
+            return f"{self.edges[-1]:g}{unit} and above"
+        return f"{self.edges[state - 1]:g} to {self.edges[state]:g}{unit}"
+
+    def encode(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """The state of each value; the values must not be NaN.
+
+        Args:
+            values: finite values, any shape, in the unit of the edges.
+
+        Returns:
+            States, int64, the same shape.
+        """
+        return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form for digests, models and the store; labels are for people and not part of it."""
+        return {"edges": list(self.edges), "unit": self.unit, "missing_state": self.missing_state}
+
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> StateSpace:
+        """The inverse of :meth:`to_dict`."""
+        return cls(tuple(float(e) for e in form["edges"]), str(form["unit"]), bool(form["missing_state"]))

@@ -1,0 +1,181 @@
+"""Where the ledger of record is: a URL that travels to the workers unresolved.
+
+    sqlite:///out/ledger.db                                          one file, for jobs on one machine
+    postgresql+psycopg://${DB_USER}:${DB_PASSWORD}@db.internal/quilt  a server, with parts from the environment
+    postgresql://quilt@db.internal/quilt?password_file=/run/secrets/db  the password from a file
+
+``${NAME}`` stands in the user, the password, the host, the database and the values after the question mark, and is
+filled in from the environment of the process that connects; what is filled in needs no percent-encoding. The first line
+of ``password_file`` is the password. So a job graph that was written to disk or logged holds no secret. A password
+written into the URL itself works too and is never shown, but it does travel with the job.
+
+>>> StoreAddress("postgresql://me:secret@host/db")
+StoreAddress('postgresql+psycopg://me:***@host/db')
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from .errors import AddressError
+
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_PART = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_EXAMPLES = "sqlite:///ledger.db or postgresql+psycopg://user@host/database?password_file=FILE"
+_PASSWORD_FILE = "password_file"  # noqa: S105 - the name of a parameter
+_SECRET_PARAMETERS = ("password", "sslpassword", "passfile", "oauth_client_secret")
+
+
+@dataclass(frozen=True, repr=False)
+class StoreAddress:
+    """The URL of a ledger; ``repr`` and ``str`` never show a password.
+
+    Attributes:
+        url: as given, except that a relative SQLite path is made absolute at once: a ledger that depends on the folder
+            a process happens to run in would be a second budget for the same series.
+
+    Raises:
+        AddressError: the URL cannot be read, or names a database that cannot hold a ledger.
+    """
+
+    url: str
+
+    def __post_init__(self) -> None:
+        parsed = _parsed(self.url)
+        if parsed.drivername == "sqlite":
+            _check_sqlite(parsed)
+            path = parsed.database or ""
+            if not path.startswith("${"):
+                parsed = parsed.set(database=str(Path(path).absolute()))
+        elif parsed.database is None:
+            raise AddressError(f"ledger: {self._shown(parsed)} names no database; write one as in {_EXAMPLES}")
+        object.__setattr__(self, "url", parsed.render_as_string(hide_password=False))
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the ledger is an SQLite file."""
+        return _parsed(self.url).drivername == "sqlite"
+
+    @property
+    def multi_host_safe(self) -> bool:
+        """Whether workers on several machines can share it; a file on one machine's disk cannot be."""
+        return not self.is_sqlite
+
+    def resolve(self) -> URL:
+        """The URL to connect to, filled in from this process's environment and files.
+
+        Raises:
+            AddressError: a variable is not set, or the password's file cannot be read.
+        """
+        parsed = _parsed(self.url)
+        query = {
+            name: _filled(value) if isinstance(value, str) else tuple(_filled(one) for one in value)
+            for name, value in parsed.query.items()
+        }
+        password = None if parsed.password is None else _filled(str(parsed.password))
+        password_file = query.pop(_PASSWORD_FILE, None)
+        if password_file is not None:
+            if password is not None or not isinstance(password_file, str):
+                raise AddressError("ledger: give the password once, in the URL or by password_file")
+            password = _first_line(Path(password_file))
+        database = _filled(parsed.database or "")
+        if parsed.drivername == "sqlite":
+            database = str(Path(database).absolute())
+        return URL.create(
+            parsed.drivername,
+            username=_filled(parsed.username),
+            password=password,
+            host=_filled(parsed.host),
+            port=parsed.port,
+            database=database,
+            query=query,
+        )
+
+    def check_driver(self) -> None:
+        """Refuse to connect where the database's driver is not installed.
+
+        Raises:
+            AddressError: the driver is missing.
+        """
+        if not self.is_sqlite and importlib.util.find_spec("psycopg") is None:
+            raise AddressError(
+                "ledger: PostgreSQL needs the driver psycopg, which is not installed here; "
+                "pip install 'quiltstream[postgres]' on every worker"
+            )
+
+    def __str__(self) -> str:
+        return self._shown(_parsed(self.url))
+
+    def __repr__(self) -> str:
+        return f"StoreAddress({str(self)!r})"
+
+    @staticmethod
+    def _shown(parsed: URL) -> str:
+        hidden = {name: "***" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
+        return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def _parsed(text: str) -> URL:
+    try:
+        parsed = make_url(text)
+    except (ArgumentError, ValueError):
+        # the parser's own text may quote the URL with its password
+        raise AddressError(
+            f"ledger: the URL cannot be read; write it like {_EXAMPLES}, with %40 for an @ in a password and "
+            f"?port=${{NAME}} for a port from the environment"
+        ) from None
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        raise AddressError(
+            f"ledger: {parsed.drivername!r} is not a database that a ledger can be kept in; use {_EXAMPLES}"
+        )
+    return parsed.set(drivername=driver)
+
+
+def _check_sqlite(parsed: URL) -> None:
+    if parsed.database in (None, "", ":memory:"):
+        raise AddressError(
+            "ledger: an SQLite database in memory is forgotten with the process, and its budget with it; "
+            "use a file: sqlite:///ledger.db"
+        )
+    if parsed.host or parsed.query or str(parsed.database).startswith("file:"):
+        raise AddressError(
+            f"ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
+            f"got {StoreAddress._shown(parsed)}: four slashes begin an absolute path"  # noqa: SLF001 - same module
+        )
+
+
+def _filled(text: str | None) -> str:
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if not found:
+            raise AddressError(
+                f"ledger: the environment variable {match[1]} is not set in this process; set it on every worker"
+            )
+        return found
+
+    return _PART.sub(value, text or "")
+
+
+def _first_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AddressError(
+            f"ledger: password_file {path} cannot be read ({type(error).__name__}); it must be on every worker"
+        ) from None
+    if not lines or not lines[0]:
+        raise AddressError(f"ledger: password_file {path} has no first line; write the password into it")
+    return lines[0]

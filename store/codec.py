@@ -1,0 +1,192 @@
+"""Specifications and blocks as the values of table rows, and back.
+
+A block is one binary value, an Arrow stream with the columns ``key``, ``total`` and ``counts``: whatever the noise
+was, it is bytes to the database, so that no value of it can make a write fail.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..schemas.digests import canonical_json
+from ..schemas.ledger import Decision, LedgerEntry
+from ..schemas.roster import Roster
+from ..schemas.slots import Schedule, SlotGrid
+from .errors import StoreDamaged
+from .specs import Block, DomainSpec, QuerySpec
+
+BLOCK_VERSION = b"1"
+
+Row = Mapping[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """Plain data as it comes back from the store: tuples become lists."""
+    return json.loads(canonical_json(value))
+
+
+def scale_text(scale: Fraction) -> str:
+    """An exact scale as text."""
+    return f"{scale.numerator}/{scale.denominator}"
+
+
+def domain_from_row(row: Row) -> DomainSpec:
+    """The domain of record, with the budget now in force."""
+    frozen = json.loads(row["frozen"])
+    return DomainSpec(
+        name=row["name"],
+        grid=frozen["slots"],
+        states=frozen["states"],
+        belief=frozen["belief"],
+        model_id=frozen["model_id"],
+        guarantee=frozen["guarantee"],
+        budget=float(row["budget"]),
+        missing=frozen["missing"],
+    )
+
+
+def query_values(query: QuerySpec) -> dict[str, Any]:
+    """The columns of a query that come from its specification alone."""
+    schedule = query.schedule
+    return {
+        "name": query.name,
+        "scale": scale_text(query.scale),
+        "release_epsilon_dp": query.release_epsilon_dp,
+        "epsilon_dp": query.epsilon_dp,
+        "mechanism": query.mechanism,
+        "given_model": query.given_model,
+        "size": schedule.size,
+        "every": schedule.every,
+        "anchor": schedule.anchor,
+        "start": schedule.start,
+        "stop": schedule.stop,
+        "shards": query.shards,
+        "reading": canonical_json(query.reading),
+        "header": canonical_json(query.header),
+    }
+
+
+def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
+    """The query of record; its schedule and roster count as given."""
+    return QuerySpec(
+        name=row["name"],
+        domain=domain,
+        scale=Fraction(row["scale"]),
+        release_epsilon_dp=float(row["release_epsilon_dp"]),
+        mechanism=row["mechanism"],
+        schedule=Schedule(
+            size=row["size"], every=row["every"], start=row["start"], stop=row["stop"], anchor=row["anchor"]
+        ),
+        schedule_given=True,
+        roster=roster,
+        roster_given=True,
+        shards=row["shards"],
+        reading=json.loads(row["reading"]),
+        header=json.loads(row["header"]),
+        given_model=bool(row["given_model"]),
+    )
+
+
+def as_recorded(query: QuerySpec) -> QuerySpec:
+    """A query as it will be read back, so that the first registration returns what every later one does."""
+    return replace(
+        query, schedule_given=True, roster_given=True, reading=plain(query.reading), header=plain(query.header)
+    )
+
+
+def roster_bytes(roster: Roster) -> bytes:
+    """A roster, compressed: names repeat much of each other."""
+    return zlib.compress(canonical_json(roster.to_dict()).encode())
+
+
+def roster_from_bytes(data: bytes) -> Roster:
+    """The inverse of :func:`roster_bytes`."""
+    return Roster.from_dict(json.loads(zlib.decompress(data)))
+
+
+def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
+    """A charge or refusal in its public form."""
+    grid = SlotGrid(**domain.grid)
+    return LedgerEntry(
+        entry_id=row["entry_id"],
+        sequence=row["sequence"],
+        domain=domain.name,
+        query=query["name"],
+        query_digest=row["query_digest"],
+        window_start=row["window_start"],
+        window_stop=row["window_stop"],
+        start_us=grid.time_of(int(row["window_start"])),
+        stop_us=grid.time_of(int(row["window_stop"])),
+        decision=cast("Decision", row["decision"]),
+        epsilon_dp=float(row["epsilon_dp"]),
+        loss_before=float(row["loss_before"]),
+        loss_after=float(row["loss_after"]),
+        budget=float(row["budget"]),
+        rule=row["rule"],
+        mechanism=query["mechanism"],
+        model_id=domain.model_id,
+        given_model=bool(query["given_model"]),
+    )
+
+
+def block_bytes(block: Block, *, with_totals: bool) -> bytes:
+    """A block as an Arrow stream.
+
+    Args:
+        block: the noisy histograms.
+        with_totals: whether the numbers of cells are public; if not, they never reach the store.
+    """
+    n, k = block.counts.shape
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(block.keys, pa.utf8()),
+            pa.array(block.totals, pa.int64()) if with_totals else pa.nulls(n, pa.int64()),
+            pa.FixedSizeListArray.from_arrays(pa.array(block.counts.reshape(-1), pa.int64()), k),
+        ],
+        schema=pa.schema(
+            [
+                pa.field("key", pa.utf8(), nullable=False),
+                pa.field("total", pa.int64()),
+                pa.field("counts", pa.list_(pa.int64(), k), nullable=False),
+            ],
+            metadata={"quiltstream.block": BLOCK_VERSION},
+        ),
+    )
+    sink = pa.BufferOutputStream()
+    compression = "zstd" if pa.Codec.is_available("zstd") else None
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def block_from_bytes(data: bytes, completeness: str) -> Block:
+    """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
+
+    Raises:
+        StoreDamaged: the value is no block of this version.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            batch = reader.read_next_batch()
+            version = (reader.schema.metadata or {}).get(b"quiltstream.block")
+        if version != BLOCK_VERSION:
+            raise StoreDamaged("ledger: a block of another version; use the quiltstream that wrote it, or a later one")
+        width = batch.schema.field("counts").type.list_size
+        flat = batch.column("counts").flatten().to_numpy(zero_copy_only=False)
+        totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
+        keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
+        counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
+    except (pa.ArrowException, StopIteration, KeyError, OSError, ValueError) as error:
+        raise StoreDamaged(
+            f"ledger: a block on record cannot be read ({type(error).__name__}); restore the newest backup"
+        ) from None
+    return Block(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)

@@ -1,0 +1,361 @@
+"""One connection a process: opened on first use, never carried over a fork, used by one thread at a time.
+
+All stores of a process with the same address share one :class:`Database`. Before a fork its connection is closed, once
+a running transaction has ended: SQLite's locks belong to the process and its library remembers them, so a child that
+inherits an open file and opens it again believes it holds locks that it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+
+from . import schema
+from .address import StoreAddress
+from .errors import NotDurableError, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .faults import explained
+
+if TYPE_CHECKING:
+    from .accounts import Account
+
+_WRITES = "quiltstream_writes"
+_LOGGING_NAME = "quiltstream"
+_RETRY_SECONDS = 0.02
+
+#: Settings of synchronous_commit with which a confirmed commit survives a crash of the server and of its standbys.
+_DURABLE = ("on", "remote_apply")
+
+# Rows and connection details would be logged at DEBUG by these, whatever the root logger's level is.
+for _logger in ("engine.Engine", "pool.impl.QueuePool"):
+    logging.getLogger(f"sqlalchemy.{_logger}.{_LOGGING_NAME}").setLevel(logging.WARNING)
+
+
+class Database:
+    """The connection of this process to one ledger, and what is remembered beside it.
+
+    Attributes:
+        address: where the ledger is.
+        process: the process it belongs to.
+        accounts: running ledgers by domain id; dropped whenever a transaction fails.
+        users: how many stores share it.
+    """
+
+    def __init__(self, address: StoreAddress, wait: float) -> None:
+        self.address = address
+        self.process = os.getpid()
+        self.accounts: dict[int, Account] = {}
+        self.users = 0
+        self.lock = threading.RLock()
+        self._wait = wait
+        self._engine: Engine | None = None
+        self._file: tuple[int, int] | None = None
+        self._path: Path | None = None
+        self._busy = False
+        self._ready = False
+
+    def open(self, *, create: bool) -> None:
+        """Connect and check the tables; make them where there are none.
+
+        Raises:
+            StoreError: the ledger cannot be used; the subclass says why.
+        """
+        with self.lock:
+            if self._ready:
+                return
+            self._prepare(create=create)
+            with self.read() as connection:
+                version = schema.version_of(connection, self.address)
+            if version is None:
+                if not create:
+                    raise self._nothing_there()
+                with self.write() as connection:
+                    schema.upgrade(connection, self.address)
+            else:
+                schema.check(version, self.address)
+            self._ready = True
+
+    def migrate(self) -> None:
+        """Bring older tables to this program's version."""
+        with self.lock:
+            self._prepare(create=False)
+            with self.write() as connection:
+                if schema.version_of(connection, self.address) is None:
+                    raise self._nothing_there()
+                schema.upgrade(connection, self.address)
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
+        with self._transaction(**{_WRITES: True}) as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the ledger and writes nothing."""
+        options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with self._transaction(**options) as connection:
+            yield connection
+
+    @contextmanager
+    def raw_sqlite(self) -> Iterator[sqlite3.Connection]:
+        """The driver's own connection, outside any transaction, for SQLite's backup and checks."""
+        with self._used(), self._explained(), self._require().connect() as connection:
+            raw = connection.connection.driver_connection
+            if not isinstance(raw, sqlite3.Connection):
+                raise StoreUnavailable(f"ledger {self.address}: this needs an SQLite file")
+            yield raw
+
+    def disconnect(self) -> None:
+        """Close the connection if no transaction is running; the next use opens a new one."""
+        if self._engine is not None:
+            self._engine.dispose()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the file that was opened is no longer the one at the address."""
+        return self._file is not None and self._path is not None and _identity(self._path) != self._file
+
+    def _prepare(self, *, create: bool) -> None:
+        if self._engine is not None:
+            return
+        self.address.check_driver()
+        url = self.address.resolve()
+        if not self.address.is_sqlite:
+            self._engine = _server_engine(url, self._wait)
+            return
+        self._path = Path(url.database or "")
+        if not self._path.exists() and not create:
+            raise self._nothing_there()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # drawn noise is for the owner of the process until it is published: nobody else may read the file
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except PermissionError:
+            raise StoreReadOnly(
+                f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
+                f"the job stops before anything is published"
+            ) from None
+        except OSError as error:
+            kind = StoreReadOnly if error.errno == _READ_ONLY_DISK else StoreUnavailable
+            raise kind(
+                f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
+                f"check the path; the job stops before anything is published"
+            ) from None
+        self._engine = _sqlite_engine(url, self._wait)
+        self._file = _identity(self._path)
+
+    def _require(self) -> Engine:
+        if self._engine is None:
+            raise StoreUnavailable(f"ledger {self.address}: it is not open")
+        if self.replaced:
+            # the open connection would go on writing to a file that nobody else sees
+            raise StoreUnavailable(
+                f"ledger {self.address}: its file was moved, removed or replaced while the job ran; stop all jobs that "
+                f"use it and put the file back: what it holds was charged"
+            )
+        return self._engine
+
+    def _nothing_there(self) -> StoreMissing:
+        return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self.lock:
+            if self._busy:
+                raise StoreError("ledger: a draft's draw must not use the store, its transaction is running")
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            # what was remembered may be ahead of what is on record
+            self.accounts.clear()
+            known = explained(error, self.address)
+            if known is None:
+                raise
+            raise known from None
+
+    @contextmanager
+    def _transaction(self, **options: Any) -> Iterator[Connection]:
+        with self._used(), self._explained(), self._require().connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+
+_READ_ONLY_DISK = 30  # EROFS
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _sqlite_engine(url: sa.URL, wait: float) -> Engine:
+    engine = sa.create_engine(
+        url,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"timeout": wait, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: Any) -> None:
+        # transactions begin where `begin` below says so, not where the driver guesses
+        connection.isolation_level = None
+        _use_write_ahead_log(connection, wait)
+        for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
+    """Switch a new file to WAL; SQLite does not wait for its own lock here when two processes do it at once."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+            if mode != "wal":
+                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+            continue
+        if mode != "wal":
+            raise StoreUnavailable(
+                "ledger: its disk does not support SQLite's write-ahead log (a network file system?); "
+                "use a local disk, or PostgreSQL"
+            )
+        return
+
+
+def _server_engine(url: sa.URL, wait: float) -> Engine:
+    defaults: dict[str, Any] = {"connect_timeout": 10, "application_name": "quiltstream"}
+    engine = sa.create_engine(
+        url,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        # a server may have been restarted between two bundles
+        pool_pre_ping=True,
+        # after a wait for the domain's row, the next statement must see what the other one wrote
+        isolation_level="READ COMMITTED",
+        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            for name in ("synchronous_commit", "fsync"):
+                value = cursor.execute(f"SHOW {name}").fetchone()[0]
+                if value not in _DURABLE:
+                    raise NotDurableError(
+                        f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
+                        f"set {name} = on for this database or user"
+                    )
+            milliseconds = max(1, int(wait * 1_000))
+            cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
+            # a worker that froze inside a transaction must not stop all others for ever
+            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
+        connection.commit()
+
+    return engine
+
+
+_shared: dict[tuple[str, float], Database] = {}
+_shared_lock = threading.RLock()
+
+
+def borrow(address: StoreAddress, wait: float) -> Database:
+    """This process's database of an address; it is opened by its first use."""
+    with _shared_lock:
+        key = (address.url, wait)
+        database = _shared.get(key)
+        if database is None or database.replaced:
+            database = _shared[key] = Database(address, wait)
+        database.users += 1
+        return database
+
+
+def give_back(database: Database) -> None:
+    """End one use; the last one closes the connection. In a forked child there is nothing to close."""
+    if database.process != os.getpid():
+        return
+    with _shared_lock:
+        database.users -= 1
+        if database.users > 0:
+            return
+        for key in [key for key, held in list(_shared.items()) if held is database]:
+            del _shared[key]
+    database.disconnect()
+
+
+_held_for_fork: list[Database] = []
+
+
+def _before_fork() -> None:
+    # Databases first, then the list: a thread inside a transaction may give another database back at any moment,
+    # because that happens when a store is collected.
+    while True:
+        for database in list(_shared.values()):
+            if database not in _held_for_fork:
+                database.lock.acquire()
+                _held_for_fork.append(database)
+        _shared_lock.acquire()
+        if all(database in _held_for_fork for database in _shared.values()):
+            break
+        _shared_lock.release()
+    for database in _held_for_fork:
+        database.disconnect()
+
+
+def _after_fork_in_parent() -> None:
+    while _held_for_fork:
+        _held_for_fork.pop().lock.release()
+    _shared_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _shared_lock  # noqa: PLW0603 - the parent's lock may be waited for by threads that do not exist here
+    _held_for_fork.clear()
+    _shared.clear()
+    _shared_lock = threading.RLock()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

@@ -1,0 +1,136 @@
+"""What can go wrong with the ledger of record: every message says what was found, the limit and the next step.
+
+No message carries a password, a noisy count or the text of a database driver, which may quote either. All of these can
+be pickled, because workers send them to the process that started the job.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StoreError(RuntimeError):
+    """The ledger of record cannot do what was asked; nothing was changed by the call that raised it."""
+
+
+class AddressError(StoreError):
+    """The ledger's URL cannot be used on this machine."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 - the public name says what happened
+    """The ledger cannot be reached or opened."""
+
+
+class StoreMissing(StoreUnavailable):
+    """There is no ledger at the address, and none was to be created."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """The ledger's file is not a ledger, or is damaged."""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The ledger cannot be written."""
+
+
+class StoreFull(StoreUnavailable):
+    """There is no room left for the ledger."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process kept the ledger locked for too long."""
+
+
+class NotDurableError(StoreError):
+    """The server may forget what it has confirmed, so that a published row could be drawn a second time."""
+
+
+class SchemaVersionError(StoreError):
+    """The ledger was written by another version of the program."""
+
+
+class ModeError(StoreError):
+    """Noisy rows and the noise-free rows of tests never share a ledger."""
+
+
+class UnknownNameError(StoreError):
+    """No domain or query of that name is on record."""
+
+
+class DraftError(StoreError):
+    """A draft does not belong to its query: another window, shard, key or shape."""
+
+
+class ExportError(StoreError):
+    """An export or backup cannot be written as asked."""
+
+
+class RegistrationConflict(StoreError):  # noqa: N818 - the public name says what happened
+    """A name on record has other content.
+
+    Attributes:
+        name: the domain or query.
+        field: what differs, named as in the settings.
+        recorded: the value on record.
+        given: the value of this job.
+        advice: the next step.
+    """
+
+    def __init__(self, name: str, field: str, recorded: Any, given: Any, advice: str) -> None:
+        """Make the message from the parts."""
+        self.name, self.field, self.recorded, self.given, self.advice = name, field, recorded, given, advice
+        super().__init__(f"{name}: {field} is {shown(given)}, but on record it is {shown(recorded)}; {advice}")
+
+    def __reduce__(self) -> tuple[type[RegistrationConflict], tuple[Any, ...]]:
+        return type(self), (self.name, self.field, self.recorded, self.given, self.advice)
+
+
+class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happened
+    """A release would not be what the recorded charge paid for; the job must stop.
+
+    Attributes:
+        field: what differs.
+        recorded: the value on record.
+        given: the value of this job.
+    """
+
+    def __init__(self, query: str, field: str, recorded: Any, given: Any) -> None:
+        """Make the message from the parts."""
+        self.query, self.field, self.recorded, self.given = query, field, recorded, given
+        super().__init__(
+            f"query {query!r}: the charge on record has {field} {shown(recorded)} and this job has {shown(given)}; "
+            f"stop the job and register the query again: a row drawn now would not be the one that was charged"
+        )
+
+    def __reduce__(self) -> tuple[type[ChargeMismatch], tuple[Any, ...]]:
+        return type(self), (self.query, self.field, self.recorded, self.given)
+
+
+class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happened
+    """The domain's budget does not allow what a registration asks for; nothing was recorded.
+
+    Attributes:
+        reserved: loss of everything promised so far, epsilon.
+        asked: what this would add to it, epsilon.
+        remaining: budget less reserved, at least 0.
+        budget: the domain's budget, epsilon.
+    """
+
+    def __init__(self, what: str, reserved: float, asked: float, budget: float) -> None:
+        """Make the message from the numbers."""
+        self.what, self.reserved, self.asked, self.budget = what, reserved, asked, budget
+        self.remaining = max(0.0, budget - reserved)
+        super().__init__(
+            f"{what} would cost {asked:.6g} epsilon, but {reserved:.6g} of the budget {budget:.6g} is reserved and "
+            f"{self.remaining:.6g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
+            f"domain's budget by an explicit decision"
+        )
+
+    def __reduce__(self) -> tuple[type[BudgetRefused], tuple[Any, ...]]:
+        return type(self), (self.what, self.reserved, self.asked, self.budget)
+
+
+def shown(value: Any, limit: int = 80) -> str:
+    """A value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,113 @@
+"""The version of a ledger's tables: made on first use, checked on every other, changed by an explicit command.
+
+Two processes may create a ledger at the same moment: the one that waits for the lock finds it made.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from importlib import metadata as packages
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.engine import Connection
+
+from . import tables
+from .address import StoreAddress
+from .errors import SchemaVersionError, StoreDamaged
+
+VERSION_TABLE = "quiltstream_version"
+
+#: Every version there ever was, in order; a test compares them with the migrations.
+REVISIONS = ("0001",)
+HEAD = REVISIONS[-1]
+
+# Any number will do, so long as every process uses the same one.
+_ADVISORY_LOCK = 7_016_996_765_293_437_281
+
+_version = sa.table(VERSION_TABLE, sa.column("version_num"))
+
+# Alembic keeps the migration that runs in module variables.
+_one_at_a_time = threading.Lock()
+
+
+def version_of(connection: Connection, address: StoreAddress) -> str | None:
+    """The version of the tables; ``None`` where there are none.
+
+    Raises:
+        StoreDamaged: an SQLite file holds other tables and no ledger.
+    """
+    inspector = sa.inspect(connection)
+    if inspector.has_table(VERSION_TABLE):
+        return connection.scalar(sa.select(_version.c.version_num))
+    if address.is_sqlite and inspector.get_table_names():
+        raise StoreDamaged(f"ledger {address}: the file is a database of something else; name another file")
+    return None
+
+
+def check(version: str, address: StoreAddress) -> None:
+    """Refuse tables of another version.
+
+    Raises:
+        SchemaVersionError: the tables are newer, or older and to be migrated first.
+    """
+    if version == HEAD:
+        return
+    if version in REVISIONS:
+        raise SchemaVersionError(
+            f"ledger {address}: its tables have version {version} and this program needs {HEAD}; "
+            f"make a backup, then run `quiltstream ledger migrate`"
+        )
+    raise SchemaVersionError(
+        f"ledger {address}: its tables have version {version}, which this program does not know (it writes {HEAD}); "
+        f"use the quiltstream that wrote it, or a later one"
+    )
+
+
+def upgrade(connection: Connection, address: StoreAddress) -> None:
+    """Bring the tables to the newest version inside the caller's transaction; make them where there are none.
+
+    Raises:
+        SchemaVersionError: the tables are of a version this program does not know.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+    version = version_of(connection, address)
+    if version == HEAD:
+        return
+    if version is not None and version not in REVISIONS:
+        check(version, address)
+    config = Config()
+    # the option is read with % as an escape
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes.update(connection=connection, version_table=VERSION_TABLE)
+    with _one_at_a_time:
+        command.upgrade(config, "head")
+    if version is None:
+        connection.execute(
+            tables.meta.insert(),
+            {
+                "id": 1,
+                "store_id": secrets.token_hex(16),
+                "mode": None,
+                "created_us": now_us(),
+                "created_by": library_version(),
+            },
+        )
+
+
+def now_us() -> int:
+    """Microseconds since the epoch, UTC; for people, nothing is decided by it."""
+    return time.time_ns() // 1_000
+
+
+def library_version() -> str:
+    """The version of this package, for the record."""
+    try:
+        return packages.version("quiltstream")
+    except packages.PackageNotFoundError:
+        return "not installed"

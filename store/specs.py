@@ -1,0 +1,190 @@
+"""What a job says about itself before it publishes anything, and what the store answers.
+
+A *domain* fixes at first use what its account depends on; a *query* fixes what its numbers depend on. Both are frozen
+by the first registration: the same name with other content is refused, naming the field (contracts 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..schemas.digests import digest
+from ..schemas.ledger import LedgerEntry
+from ..schemas.roster import Roster
+from ..schemas.slots import Schedule, Window
+
+#: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
+Noise = Literal["private", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSpec:
+    """The series that one budget protects, with the belief about them.
+
+    Attributes:
+        name: the domain's name.
+        grid: ``SlotGrid.to_dict()``.
+        states: ``StateSpace.to_dict()``.
+        belief: canonical form of the belief the ledger reads.
+        model_id: digest of the model the belief comes from.
+        guarantee: ``stream`` or ``window``.
+        budget: epsilon.
+        missing: the rule for cells without a reading.
+    """
+
+    name: str
+    grid: dict[str, Any]
+    states: dict[str, Any]
+    belief: dict[str, Any]
+    model_id: str
+    guarantee: str
+    budget: float
+    missing: str
+
+    def frozen_fields(self) -> dict[str, Any]:
+        """What may never change under this name; the budget may, by an explicit command of record."""
+        return {
+            "slots": self.grid,
+            "states": self.states,
+            "belief": self.belief,
+            "model_id": self.model_id,
+            "guarantee": self.guarantee,
+            "missing": self.missing,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """A named statistic over a domain with its windows.
+
+    Attributes:
+        name: the query's name.
+        domain: the domain's name.
+        scale: exact scale of the noise in every count.
+        release_epsilon_dp: loss per slot of one release.
+        mechanism: how the noise was calibrated, or ``none``.
+        schedule: the windows; ``start`` or ``stop`` are ``None`` only for an endless one.
+        schedule_given: whether the settings fixed both ends; if not, the ends of the first registration hold.
+        roster: the series and groups.
+        roster_given: whether the settings named a roster; if not, the roster of the first registration holds.
+        shards: parallel parts; frozen with the query.
+        reading: what else determines the numbers: scale factor, unit, time zone, ambiguous rule.
+        header: the columns that all released rows of the query share, kept for exports.
+        given_model: whether the loss holds only given a model estimated from the protected series.
+    """
+
+    name: str
+    domain: str
+    scale: Fraction
+    release_epsilon_dp: float
+    mechanism: str
+    schedule: Schedule
+    schedule_given: bool
+    roster: Roster
+    roster_given: bool
+    shards: int
+    reading: dict[str, Any]
+    header: dict[str, Any] = field(default_factory=dict)
+    given_model: bool = False
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot charged for a window: the release's times the most histograms one cell counts in."""
+        return self.release_epsilon_dp * self.roster.multiplicity
+
+    def frozen_fields(self, domain: DomainSpec) -> dict[str, Any]:
+        """What determines the numbers; the digest of these names the query's rows."""
+        return {
+            **domain.frozen_fields(),
+            "scale": f"{self.scale.numerator}/{self.scale.denominator}",
+            "mechanism": self.mechanism,
+            "windows.size": self.schedule.size,
+            "windows.every": self.schedule.every,
+            "windows.anchor": self.schedule.anchor % self.schedule.every,
+            "key_kind": self.roster.kind,
+            "reading": self.reading,
+        }
+
+    def digest(self, domain: DomainSpec) -> str:
+        """Digest of :meth:`frozen_fields`."""
+        return digest(self.frozen_fields(domain))
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What is on record for a query: the values every worker uses, whatever its own settings said.
+
+    Attributes:
+        domain: the domain of record (with the budget now in force).
+        query: the query of record, with the frozen schedule, roster and shards.
+        digest: digest of the query.
+        admitted_stop: windows that end after this slot are refused, because the budget reserved for the query ends
+            there; ``None`` if all are admitted. It depends on schedules alone, so which window is refused does not
+            depend on what arrives first.
+        reserved_loss: loss of the domain when everything reserved so far is published, epsilon.
+        fresh: whether this call created the query.
+    """
+
+    domain: DomainSpec
+    query: QuerySpec
+    digest: str
+    admitted_stop: int | None
+    reserved_loss: float
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The noisy histograms of one shard in one window.
+
+    Attributes:
+        keys: names of the n series or groups.
+        totals: cells counted per key, int64, shape (n,); meaningful only where that number is public.
+        counts: noisy counts, int64, shape (n, k).
+        completeness: ``live``, ``replayed`` or ``unavailable``.
+    """
+
+    keys: tuple[str, ...]
+    totals: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    completeness: str = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A block that wants to be published: the noise is drawn by ``draw`` only if no block is on record yet.
+
+    Attributes:
+        window: the window.
+        shard: the shard.
+        draw: makes the noisy block; called at most once, inside the transaction, and never when a block is on record.
+    """
+
+    window: Window
+    shard: int
+    draw: Callable[[], Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is on record for one window and shard after :meth:`Store.publish`.
+
+    Attributes:
+        window: the window.
+        shard: the shard.
+        entry: the charge or refusal of the window.
+        block: the rows of record; ``None`` for a refused window.
+        fresh: whether this call put the block on record; otherwise an earlier one did and the draft was discarded.
+    """
+
+    window: Window
+    shard: int
+    entry: LedgerEntry
+    block: Block | None
+    fresh: bool

@@ -1,0 +1,153 @@
+"""The tables of the ledger of record, as SQLAlchemy Core sees them; ``migrations`` makes them.
+
+``quiltstream_meta``
+    One row. ``store_id``: random name of this ledger. ``mode``: ``private`` or ``none`` (noise-free rows of tests),
+    set by the first registration. ``created_us``, ``created_by``: when, and by which version.
+``quiltstream_domains``
+    One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
+    sequence number of its last entry. Whoever charges or reserves locks this row first.
+``quiltstream_domain_events``
+    What an operator decided: budgets raised and schedules extended, with the time and both values.
+``quiltstream_rosters``
+    Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
+``quiltstream_queries``
+    One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows.
+``quiltstream_reservations``
+    The parts of a query's schedule that budget is reserved for: windows inside ``[start, stop)``. A second part exists
+    only after an extension or a raised budget.
+``quiltstream_charges``
+    One row a window of a query: what it cost, or that it was refused; never changed, and in the order of the
+    schedule. A charged row never exceeds its budget: the database checks that as well.
+``quiltstream_releases``
+    One row a window and shard: the noisy histograms as one binary Arrow value; never changed.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_SLOT = sa.BigInteger
+_TIME = sa.BigInteger
+_EPSILON = sa.Double
+
+meta = sa.Table(
+    "quiltstream_meta",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("store_id", sa.String, nullable=False),
+    sa.Column("mode", sa.String),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("created_by", sa.String, nullable=False),
+)
+
+domains = sa.Table(
+    "quiltstream_domains",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("name", sa.String, nullable=False, unique=True),
+    sa.Column("frozen", sa.Text, nullable=False),
+    sa.Column("budget", _EPSILON, nullable=False),
+    sa.Column("reserved_loss", _EPSILON, nullable=False),
+    sa.Column("last_sequence", sa.BigInteger, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+)
+
+domain_events = sa.Table(
+    "quiltstream_domain_events",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False, index=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("query", sa.String),
+    sa.Column("old", sa.Text, nullable=False),
+    sa.Column("new", sa.Text, nullable=False),
+    sa.Column("at_us", _TIME, nullable=False),
+)
+
+rosters = sa.Table(
+    "quiltstream_rosters",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("digest", sa.String, nullable=False, unique=True),
+    sa.Column("series", sa.BigInteger, nullable=False),
+    sa.Column("entries", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+)
+
+queries = sa.Table(
+    "quiltstream_queries",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("scale", sa.Text, nullable=False),
+    sa.Column("release_epsilon_dp", _EPSILON, nullable=False),
+    sa.Column("epsilon_dp", _EPSILON, nullable=False),
+    sa.Column("mechanism", sa.String, nullable=False),
+    sa.Column("given_model", sa.Boolean, nullable=False),
+    sa.Column("size", _SLOT, nullable=False),
+    sa.Column("every", _SLOT, nullable=False),
+    sa.Column("anchor", _SLOT, nullable=False),
+    sa.Column("start", _SLOT, nullable=False),
+    sa.Column("stop", _SLOT),
+    sa.Column("shards", sa.Integer, nullable=False),
+    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
+    sa.Column("reading", sa.Text, nullable=False),
+    sa.Column("header", sa.Text, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),
+)
+
+reservations = sa.Table(
+    "quiltstream_reservations",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False, index=True),
+    sa.Column("start", _SLOT, nullable=False),
+    sa.Column("stop", _SLOT),
+    sa.Column("created_us", _TIME, nullable=False),
+)
+
+charges = sa.Table(
+    "quiltstream_charges",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("entry_id", sa.String, nullable=False, unique=True),
+    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
+    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
+    sa.Column("window_start", _SLOT, nullable=False),
+    sa.Column("window_stop", _SLOT, nullable=False),
+    sa.Column("decision", sa.String, nullable=False),
+    sa.Column("query_digest", sa.String, nullable=False),
+    sa.Column("scale", sa.Text, nullable=False),
+    sa.Column("epsilon_dp", _EPSILON, nullable=False),
+    sa.Column("loss_before", _EPSILON, nullable=False),
+    sa.Column("loss_after", _EPSILON, nullable=False),
+    sa.Column("budget", _EPSILON, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_charges_sequence"),
+    sa.UniqueConstraint("query_id", "window_start", name="quiltstream_charges_window"),
+    sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_charges_decision"),
+    sa.CheckConstraint("decision = 'refused' OR loss_after <= budget", name="quiltstream_charges_budget"),
+)
+
+releases = sa.Table(
+    "quiltstream_releases",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
+    sa.Column("window_start", _SLOT, nullable=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("charge_id", sa.ForeignKey(charges.c.id), nullable=False),
+    sa.Column("completeness", sa.String, nullable=False),
+    sa.Column("block", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.UniqueConstraint("query_id", "window_start", "shard", name="quiltstream_releases_block"),
+)

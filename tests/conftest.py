@@ -1,0 +1,25 @@
+"""Fixtures that every test folder shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout the tests run in."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The large public data sets, which are not part of the repository."""
+    folder = Path(os.environ.get("QUILTSTREAM_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"needs the shared data sets: {folder} is absent (set QUILTSTREAM_SHARED_DATA to their folder)")
+    return folder

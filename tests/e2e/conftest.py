@@ -1,0 +1,66 @@
+"""Real servers for the end-to-end tests.
+
+The tests of this folder run when they are asked for (``-m e2e``, as ``make e2e`` does). A server that is not installed
+is then a skip that says why, or a failure where QUILTSTREAM_REQUIRE_SERVERS is 1, as it is in CI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from .postgres import PostgresServer, find_binaries
+
+HERE = Path(__file__).parent
+
+
+def servers_required() -> bool:
+    """Whether a missing server is a failure."""
+    return os.environ.get("QUILTSTREAM_REQUIRE_SERVERS") == "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark everything here as end-to-end; leave it out, with the reason, where nobody asked for it."""
+    asked = servers_required() or "e2e" in str(config.option.markexpr)
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            if not asked:
+                item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `make e2e`"))
+
+
+def missing(what: str) -> NoReturn:
+    """Skip, or fail where servers are required."""
+    if servers_required():
+        pytest.fail(f"{what}, and QUILTSTREAM_REQUIRE_SERVERS is 1")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def postgres_binaries() -> Path:
+    """The folder of PostgreSQL's programs."""
+    binaries = find_binaries()
+    if binaries is None:
+        missing("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+    return binaries
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_binaries: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test process's own; ``kill()`` and ``start()`` make it crash and recover."""
+    server = PostgresServer(postgres_binaries)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The address of the running server's database, which tests share: use a schema or names of your own."""
+    if postgres_server.pid is None:
+        postgres_server.start()
+    return postgres_server.url

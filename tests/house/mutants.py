@@ -1,0 +1,96 @@
+"""Deliberate errors that the tests must notice.
+
+A mutant is one replaced piece of source text and the tests that have to fail for it. It runs on a copy of the tree, so
+that the checkout never holds it. The same tests must pass on an unchanged copy first: otherwise their failure would say
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .tree import LITTER, PORTIONS, ROOT
+
+TESTS_FAILED = 1
+RUN_SECONDS = 600
+
+
+class MutantError(Exception):
+    """A mutant that proves nothing: its text is not there once, or its tests do not run."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One error: in `file`, `old` (which occurs once) becomes `new`, and then one of `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def apply(self, tree: Path) -> None:
+        """Put the error into a copy of the tree."""
+        path = tree / self.file
+        source = path.read_text(encoding="utf-8")
+        if (count := source.count(self.old)) != 1:
+            msg = f"mutant {self.name}: {self.old!r} occurs {count} times in {self.file}, not once"
+            raise MutantError(msg)
+        path.write_text(source.replace(self.old, self.new), encoding="utf-8")
+
+
+def copy_tree(target: Path) -> Path:
+    """A copy of what the tests need, with a namespace folder that makes `import quiltstream` find the copy."""
+    for name in (*PORTIONS, "tests"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(*LITTER))
+    shutil.copy(ROOT / "pyproject.toml", target)
+    namespace = target / "namespace" / "quiltstream"
+    namespace.mkdir(parents=True)
+    for portion in PORTIONS:
+        (namespace / portion).symlink_to(target / portion, target_is_directory=True)
+    return target
+
+
+def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int, str]:
+    """Run tests of a copy against the copy; pytest's exit code and its output."""
+    command = [Path(sysconfig.get_path("scripts")) / "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
+    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "PYTHONDONTWRITEBYTECODE": "1"}
+    # What the surrounding pytest says to its own workers is not for this one.
+    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [*command, *tests],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def survives(mutant: Mutant, tree: Path) -> bool:
+    """Whether the tests pass in spite of the mutant, which is put into the copy given."""
+    mutant.apply(tree)
+    code, output = run_tests(tree, mutant.tests)
+    if code not in {0, TESTS_FAILED}:
+        msg = f"mutant {mutant.name}: the tests did not run (pytest ended with {code}):\n{output[-3000:]}"
+        raise MutantError(msg)
+    return code == 0
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="a uniform draw clamps where it must reject",
+        file="privacy/sampling.py",
+        old="return drawn[drawn < bound]",
+        new="return np.minimum(drawn, bound - 1)",
+        tests=("tests/privacy/test_sampling.py::test_uniform_below_has_exactly_equal_probabilities",),
+    ),
+)

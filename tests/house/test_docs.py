@@ -1,0 +1,90 @@
+"""Every block of Python and every `quiltstream` command in the documents runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from .pages import Block, BlockError, blocks, commands, run_console, run_page
+from .tree import ROOT
+
+PAGES = [str(p.relative_to(ROOT)) for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.is_file()]
+ALL_BLOCKS = [block for page in PAGES for block in blocks(page, (ROOT / page).read_text(encoding="utf-8"))]
+LEFT_OUT = [block for block in ALL_BLOCKS if block.key == "no-run"]
+
+
+RUN = [page for page in PAGES if any(block.runs for block in ALL_BLOCKS if block.page == page)]
+
+
+@pytest.mark.parametrize("case", [*RUN, *LEFT_OUT], ids=lambda case: case.where if isinstance(case, Block) else case)
+def test_a_page_does_what_it_says_and_a_block_left_out_says_why(
+    case: str | Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(case, Block):
+        assert len(case.value) > len("because"), f"{case.where}: give a reason after no-run"
+        pytest.skip(f"{case.where} is not run: {case.value}")
+    monkeypatch.chdir(tmp_path)
+    assert run_page(case, (ROOT / case).read_text(encoding="utf-8"), tmp_path) > 0
+
+
+PAGE = """
+```python
+x = 1
+def f():
+    return x
+```
+<!-- no-run: needs a cluster of its own -->
+```python
+raise SystemExit
+```
+```python
+>>> f() + 1
+2
+```
+"""
+
+
+def run(text: str, folder: Path) -> int:
+    return run_page("page.md", text, folder)
+
+
+def test_the_blocks_of_a_page_share_a_namespace(tmp_path: Path) -> None:
+    assert run(PAGE, tmp_path) == 2
+
+
+def test_a_wrong_result_on_a_page_is_found(tmp_path: Path) -> None:
+    with pytest.raises(BlockError, match=r"(?s)page\.md:12.*Got:"):
+        run(PAGE.replace("\n2\n", "\n3\n"), tmp_path)
+
+
+def test_an_error_on_a_page_is_found_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(PAGE.replace("x = 1", "x = 1 / 0"), tmp_path)
+    assert (caught.traceback[-1].path, caught.traceback[-1].lineno + 1) == ("page.md", 3)
+
+
+CONSOLE = """
+<!-- exit: 3 -->
+```console
+$ touch made
+$ test -e made && \\
+> exit 3
+what a command prints
+```
+"""
+
+
+def test_the_commands_of_a_console_block_are_found() -> None:
+    (block,) = blocks("page.md", CONSOLE)
+    assert commands(block.body) == ["touch made", "test -e made && \\\nexit 3"]
+    assert not block.runs  # only blocks that show `$ quiltstream` are run
+
+
+def test_a_console_block_ends_as_the_page_says(tmp_path: Path) -> None:
+    (block,) = blocks("page.md", CONSOLE)
+    run_console(block, tmp_path, dict(os.environ))
+    with pytest.raises(BlockError, match=r"(?s)page\.md:4: .* ended with 3, not 2"):
+        run_console(dataclasses.replace(block, value="2"), tmp_path, dict(os.environ))

@@ -1,0 +1,56 @@
+"""Each listed error in the source turns the tests red (marker `slow`: run it with `make mutants`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .mutants import MUTANTS, Mutant, MutantError, copy_tree, run_tests, survives
+from .tree import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_the_tests_notice_the_mutant(mutant: Mutant, tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    code, output = run_tests(tree, mutant.tests)
+    assert code == 0, f"without the mutant its tests must pass:\n{output[-3000:]}"
+    assert not survives(mutant, tree), f"no test notices: {mutant.old!r} -> {mutant.new!r} in {mutant.file}"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_still_fits_the_source(mutant: Mutant, tmp_path: Path) -> None:
+    (tmp_path / mutant.file).parent.mkdir(parents=True)
+    shutil.copy(ROOT / mutant.file, tmp_path / mutant.file)
+    mutant.apply(tmp_path)
+    assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests)
+
+
+def test_a_mutant_whose_text_is_gone_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\nx = 1\n", encoding="utf-8")
+    for old, count in (("y", 0), ("x = 1", 2)):
+        with pytest.raises(MutantError, match=f"occurs {count} times"):
+            Mutant("m", "a.py", old, "z", ()).apply(tmp_path)
+
+
+EXAMPLE = Mutant(
+    name="an unknown name is taken",
+    file="pipelines/data/__init__.py",
+    old="if name not in FILES:",
+    new="if not name:",
+    tests=("tests/pipelines/test_shipped_data.py",),
+)
+
+
+def test_the_machinery_tells_a_noticed_mutant_from_a_survivor_and_from_a_wreck(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    source = (tree / EXAMPLE.file).read_text(encoding="utf-8")
+    assert survives(dataclasses.replace(EXAMPLE, new="if name not in set(FILES):"), tree)
+    (tree / EXAMPLE.file).write_text(source, encoding="utf-8")
+    assert not survives(EXAMPLE, tree)
+    (tree / EXAMPLE.file).write_text(source, encoding="utf-8")
+    with pytest.raises(MutantError, match="did not run"):
+        survives(dataclasses.replace(EXAMPLE, new="if if:"), tree)

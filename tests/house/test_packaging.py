@@ -1,0 +1,55 @@
+"""pyproject.toml lists every package, and every file of a portion is shipped."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .tree import PORTIONS, ROOT, all_modules, tracked_files
+
+tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
+
+
+@pytest.fixture(scope="module")
+def setuptools_table() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+
+def package_of(folder: Path) -> str:
+    return ".".join(("quiltstream", *folder.relative_to(ROOT).parts))
+
+
+def test_every_folder_with_modules_is_a_listed_package(setuptools_table: dict[str, Any]) -> None:
+    assert sorted(setuptools_table["packages"]) == sorted({package_of(file.parent) for file in all_modules()})
+
+
+def test_every_package_is_mapped_to_its_folder(setuptools_table: dict[str, Any]) -> None:
+    mapped = setuptools_table["package-dir"]
+    assert sorted(mapped) == sorted(setuptools_table["packages"])
+    assert {name: package_of(ROOT / folder) for name, folder in mapped.items()} == {name: name for name in mapped}
+
+
+def test_every_file_of_a_portion_that_is_no_module_is_package_data(setuptools_table: dict[str, Any]) -> None:
+    data: dict[str, list[str]] = setuptools_table["package-data"]
+    others = [f for f in tracked_files() if f.relative_to(ROOT).parts[0] in PORTIONS and f.suffix != ".py"]
+    assert others, "the portions hold at least their py.typed"
+    missing = [
+        str(file.relative_to(ROOT))
+        for file in others
+        if not any(fnmatch.fnmatch(file.name, pattern) for pattern in data.get(package_of(file.parent), []))
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("portion", PORTIONS)
+def test_a_portion_is_a_typed_package(portion: str) -> None:
+    assert (ROOT / portion / "__init__.py").is_file()
+    assert (ROOT / portion / "py.typed").is_file()
+
+
+def test_the_namespace_has_no_module_of_its_own() -> None:
+    assert not (ROOT / "quiltstream").exists()
+    assert not (ROOT / "__init__.py").exists()

@@ -1,0 +1,131 @@
+"""The sampler against its law on large scales, in bulk (false-alarm rate 1e-9 for each test; see conftest.py)."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from quiltstream.privacy.entropy import SystemEntropy
+from quiltstream.privacy.noise import LARGEST_SCALE, DiscreteLaplace, rational_scale
+from quiltstream.privacy.sampling import bernoulli, bernoulli_exp, geometric, uniform_below
+
+SCALES = [
+    rational_scale(31.7098, 2),
+    rational_scale(2033.7827, 2),
+    rational_scale(0.3, 2),
+    Fraction(1, 3),
+    Fraction(2**35 + 1, 2**29),  # half of the candidates of the uniform part are rejected
+    rational_scale(2.0**44, 2),
+]
+
+
+class Checks(Protocol):
+    samples: int
+
+    def chi_square(self, observed: NDArray[np.int64], expected: NDArray[np.float64]) -> None: ...
+    def independence(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None: ...
+    def same_law(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None: ...
+    def frequency(self, events: NDArray[np.bool_], probability: float) -> None: ...
+    def kolmogorov(self, drawn: NDArray[np.int64], cdf: object) -> None: ...
+
+
+def laplace_cdf(scale: Fraction, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """P(Z <= z), summed by hand from the ratio of neighbouring probabilities."""
+    real = float(scale)
+    tail = np.exp(-np.where(values < 0, -values, values + 1) / real) / (1 + math.exp(-1 / real))
+    return np.where(values < 0, tail, 1 - tail)
+
+
+def cells(scale: Fraction, samples: int) -> NDArray[np.int64]:
+    """Upper ends of about 60 cells of nearly equal probability, each expecting far more than 1000 values."""
+    real = float(scale)
+    shares = np.linspace(0, 1, 62)[1:-1]
+    ends = np.where(shares < 0.5, real * np.log(2 * shares), -real * np.log(2 * (1 - shares)))
+    found = np.unique(np.round(ends).astype(np.int64))
+    masses = np.diff(np.concatenate([[0.0], laplace_cdf(scale, found), [1.0]]))
+    kept = [end for end, mass in zip(found.tolist(), masses, strict=False) if mass * samples >= 1000]
+    return np.array(kept)
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=lambda scale: f"{float(scale):.4g}")
+def test_draws_in_bulk_follow_the_discrete_laplace_law(checks: Checks, scale: Fraction) -> None:
+    """Chi-square over cells of equal probability, and a Kolmogorov bound over all values; false alarm 2e-9."""
+    drawn = DiscreteLaplace(scale).draw(checks.samples)
+    ends = cells(scale, checks.samples)
+    masses = np.diff(np.concatenate([[0.0], laplace_cdf(scale, ends), [1.0]]))
+    observed = np.bincount(np.searchsorted(ends, drawn, side="left"), minlength=ends.size + 1)
+    checks.chi_square(observed, masses * checks.samples)
+    checks.kolmogorov(drawn, lambda values: laplace_cdf(scale, values))
+
+
+def test_the_low_digits_of_large_noise_are_as_even_as_the_law_says(checks: Checks) -> None:
+    """At scale 4067 the residues modulo 7 differ by less than 1e-6 from 1/7; false alarm 1e-9."""
+    drawn = DiscreteLaplace(rational_scale(2033.7827, 2)).draw(checks.samples)
+    checks.chi_square(np.bincount(drawn % 7, minlength=7), np.full(7, checks.samples / 7))
+
+
+def test_neighbouring_draws_are_independent(checks: Checks) -> None:
+    """Contingency of sign-and-size classes of neighbours, in order of drawing; false alarm 1e-9 for each distance."""
+    drawn = DiscreteLaplace(rational_scale(31.7098, 2)).draw(checks.samples)
+    classes = np.searchsorted([-60, -20, 0, 20, 60], drawn)
+    for distance in (1, 2, 5):
+        checks.independence(classes[:-distance], classes[distance:])
+
+
+def test_the_sign_is_fair_and_independent_of_the_size(checks: Checks) -> None:
+    """Exact binomial test of the sign among the non-zero values, and contingency with the size; false alarm 2e-9."""
+    drawn = DiscreteLaplace(rational_scale(31.7098, 2)).draw(checks.samples)
+    moved = drawn[drawn != 0]
+    checks.frequency(moved < 0, 0.5)
+    checks.independence((moved < 0).astype(np.int64), np.searchsorted([10, 30, 60, 100], np.abs(moved)))
+
+
+def test_opendp_draws_from_the_same_law(checks: Checks) -> None:
+    """Two-sample Kolmogorov bound against OpenDP's sampler, 200,000 values of theirs; false alarm 1e-9."""
+    dp = pytest.importorskip("opendp.prelude", reason="OpenDP is a test dependency; install quiltstream[test]")
+    dp.enable_features("contrib")
+    scale = rational_scale(31.7098, 2)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    theirs = np.array(dp.m.make_laplace(*space, float(scale))([0] * 200_000), dtype=np.int64)
+    checks.same_law(DiscreteLaplace(scale).draw(checks.samples), theirs)
+
+
+def test_each_lane_of_the_exponential_event_has_its_own_probability(checks: Checks) -> None:
+    """Lanes of 16 different numerators in one call; exact binomial test of each, false alarm 1e-9 each."""
+    denominator = 2**36 - 5
+    numerators = np.linspace(0, denominator, 16).astype(np.int64)
+    lanes = np.tile(numerators, 20_000)
+    events = bernoulli_exp(lanes, denominator, SystemEntropy()).reshape(-1, 16)
+    plain = bernoulli(lanes, denominator, SystemEntropy()).reshape(-1, 16)
+    for lane, numerator in enumerate(numerators.tolist()):
+        checks.frequency(events[:, lane], math.exp(-numerator / denominator))
+        checks.frequency(plain[:, lane], numerator / denominator)
+
+
+def test_the_uniform_part_is_even_over_a_wide_range(checks: Checks) -> None:
+    """Chi-square of 100 equal cells below a bound just above a power of two, the worst case; false alarm 1e-9."""
+    bound = 2**35 + 100
+    drawn = uniform_below(bound, checks.samples, SystemEntropy())
+    ends = [bound * cell // 100 for cell in range(1, 100)]
+    sizes = np.diff([0, *ends, bound]) / bound
+    checks.chi_square(np.bincount(np.searchsorted(ends, drawn, side="right"), minlength=100), sizes * checks.samples)
+
+
+def test_the_geometric_part_in_bulk_follows_its_law(checks: Checks) -> None:
+    """Chi-square over 0..5 and the tail; false alarm 1e-9."""
+    drawn = np.minimum(geometric(checks.samples, SystemEntropy()), 6)
+    masses = [math.exp(-v) * (1 - math.exp(-1)) for v in range(6)] + [math.exp(-6)]
+    checks.chi_square(np.bincount(drawn, minlength=7), np.array(masses) * checks.samples)
+
+
+def test_the_largest_scale_draws_within_its_bound() -> None:
+    """|Z| > 40 scale has probability below 5e-18 a draw, 5e-13 for all; beyond 2^62 none can be."""
+    drawn = DiscreteLaplace(Fraction(LARGEST_SCALE)).draw(100_000)
+    assert drawn.dtype == np.int64
+    assert int(np.abs(drawn).max()) < 40 * LARGEST_SCALE
+    assert int(np.abs(drawn).max()) > LARGEST_SCALE

@@ -1,0 +1,170 @@
+"""The same quantities straight from the papers and from the definition, slow and plain; imports nothing from the product."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Window = tuple[int, int, float]
+
+
+def lemma_f(pi_min: float, gap: float, lag: int) -> float:
+    """[SWC17] Lemma 4.8, as printed."""
+    decay = math.exp(-gap * lag / 2)
+    return math.log((pi_min + decay) / (pi_min - decay)) if decay < pi_min else math.inf
+
+
+def algorithm_4(pi_min: float, gap: float, epsilon: float, length: int) -> float:
+    """[SWC17] Algorithm 4: every node, every two-sided, one-sided and empty quilt."""
+    worst = 0.0
+    for node in range(1, length + 1):
+        best = length / epsilon
+        lefts = [(None, 0.0), *((a, 2 * lemma_f(pi_min, gap, a)) for a in range(1, node))]
+        rights = [(None, 0.0), *((b, lemma_f(pi_min, gap, b)) for b in range(1, length - node + 1))]
+        back = np.array([node - 1 if a is None else a - 1 for a, _ in lefts])
+        ahead = np.array([length - node if b is None else b - 1 for b, _ in rights])
+        influence = np.add.outer([e for _, e in lefts], [e for _, e in rights])
+        card = np.add.outer(back, ahead) + 1
+        usable = influence < epsilon
+        best = min(best, float((card[usable] / (epsilon - influence[usable])).min()))
+        worst = max(worst, best)
+    return worst
+
+
+def stationary(transition: np.ndarray) -> np.ndarray:
+    """The stationary distribution as the solution of the linear equations."""
+    states = len(transition)
+    system = np.vstack([transition.T - np.eye(states), np.ones(states)])
+    return np.linalg.lstsq(system, np.append(np.zeros(states), 1.0), rcond=None)[0]
+
+
+def sequences(initial: np.ndarray, transition: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every sequence of states, shape (n, length), and its probability."""
+    every = np.array(list(itertools.product(range(len(transition)), repeat=length)))
+    chance = initial[every[:, 0]]
+    for slot in range(1, length):
+        chance = chance * transition[every[:, slot - 1], every[:, slot]]
+    return every, chance
+
+
+def worst_ratio(given: np.ndarray, other: np.ndarray) -> float:
+    """max log(given / other) where given is positive."""
+    seen = given > 0
+    if not seen.any():
+        return 0.0
+    if (other[seen] <= 0).any():
+        return math.inf
+    return float(np.log(given[seen] / other[seen]).max())
+
+
+def joint_influence(
+    initial: np.ndarray, transition: np.ndarray, length: int, node: int, quilt: Sequence[int], pair: tuple[int, int]
+) -> float:
+    """max over the states of the quilt's slots of log P(X_Q | x) / P(X_Q | x'), from the joint distribution; slots from 0."""
+    every, chance = sequences(initial, transition, length)
+    states = len(transition)
+    code = np.zeros(len(every), dtype=int)
+    for slot in quilt:
+        code = code * states + every[:, slot]
+
+    def law(state: int) -> np.ndarray:
+        here = every[:, node] == state
+        return np.bincount(code[here], chance[here], minlength=states ** len(quilt)) / chance[here].sum()
+
+    return worst_ratio(law(pair[0]), law(pair[1]))
+
+
+def _loss_over_outputs(every: np.ndarray, chance: np.ndarray, likelihood: np.ndarray, states: int) -> float:
+    """max over slots, pairs and outputs of log P(output | x) / P(output | x'); likelihood has shape (outputs, sequences)."""
+    worst = 0.0
+    for slot in range(every.shape[1]):
+        laws = []
+        for state in range(states):
+            here = every[:, slot] == state
+            weight = chance[here].sum()
+            if weight > 0:
+                laws.append(likelihood[:, here] @ (chance[here] / weight))
+        for given, other in itertools.permutations(laws, 2):
+            worst = max(worst, worst_ratio(given, other))
+    return worst
+
+
+def response_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
+    """True loss when every release answers each slot of its window by k-ary randomised response of its epsilon_dp.
+
+    All outputs in which the answers of the overlapping releases to one slot agree are tried: the likelihood is then proportional to
+    e to the power of the summed epsilon_dp of the slots answered truly.
+    """
+    density = np.zeros(length)
+    for start, stop, epsilon_dp in windows:
+        density[start:stop] += epsilon_dp
+    every, chance = sequences(initial, transition, length)
+    truly = every[:, np.newaxis, :] == every[np.newaxis, :, :]
+    return _loss_over_outputs(every, chance, np.exp(truly @ density), len(transition))
+
+
+def count_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
+    """True loss when every release is the count of state 1 in its window plus discrete Laplace noise of its epsilon_dp.
+
+    Outputs below 0 and above the window's length have the likelihood ratios of 0 and of the length, so these ends stand for all.
+    """
+    every, chance = sequences(initial, transition, length)
+    outputs = itertools.product(*(range(stop - start + 1) for start, stop, _ in windows))
+    counts = np.array([(every[:, start:stop] == 1).sum(axis=1) for start, stop, _ in windows])
+    rates = np.array([epsilon_dp for _, _, epsilon_dp in windows])
+    likelihood = np.array([np.exp(-rates @ np.abs(np.array(output)[:, np.newaxis] - counts)) for output in outputs])
+    return _loss_over_outputs(every, chance, likelihood, len(transition))
+
+
+def rule(
+    lefts: Sequence[Callable[[int], float]],
+    rights: Sequence[Callable[[int], float]],
+    windows: Sequence[Window],
+    lags: int,
+    margin: int = 3,
+) -> float:
+    """The ledger's rule, slot by slot and quilt by quilt: max over slots and pairs of the min over quilts of mass plus influence.
+
+    Args:
+        lefts: Influence on the slot a earlier, one function per pair.
+        rights: Influence on the slot b later, in the same order.
+        windows: Start, stop and epsilon_dp of each release.
+        lags: How far the ends of a quilt may lie.
+        margin: How many slots outside all windows are tried as well.
+    """
+    low = min(start for start, _, _ in windows) - margin
+    high = max(stop for _, stop, _ in windows) + margin
+    density = {slot: sum(e for start, stop, e in windows if start <= slot < stop) for slot in range(low, high)}
+    slots = range(low, high)
+    worst = 0.0
+    for left, right in zip(lefts, rights, strict=True):
+        back = [left(a) for a in range(1, lags + 1)]
+        ahead = [right(b) for b in range(1, lags + 1)]
+        for slot in slots:
+            before = [density.get(slot - a, 0.0) for a in range(1, max(lags, slot - low) + 1)]
+            after = [density.get(slot + b, 0.0) for b in range(1, max(lags, high - slot) + 1)]
+            one = min(sum(before), *(sum(before[:a]) + influence for a, influence in enumerate(back)))
+            other = min(sum(after), *(sum(after[:b]) + influence for b, influence in enumerate(ahead)))
+            worst = max(worst, one + density[slot] + other)
+    return worst
+
+
+def chain_influences(
+    transition: np.ndarray,
+) -> tuple[list[Callable[[int], float]], list[Callable[[int], float]]]:
+    """Left and right influence by pair of a stationary chain, from matrix powers."""
+    weights = stationary(transition)
+    reversal = transition.T * weights[np.newaxis, :] / weights[:, np.newaxis]
+
+    def influence(matrix: np.ndarray, pair: tuple[int, int]) -> Callable[[int], float]:
+        def at(lag: int) -> float:
+            power = np.linalg.matrix_power(matrix, lag)
+            return worst_ratio(power[pair[0]], power[pair[1]])
+
+        return at
+
+    pairs = list(itertools.permutations(range(len(transition)), 2))
+    return [influence(reversal, pair) for pair in pairs], [influence(transition, pair) for pair in pairs]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quiltstream.schemas.models import Model, ModelError, Provenance, hash_of_series
+from quiltstream.schemas.states import StateSpace
+
+MODEL = Model(
+    belief={"kind": "chain", "transition": [[0.9, 0.1], [0.4, 0.6]]},
+    states=StateSpace((250.0,), "W"),
+    interval_us=1_800_000_000,
+    provenance=Provenance(
+        method="pooled transition counts", series=2, transitions=10, series_hashes=(hash_of_series("m1"),), notes=("a",)
+    ),
+    diagnostics={"period": 1},
+)
+
+
+def test_a_model_file_round_trips(tmp_path):
+    path = tmp_path / "deep" / "model.json"
+    MODEL.save(path)
+    assert Model.load(path) == MODEL
+    assert [p.name for p in path.parent.iterdir()] == ["model.json"]
+
+
+def test_the_id_depends_on_what_the_guarantee_depends_on():
+    other = Model(MODEL.belief, StateSpace((300.0,), "W"), MODEL.interval_us, MODEL.provenance)
+    same = Model(MODEL.belief, MODEL.states, MODEL.interval_us, Provenance(method="another way"))
+    assert other.model_id != MODEL.model_id
+    assert same.model_id == MODEL.model_id
+
+
+def edited(**changes):
+    form = json.loads(MODEL.to_json())
+    form.update(changes)
+    return json.dumps(form)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a model file"),
+        (edited(version=99), "version 99"),
+        (edited(belief={"kind": "chain", "transition": [[0.5, 0.5], [0.4, 0.6]]}), "it was edited"),
+        (edited(states={"unit": "W"}), "damaged or incomplete"),
+    ],
+)
+def test_a_file_that_is_no_model_of_this_version_is_refused(text, message):
+    with pytest.raises(ModelError, match=message):
+        Model.from_json(text)
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(ModelError, match="quiltstream fit"):
+        Model.load(tmp_path / "absent.json")
+
+
+def test_a_model_of_other_states_or_slots_is_refused():
+    with pytest.raises(ModelError, match=r"its interval is 30min and slots\.interval is 1h"):
+        MODEL.check_fits(StateSpace((250.0,), "W"), 3_600_000_000)
+    with pytest.raises(ModelError, match="fit a model with the settings' edges"):
+        MODEL.check_fits(StateSpace((251.0,), "W"), 1_800_000_000)
+    MODEL.check_fits(StateSpace((250.0,), "W"), 1_800_000_000)
+
+
+def test_a_model_remembers_which_series_it_was_estimated_from():
+    assert MODEL.provenance.used(["m1", "m2"]) == 1

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import io
+from typing import Any, cast
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.schemas.ledger import LEDGER_AVRO, LEDGER_SCHEMA, LedgerEntry
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, REJECT_SCHEMA, RejectReason
+from quiltstream.schemas.releases import (
+    RELEASE_AVRO,
+    RELEASE_SCHEMA,
+    Release,
+    batch_from_releases,
+    release_batch,
+    release_ids,
+    releases_from_batch,
+    rows_from_batch,
+)
+
+HEADER = {
+    "domain": "homes",
+    "query": "load",
+    "query_digest": "00ff",
+    "key_kind": "series",
+    "window_start": 1_356_998_400_000_000,
+    "window_stop": 1_357_603_200_000_000,
+    "slots": 336,
+    "edges": [250.0, 500.0],
+    "unit": "W",
+    "missing": "public",
+    "scale": 63.5,
+    "scale_exact": "127/2",
+    "half_width_95": 190,
+    "epsilon_dp": 0.0315,
+    "loss_before": 0.0,
+    "loss_after": 0.99,
+    "guarantee": "stream",
+    "mechanism": "mqm-approx",
+    "quilt": (15, None),
+    "model_id": "abc",
+    "model_provenance": "by hand",
+    "given_model": False,
+    "completeness": "live",
+}
+
+
+def make_batch() -> pa.RecordBatch:
+    return release_batch(
+        HEADER,
+        ["m1", "m2"],
+        members=np.array([1, 1]),
+        counts=np.array([[1, -2, 3], [4, 5, 6]]),
+        total=np.array([2, 15]),
+        estimate=np.array([[0.5, 0.0, 1.5], [4.0, 5.0, 6.0]]),
+    )
+
+
+def test_a_batch_has_the_release_schema_and_its_rows_round_trip():
+    batch = make_batch()
+    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
+    rows = releases_from_batch(batch)
+    assert [r.key for r in rows] == ["m1", "m2"]
+    assert rows[0].counts == (1, -2, 3)
+    assert rows[0].quilt == (15, None)
+    assert rows[0].window_start == HEADER["window_start"]
+    assert batch_from_releases(rows).equals(batch)
+    assert [Release.from_dict(r.to_dict()) for r in rows] == rows
+
+
+def test_rows_without_a_public_total_have_no_estimate():
+    batch = release_batch(
+        HEADER, ["m1"], members=np.array([1]), counts=np.array([[1, 2, 3]]), total=None, estimate=None
+    )
+    row = releases_from_batch(batch)[0]
+    assert row.total is None
+    assert row.estimate is None
+
+
+def test_no_row_at_all_is_still_a_batch_of_the_schema():
+    batch = release_batch(
+        HEADER,
+        [],
+        members=np.empty(0, dtype=np.int64),
+        counts=np.empty((0, 3), dtype=np.int64),
+        total=np.empty(0, dtype=np.int64),
+        estimate=np.empty((0, 3)),
+    )
+    assert batch.num_rows == 0
+    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
+
+
+def avro_round_trip(schema, rows) -> list[dict[str, Any]]:
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, fastavro.parse_schema(schema), rows)
+    buffer.seek(0)
+    return cast("list[dict[str, Any]]", list(fastavro.reader(buffer)))
+
+
+def test_releases_round_trip_through_avro():
+    rows = rows_from_batch(make_batch())
+    back = avro_round_trip(RELEASE_AVRO, rows)
+    for row in back:
+        for name in ("window_start", "window_stop"):
+            row[name] = int(row[name].timestamp()) * 1_000_000
+    assert back == rows
+
+
+def test_release_ids_are_the_same_everywhere_and_differ_in_every_part():
+    assert release_ids("d", "q", "x", (0, 1), ["k"]) == ["0dc2a624cf16b29f8beb079d5bb9cf7e"]
+    base = release_ids("d", "q", "x", (0, 1), ["k", "l"])
+    others = [
+        release_ids("e", "q", "x", (0, 1), ["k"]),
+        release_ids("d", "r", "x", (0, 1), ["k"]),
+        release_ids("d", "q", "y", (0, 1), ["k"]),
+        release_ids("d", "q", "x", (0, 2), ["k"]),
+    ]
+    names = [*base, *(o[0] for o in others)]
+    assert len(set(names)) == len(names)
+    assert all(len(n) == 32 for n in names)
+
+
+ENTRIES = st.builds(
+    LedgerEntry,
+    entry_id=st.text(max_size=8),
+    sequence=st.integers(1, 2**60),
+    domain=st.text(max_size=8),
+    query=st.text(max_size=8),
+    query_digest=st.text(max_size=8),
+    window_start=st.integers(-(2**60), 2**60),
+    window_stop=st.integers(-(2**60), 2**60),
+    start_us=st.integers(-(2**60), 2**60),
+    stop_us=st.integers(-(2**60), 2**60),
+    decision=st.sampled_from(["charged", "refused"]),
+    epsilon_dp=st.floats(0, 10),
+    loss_before=st.floats(0, 10),
+    loss_after=st.floats(0, 10),
+    budget=st.floats(0, 10),
+    rule=st.text(max_size=8),
+    mechanism=st.sampled_from(["mqm-approx", "none"]),
+    model_id=st.text(max_size=8),
+    given_model=st.booleans(),
+)
+
+
+@given(st.lists(ENTRIES, max_size=4))
+def test_ledger_entries_round_trip_through_arrow_and_avro(entries):
+    rows = [e.to_dict() for e in entries]
+    table = pa.Table.from_pylist(rows, schema=LEDGER_SCHEMA)
+    assert [LedgerEntry.from_dict(r) for r in table.to_pylist()] == entries
+    assert [LedgerEntry.from_dict(r) for r in avro_round_trip(LEDGER_AVRO, rows)] == entries
+
+
+def test_readings_have_a_series_a_time_and_a_value():
+    assert READING_SCHEMA.names == ["series", "time", "value"]
+    assert GROUPED_READING_SCHEMA.names == ["series", "time", "value", "group"]
+    assert REJECT_SCHEMA.names == ["reason", "source", "position"]
+
+
+@pytest.mark.parametrize("reason", list(RejectReason))
+def test_every_reason_is_told_in_words(reason):
+    assert reason.text

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from quiltstream.schemas.settings import EXAMPLE, Settings, SettingsError, load_settings, read_settings
+
+
+def test_the_example_is_read():
+    settings = load_settings(EXAMPLE)
+    assert settings.grid.interval_us == 1_800_000_000
+    assert settings.space.size == 5
+    assert len(settings.schedule) == 52
+    assert settings.budget == 2.0
+    assert settings.source is not None
+    assert (settings.source.format, settings.source.patterns) == ("parquet", ("data/feeder.parquet",))
+    assert settings.roster_file is not None
+    assert settings.roster_file.group == "feeder"
+
+
+def change(old: str, new: str) -> str:
+    assert old in EXAMPLE
+    return EXAMPLE.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML at line 1, column 5"),
+        ("- 1", "a mapping of settings is expected"),
+        (change("epsilon: 1.0", "epsilon: 0"), "privacy.epsilon is 0: input should be greater than 0"),
+        (change("epsilon: 1.0", "epsilon: -1"), "privacy.epsilon is -1"),
+        (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
+        (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
+        (change("model.json", "{pi_min: 0, gap: 1}"), "model.pi_min is 0: input should be greater than 0"),
+        (change("size: 7d", "size: 100min"), "windows.size 100min is not a whole number of slots of 30min"),
+        (change("30min", "30"), "slots.interval: duration 30 has no unit"),
+        (change("timezone: UTC", "timezone: Mars"), "slots.timezone: timezone 'Mars' is unknown"),
+        (change("250, 500", "500, 250"), "states.edges[1] is 250, not above"),
+        (change("mqm-approx", "magic"), "privacy.mechanism is 'magic'"),
+        (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
+        (
+            change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
+            "exactly one of parquet, csv, jsonl, avro; 2",
+        ),
+        (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
+        (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0"),
+        (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
+        (change("start: 2013-01-01", "start: 2013-01-01T00:10"), "windows.start 2013-01-01T00:10:00Z is not the start"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_limit(text, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(text)
+    assert message in str(caught.value)
+
+
+def test_every_mistake_is_reported_at_once():
+    with pytest.raises(SettingsError) as caught:
+        load_settings(change("epsilon: 1.0", "epsilon: -1").replace("timezone: UTC", "timezone: Mars"))
+    assert len(caught.value.problems) == 2
+
+
+def test_relative_paths_start_at_the_settings_file(tmp_path: Path):
+    path = tmp_path / "job" / "settings.yaml"
+    path.parent.mkdir()
+    path.write_text(EXAMPLE, encoding="utf-8")
+    settings = read_settings(path)
+    assert settings.path("a.csv") == str(path.parent / "a.csv")
+    assert settings.path("/abs/a.csv") == "/abs/a.csv"
+    assert settings.path("gs://bucket/a.csv") == "gs://bucket/a.csv"
+    assert settings.ledger_url == f"sqlite:///{path.parent / 'out/ledger.db'}"
+    moved = settings.model_copy(update={"ledger": "postgresql+psycopg://host/db"})
+    assert moved.ledger_url == "postgresql+psycopg://host/db"
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_settings(tmp_path / "absent.yaml")
+
+
+def test_settings_travel_to_workers_with_their_folder(tmp_path: Path):
+    settings = Settings.parse({**load_settings(EXAMPLE).model_dump(by_alias=True)}, tmp_path)
+    copy = pickle.loads(pickle.dumps(settings))
+    assert copy == settings
+    assert copy.path("x") == str(tmp_path / "x")
+
+
+def test_naive_stamps_of_the_settings_are_read_in_the_zone():
+    text = change("timezone: UTC", "timezone: Europe/Paris").replace("start: 2013-01-01", "start: 2013-07-01")
+    settings = load_settings(text)
+    # origin is 2012-12-31T23:00Z and the start 2013-06-30T22:00Z: summer time takes two half-hour slots away
+    assert settings.schedule.start == 181 * 48 - 2

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import datetime as dt
+import random
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from quiltstream.pipelines.data import path as shipped
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from quiltstream.schemas.releases import Release, releases_from_batch
+from quiltstream.schemas.settings import Settings, SettingsError
+from quiltstream.store.records import Store
+from quiltstream.transforms import PrivateHistograms
+
+from .truth import cells, histograms
+
+DAY = 48
+EDGES = [250.0, 500.0, 1000.0, 2000.0]
+ORIGIN = 1_356_998_400_000_000  # 2013-01-01T00:00Z
+
+
+def settings(folder: Path, **changes: Any) -> Settings:
+    document: dict[str, Any] = {
+        "slots": {"interval": "30min", "origin": "2013-01-01"},
+        "states": {"edges": EDGES, "unit": "W"},
+        "model": {"pi_min": 0.01, "gap": 0.3},
+        "windows": {"size": "7d", "start": "2013-01-01", "stop": "2013-12-31"},
+        "privacy": {"epsilon": 1.0},
+        "query": "load",
+        "domain": "homes",
+        "ledger": f"sqlite:///{folder / 'ledger.db'}",
+    }
+    document.update(changes)
+    return Settings.parse(document)
+
+
+def batches(frame: pl.DataFrame, rows: int, groups: dict[str, str] | None = None) -> list[pa.RecordBatch]:
+    """Readings (series, time, value) as record batches of some rows each."""
+    columns = {
+        "series": frame["series"].to_arrow().cast(pa.utf8()).dictionary_encode(),
+        "time": frame["time"].to_arrow().cast(pa.timestamp("us", tz="UTC")),
+        "value": frame["value"].to_arrow(),
+    }
+    schema = READING_SCHEMA
+    if groups is not None:
+        names = [groups[s] for s in frame["series"].to_list()]
+        columns["group"] = pa.array(names).dictionary_encode()
+        schema = GROUPED_READING_SCHEMA
+    table = pa.Table.from_arrays([columns[n] for n in schema.names], schema=schema)
+    return table.to_batches(max_chunksize=rows)
+
+
+def publish(given: list[pa.RecordBatch], job: Settings) -> list[Release]:
+    out: list[Release] = []
+    sink = Gather(out)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    result = pipeline | beam.Create(given, reshuffle=False) | PrivateHistograms(job, noise="none")
+    result.releases | beam.Map(sink)  # pyright: ignore[reportUnusedExpression] - that is how Beam builds a graph
+    pipeline.run().wait_until_finish()
+    store = Store(PrivateHistograms(job, noise="none").plan.address)
+    for batch in store.releases(job.domain, job.query):
+        out.extend(releases_from_batch(batch))
+    store.close()
+    return out
+
+
+class Gather:
+    """Checks that what leaves the pipeline has the released schema."""
+
+    def __init__(self, _out: list[Release]) -> None:
+        pass
+
+    def __call__(self, batch: pa.RecordBatch) -> int:
+        return len(releases_from_batch(batch))
+
+
+def by_window(releases: list[Release], interval_us: int = 1_800_000_000) -> dict[tuple[int, str], list[int]]:
+    return {((r.window_start - ORIGIN) // interval_us, r.key): list(r.counts) for r in releases}
+
+
+@pytest.fixture(scope="module")
+def london() -> pl.DataFrame:
+    frame = pl.read_parquet(shipped("lcl2013_halfhourly_60hh.parquet"))
+    return frame.select(
+        series=pl.col("household").cast(pl.Utf8),
+        time=pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64),
+        value=pl.col("kwh").cast(pl.Float64) * 2000.0,
+    )
+
+
+def weeks(count: int = 52) -> list[tuple[int, int]]:
+    return [(7 * DAY * w, 7 * DAY * (w + 1)) for w in range(count)]
+
+
+def test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order(london, tmp_path, capsys):
+    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    with capsys.disabled():
+        print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
+    doubled = pl.concat([london, london.sample(fraction=0.2, seed=seed)]).sample(fraction=1.0, shuffle=True, seed=seed)
+    names = sorted(london["series"].unique())
+    truth = histograms(
+        cells(london, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES),
+        windows=weeks(),
+        keys={name: [name] for name in names},
+        bins=5,
+    )
+    releases = publish(batches(doubled, 100_003), settings(tmp_path))
+    assert by_window(releases) == truth
+    assert {r.mechanism for r in releases} == {"none"}
+    assert all(r.total == sum(r.counts) for r in releases)
+
+
+def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
+    names = sorted(london["series"].unique())
+    roster = tmp_path / "roster.csv"
+    # the last home is in two groups
+    pairs = [(name, f"feeder {i % 7}") for i, name in enumerate(names)] + [(names[-1], "feeder 0")]
+    roster.write_text("series,feeder\n" + "".join(f"{s},{g}\n" for s, g in pairs), encoding="utf-8")
+    job = settings(
+        tmp_path,
+        roster=str(roster),
+        group_by="feeder",
+        windows={"size": "2d", "every": "12h", "start": "2013-02-01T06:00", "stop": "2013-02-20"},
+    )
+    start = 31 * DAY + 12
+    starts = range(start, 50 * DAY - 2 * DAY + 1, DAY // 2)
+    keys: dict[str, list[str]] = {}
+    for series, group in pairs:
+        keys.setdefault(group, []).append(series)
+    truth = histograms(
+        cells(london, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES),
+        windows=[(s, s + 2 * DAY) for s in starts],
+        keys=keys,
+        bins=5,
+    )
+    releases = publish(batches(london, 1 << 17), job)
+    assert by_window(releases) == truth
+    plan = PrivateHistograms(job, noise="none").plan
+    assert plan.share == 4 * 2
+    assert {r.members for r in releases} == {len(members) for members in keys.values()}
+
+
+def test_groups_and_ends_that_come_from_the_data_are_frozen(london, tmp_path):
+    few = london.filter(pl.col("series").is_in(sorted(london["series"].unique())[:6]))
+    few = few.filter(pl.col("time") >= ORIGIN + 86_400_000_000 * 3)
+    groups = {name: f"g{i % 2}" for i, name in enumerate(sorted(few["series"].unique()))}
+    job = settings(tmp_path, group_by="feeder", windows={"size": "7d"})
+    found = cells(few, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
+    keys = {g: [s for s in groups if groups[s] == g] for g in ("g0", "g1")}
+    truth = histograms(found, windows=weeks()[1:], keys=keys, bins=5)
+    assert by_window(publish(batches(few, 5000, groups), job)) == truth
+    # a rerun over less data publishes the rows of record
+    fewer = few.filter(pl.col("time") < ORIGIN + 86_400_000_000 * 30)
+    assert by_window(publish(batches(fewer, 5000, groups), job)) == truth
+
+
+def test_empty_cells_are_a_state_of_their_own_when_asked(london, tmp_path):
+    early = "MAC000050"  # stops on 2013-04-17
+    one = london.filter(pl.col("series") == early)
+    job = settings(tmp_path, missing="state")
+    found = cells(one, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
+    truth = histograms(found, windows=weeks(), keys={early: [early]}, bins=5)
+    releases = publish(batches(one, 1000), job)
+    assert len(releases) == 52
+    assert by_window(releases) == {k: [*v, 7 * DAY - sum(v)] for k, v in truth.items()}
+    assert releases[-1].counts == (0, 0, 0, 0, 0, 336)
+
+
+def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_path):
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\nMAC000002\nnever seen\n", encoding="utf-8")
+    releases = publish(batches(london.head(1000), 1000), settings(tmp_path, roster=str(roster)))
+    assert sorted({r.key for r in releases}) == ["MAC000002", "never seen"]
+    assert len(releases) == 104
+    assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
+
+
+def test_uci_by_the_minute_equals_a_plain_computation(shared_data, tmp_path):
+    file = shared_data / "uci_power" / "uci_power_1min_20061216_20091231.parquet"
+    if not file.is_file():
+        pytest.skip(f"needs {file.name}, which is not part of the repository")
+    frame = pl.read_parquet(file, columns=["ts", "Global_active_power"]).drop_nulls()
+    frame = frame.select(
+        series=pl.lit("house"),
+        time=pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64),
+        value=pl.col("Global_active_power").cast(pl.Float64) * 1000.0,
+    )
+    edges = [200.0 * i for i in range(1, 51)]
+    origin = int((dt.datetime(2006, 12, 17) - dt.datetime(1970, 1, 1)).total_seconds()) * 1_000_000
+    job = settings(
+        tmp_path,
+        slots={"interval": "1min", "origin": "2006-12-17"},
+        states={"edges": edges, "unit": "W"},
+        windows={"size": "4w", "start": "2006-12-17", "stop": "2009-12-31"},
+    )
+    count = (dt.date(2009, 12, 31) - dt.date(2006, 12, 17)).days // 28
+    truth = histograms(
+        cells(frame, interval_us=60_000_000, origin_us=origin, edges=edges),
+        windows=[(40320 * w, 40320 * (w + 1)) for w in range(count)],
+        keys={"house": ["house"]},
+        bins=51,
+    )
+    releases = publish(batches(frame, 1 << 17), job)
+    assert {((r.window_start - origin) // 60_000_000, r.key): list(r.counts) for r in releases} == truth
+
+
+def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_path):
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\nMAC000002\n", encoding="utf-8")
+    two = london.filter(pl.col("series").is_in(["MAC000002", "MAC000003", "MAC000004"])).with_columns(
+        value=pl.when(pl.int_range(pl.len()) % 5 == 0).then(float("nan")).otherwise(pl.col("value"))
+    )
+    good = two.filter(pl.col("value").is_finite() & (pl.col("series") == "MAC000002"))
+    found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
+    truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
+    assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)))) == truth
+
+
+def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):
+    with pytest.raises(SettingsError, match="either a Settings object or the fields"):
+        PrivateHistograms()
+    with pytest.raises(SettingsError, match=r"states\.edges is empty"):
+        PrivateHistograms(settings(tmp_path, states={"edges": []}))

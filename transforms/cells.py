@@ -1,0 +1,89 @@
+"""Cells: which reading counts, decided by numbers that do not depend on the order of arrival.
+
+A cell is (series, slot). A reading is packed into one non-negative integer, its offset inside the slot above its
+state, and
+the cell keeps the largest: the latest reading of the slot counts, ties go to the higher state, duplicates change
+nothing. Maximum is commutative, associative and idempotent, so no retry, reordering or replay of a runner can change a
+histogram.
+
+>>> cells = Cells.empty(rows=1, width=2)
+>>> cells.put(np.array([0, 0, 0]), pack(np.array([5, 9, 9]), np.array([3, 1, 2]), bits=2))
+>>> (cells.packed & 3).tolist()
+[[2, 3]]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+#: A cell without a reading.
+ABSENT = -1
+
+
+def state_bits(states: int) -> int:
+    """How many low bits of a packed reading hold its state."""
+    return max(1, (states - 1).bit_length())
+
+
+def pack(offsets: Ints, states: Ints, bits: int) -> Ints:
+    """Pack offsets inside the slot (microseconds) and states into one integer each."""
+    return (offsets << bits) | states
+
+
+@dataclass(slots=True)
+class Cells:
+    """The cells of some series in some adjacent slots; it belongs to one worker and is changed in place.
+
+    Attributes:
+        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, int64, shape (series, slots).
+        readings: how many readings went in.
+    """
+
+    packed: Ints
+    readings: int = 0
+
+    @classmethod
+    def empty(cls, rows: int, width: int) -> Cells:
+        """Cells without readings."""
+        return cls(np.full((rows, width), ABSENT, dtype=np.int64))
+
+    def put(self, index: Ints, packed: Ints) -> None:
+        """Take readings in.
+
+        Args:
+            index: row * width + column of each reading's cell, shape (n,).
+            packed: the packed readings, shape (n,).
+        """
+        flat = self.packed.reshape(-1)
+        self.readings += len(index)
+        while len(index):
+            higher = packed > flat[index]
+            if not higher.any():
+                return
+            index, packed = index[higher], packed[higher]
+            # of several readings of one cell numpy keeps any one; the others come round again if they are larger
+            flat[index] = packed
+
+    def merge(self, other: Cells) -> None:
+        """Take the readings of other cells of the same shape in."""
+        np.maximum(self.packed, other.packed, out=self.packed)
+        self.readings += other.readings
+
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Which cells have a reading, shape (series, slots)."""
+        return self.packed != ABSENT
+
+    def histograms(self, bins: int, bits: int) -> Ints:
+        """How many cells of each series are in each bin, shape (series, bins)."""
+        rows, width = self.packed.shape
+        flat = self.packed.reshape(-1)
+        # absent cells go to a column of their own, which is cut off: cheaper than selecting the present ones
+        states = np.where(flat == ABSENT, bins, flat & ((1 << bits) - 1))
+        states += np.repeat(np.arange(rows, dtype=np.int64) * (bins + 1), width)
+        return np.bincount(states, minlength=rows * (bins + 1)).reshape(rows, bins + 1)[:, :bins]

@@ -1,0 +1,48 @@
+"""Collect: one value per cell, for every shard and window, whatever the order and however often readings come.
+
+Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
+maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+
+from .cells import Cells
+from .encode import CellBlock
+
+Steps = dict[int, Cells]
+
+
+class CollectCells(beam.CombineFn):
+    """``CellBlock`` elements to the cells of each step."""
+
+    def create_accumulator(self) -> Steps:
+        """No step yet."""
+        return {}
+
+    def add_input(self, mutable_accumulator: Steps, element: CellBlock) -> Steps:
+        """Put a block's readings into the cells of its step."""
+        cells = mutable_accumulator.get(element.step)
+        if cells is None:
+            cells = mutable_accumulator[element.step] = Cells.empty(element.rows, element.width)
+        cells.put(element.index.astype(np.int64), element.packed)
+        return mutable_accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Steps]) -> Steps:
+        """Take maxima step by step."""
+        merged: Steps = {}
+        for one in accumulators:
+            for step, cells in one.items():
+                if step in merged:
+                    merged[step].merge(cells)
+                else:
+                    merged[step] = Cells(cells.packed.copy(), cells.readings)
+        return merged
+
+    def extract_output(self, accumulator: Steps) -> Steps:
+        """The cells of each step."""
+        return accumulator

@@ -1,0 +1,122 @@
+"""The one composite transform: readings in, private histograms out.
+
+    readings | PrivateHistograms(settings)
+
+Readings are Arrow record batches of ``schemas.READING_SCHEMA``, with values in the unit of the edges. The result has
+three outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and
+``rejected`` (``schemas.readings.REJECT_SCHEMA``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms import window
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from ..schemas.models import Model
+from ..schemas.settings import Settings, SettingsError
+from ..store.specs import Noise
+from .collect import CollectCells
+from .encode import REJECTED, EncodeCells, ScheduledCells
+from .plan import Plan, make_plan
+from .release import REFUSED, CountCells, ReleaseHistograms, SumHistograms
+from .survey import RegisterQuery, SurveyReadings, register
+
+
+class Histograms(NamedTuple):
+    """The outputs of :class:`PrivateHistograms`, each a ``PCollection`` of Arrow record batches."""
+
+    releases: Any
+    refused: Any
+    rejected: Any
+
+
+class PrivateHistograms(beam.PTransform[Any, Any]):
+    """Publishes a noisy histogram of every series or group in every window, at most once, within the domain's budget.
+
+    Args:
+        settings: the job; its ``source`` and ``sink`` are not used here.
+        model: the belief; read from the file the settings name if left out.
+        noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
+            rows.
+        fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
+
+    Raises:
+        SettingsError: at construction, naming each mistake.
+        ModelError: the model cannot be used.
+
+    The guarantee is that of the plan's calibration ([SWC17] Algorithm 4 and Lemma 4.9) composed by the ledger (theory
+    section 4); it does not rest on any behaviour of the runner.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        model: Model | None = None,
+        noise: Noise = "private",
+        **fields: Any,
+    ) -> None:
+        super().__init__()
+        if (settings is None) == (not fields):
+            raise SettingsError(["settings: give either a Settings object or the fields as keyword arguments"])
+        self._plan = make_plan(Settings.parse(fields) if settings is None else settings, model, noise=noise)
+
+    @property
+    def plan(self) -> Plan:
+        """What will be charged and how much noise is drawn."""
+        return self._plan
+
+    def expand(self, input_or_inputs: Any) -> Histograms:
+        """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
+        plan, readings = self._plan, input_or_inputs
+        if not readings.is_bounded and not plan.schedule.bounded:
+            raise SettingsError(
+                ["windows.stop is missing: an endless source needs a schedule with both ends for now; set it"]
+            )
+        if plan.resolved and plan.schedule.bounded:
+            registration: Any = register(plan)
+        else:
+            registration = AsSingleton(
+                readings
+                | "Survey" >> beam.CombineGlobally(SurveyReadings())
+                | "Register" >> beam.ParDo(RegisterQuery(plan))
+            )
+        encoded = readings | "Encode" >> beam.ParDo(EncodeCells(plan), registration).with_outputs(
+            REJECTED, main="cells"
+        )
+        scheduled = (
+            readings.pipeline
+            | "Seed" >> beam.Create([None])
+            | "Schedule" >> beam.ParDo(ScheduledCells(plan), registration)
+        )
+        histograms = (
+            (encoded.cells, scheduled)
+            | "Join" >> beam.Flatten()
+            | "Window" >> beam.WindowInto(_windows(plan))
+            | "Collect" >> beam.CombinePerKey(CollectCells())
+            | "Count" >> beam.ParDo(CountCells(plan), registration)
+        )
+        if plan.group_column is not None or (plan.roster is not None and plan.roster.kind == "group"):
+            histograms = histograms | "Sum groups" >> beam.CombinePerKey(SumHistograms())
+        released = histograms | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(
+            REFUSED, main="releases"
+        )
+        return Histograms(
+            releases=released.releases,
+            refused=released[REFUSED],
+            rejected=encoded[REJECTED],
+        )
+
+
+def _windows(plan: Plan) -> window.WindowFn:
+    grid, schedule = plan.grid, plan.schedule
+    size = Duration(micros=schedule.size * grid.interval_us)
+    period = Duration(micros=schedule.every * grid.interval_us)
+    anchor = Timestamp(micros=grid.time_of(schedule.anchor))
+    if schedule.overlap == 1:
+        return window.FixedWindows(size, anchor)
+    return window.SlidingWindows(size, period, anchor)

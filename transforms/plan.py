@@ -1,0 +1,263 @@
+"""From settings to a plan: how much noise, what is charged, and what the store freezes; all before any data is read.
+
+A plan needs no data. Where the settings leave the windows' ends or the roster to the data, :meth:`Plan.resolve`
+completes it from a survey; either way :meth:`Plan.query` is what the store freezes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ..privacy.mechanisms import ExactHistogram, LaplaceHistogram
+from ..privacy.quilts import Calibration, mqm_approx
+from ..schemas.models import Model, Provenance
+from ..schemas.releases import RELEASE_SCHEMA
+from ..schemas.roster import Roster
+from ..schemas.settings import Bounds, Settings, SettingsError
+from ..schemas.slots import Schedule, SlotGrid, format_duration
+from ..schemas.states import StateSpace
+from ..store.address import StoreAddress
+from ..store.specs import DomainSpec, Noise, QuerySpec
+
+_MILLISECOND_US = 1_000
+
+#: Bits of a packed cell: the offset inside the slot above the state, in a non-negative int64.
+_PACKED_BITS = 62
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a worker needs to know about a query; plain values that travel to any machine.
+
+    Attributes:
+        grid: the slots.
+        space: the states.
+        schedule: the windows; its ends may still be open.
+        roster: the series and groups; ``None`` while they are to come from the data.
+        group_column: column of the readings that names the group; ``None`` if no column does.
+        domain: what the store freezes for the domain.
+        query_name: name of the query.
+        calibration: how the noise was calibrated for ``epsilon``.
+        share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
+            series.
+        scale: exact scale of the noise.
+        epsilon: what the query is to cost, as set.
+        shards: parallel parts.
+        reading: what else determines the numbers.
+        model: the belief's file.
+        noise: ``private``, or ``none`` for the tests' noise-free rows.
+        address: where the ledger of record is.
+    """
+
+    grid: SlotGrid
+    space: StateSpace
+    schedule: Schedule
+    roster: Roster | None
+    group_column: str | None
+    domain: DomainSpec
+    query_name: str
+    calibration: Calibration
+    share: int
+    scale: Fraction
+    epsilon: float
+    shards: int
+    reading: dict[str, Any]
+    model: Model
+    noise: Noise
+    address: StoreAddress
+
+    @property
+    def resolved(self) -> bool:
+        """Whether nothing is left to come from the data."""
+        return self.roster is not None and self.schedule.start is not None
+
+    @property
+    def histogram(self) -> LaplaceHistogram | ExactHistogram:
+        """The mechanism that makes noisy counts."""
+        if self.noise == "none":
+            return ExactHistogram(self.space.size)
+        return LaplaceHistogram(self.space.size, self.scale)
+
+    def given_model(self, roster: Roster) -> bool:
+        """Whether the belief was estimated from series that it is to protect."""
+        origin = self.model.provenance
+        return origin.from_protected or origin.used(roster.series) > 0
+
+    def resolve(self, schedule: Schedule, roster: Roster) -> Plan:
+        """The plan with the ends of its windows and its roster known."""
+        return replace(self, schedule=schedule, roster=roster)
+
+    def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
+        """What the store freezes for the query."""
+        mechanism = LaplaceHistogram(self.space.size, self.scale)
+        given_model = self.given_model(roster)
+        name = "none" if self.noise == "none" else self.calibration.method
+        quilt = self.calibration.quilt
+        header = {
+            "domain": self.domain.name,
+            "query": self.query_name,
+            "key_kind": roster.kind,
+            "slots": schedule.size,
+            "edges": list(self.space.edges),
+            "unit": self.space.unit,
+            "missing": self.domain.missing,
+            "scale": float(self.scale),
+            "scale_exact": f"{self.scale.numerator}/{self.scale.denominator}",
+            "half_width_95": 0 if self.noise == "none" else int(mechanism.half_width(0.95)),
+            "epsilon_dp": mechanism.epsilon_dp,
+            "guarantee": self.domain.guarantee,
+            "mechanism": name,
+            "quilt": [quilt.left, quilt.right],
+            "model_id": self.domain.model_id,
+            "model_provenance": self.model.provenance.text,
+            "given_model": given_model,
+            "epsilon": self.epsilon,
+            "sigma": self.calibration.sigma,
+        }
+        return QuerySpec(
+            name=self.query_name,
+            domain=self.domain.name,
+            scale=self.scale,
+            release_epsilon_dp=mechanism.epsilon_dp,
+            mechanism=name,
+            schedule=schedule,
+            schedule_given=schedule_given,
+            roster=roster,
+            roster_given=roster_given,
+            shards=self.shards,
+            reading=self.reading,
+            header=header,
+            given_model=given_model,
+        )
+
+
+#: The columns of a release that a query's header fixes for all its rows.
+HEADER_COLUMNS = frozenset(RELEASE_SCHEMA.names) - {
+    "release_id",
+    "query_digest",
+    "key",
+    "members",
+    "counts",
+    "total",
+    "estimate",
+    "window_start",
+    "window_stop",
+    "loss_before",
+    "loss_after",
+    "completeness",
+}
+
+
+def model_of(settings: Settings) -> Model:
+    """The model a settings file names, or one made of the bounds it gives.
+
+    Raises:
+        ModelError: the file cannot be used.
+    """
+    if isinstance(settings.model, Bounds):
+        given = settings.model
+        bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
+        return Model(
+            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
+        )
+    return Model.load(Path(settings.path(settings.model)))
+
+
+def make_plan(
+    settings: Settings,
+    model: Model | None = None,
+    *,
+    noise: Noise = "private",
+    read: Callable[[str], str] | None = None,
+) -> Plan:
+    """Calibrate a query and check everything that can be checked without data.
+
+    Args:
+        settings: the job.
+        model: the belief; read from the settings if left out.
+        noise: a hook of the tests, which no setting reaches.
+        read: how a path of the settings is resolved; by the settings' own folder if left out.
+
+    Raises:
+        SettingsError: a setting does not fit another.
+        ModelError: the model cannot be used, or is about other states or slots.
+        ChainError: the belief has no bounds that MQMApprox could use, for example because P P* is reducible.
+    """
+    locate = settings.path if read is None else read
+    model = model_of(settings) if model is None else model
+    grid, space, schedule = settings.grid, settings.space, settings.schedule
+    model.check_fits(space, grid.interval_us)
+    _check_widths(grid, space, schedule)
+    if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
+        raise SettingsError(
+            ["states.edges is empty: a single bin says nothing about the values; give at least one edge"]
+        )
+
+    roster_file = settings.roster_file
+    roster = (
+        None
+        if roster_file is None
+        else Roster.read(Path(locate(roster_file.file)), series=roster_file.series, group=roster_file.group)
+    )
+    guarantee = settings.privacy.guarantee
+    bounds = mixing_bounds(belief_from_dict(model.belief))
+    length = None if guarantee == "stream" else schedule.size
+    calibration = mqm_approx(bounds, epsilon=settings.privacy.epsilon, length=length)
+    share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
+    mechanism = LaplaceHistogram.from_sigma(space.size, calibration.sigma * share)
+    readings = settings.readings
+    reading: dict[str, Any] = {"timezone": settings.slots.timezone}
+    if readings is not None:
+        reading |= {"scale": readings.scale, "unit": readings.unit, "ambiguous": readings.ambiguous}
+    domain = DomainSpec(
+        name=settings.domain,
+        grid=grid.to_dict(),
+        states=space.to_dict(),
+        belief=bounds.to_dict(),
+        model_id=model.model_id,
+        guarantee=guarantee,
+        budget=settings.budget,
+        missing=settings.missing_rule,
+    )
+    return Plan(
+        grid=grid,
+        space=space,
+        schedule=schedule,
+        roster=roster,
+        group_column=settings.group_by if roster is None else None,
+        domain=domain,
+        query_name=settings.query,
+        calibration=calibration,
+        share=share,
+        scale=mechanism.scale,
+        epsilon=settings.privacy.epsilon,
+        shards=settings.shards,
+        reading=reading,
+        model=model,
+        noise=noise,
+        address=StoreAddress(settings.ledger_url),
+    )
+
+
+def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None:
+    step = schedule.every * grid.interval_us
+    anchor = grid.time_of(schedule.anchor)
+    if step % _MILLISECOND_US or anchor % _MILLISECOND_US:
+        raise SettingsError(
+            [
+                f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
+                "windows apart no finer; use a multiple of 1ms"
+            ]
+        )
+    if (grid.interval_us << (space.size - 1).bit_length()) >> _PACKED_BITS:
+        raise SettingsError(
+            [
+                f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
+                "use a shorter interval or fewer states"
+            ]
+        )

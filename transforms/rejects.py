@@ -1,0 +1,64 @@
+"""Rejects: where rows were that are not readings, and why; never what they held.
+
+Counts by reason are the operator's. They go to Beam counters and to the output of rejects, nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..schemas.readings import REJECT_SCHEMA, RejectReason
+
+#: Namespace of the Beam counters.
+METRICS = "quiltstream"
+#: Counter of the rows that were decoded to readings.
+DECODED = "decoded-readings"
+
+
+class Problem(NamedTuple):
+    """Rows that cannot be readings for one reason.
+
+    Attributes:
+        rows: the rows, bool, shape (n,).
+        reason: why.
+    """
+
+    rows: npt.NDArray[np.bool_]
+    reason: RejectReason
+
+
+class Rejects(NamedTuple):
+    """Positions of rejected rows for one reason.
+
+    Attributes:
+        reason: why.
+        positions: line or row numbers from 1, int64, shape (n,).
+    """
+
+    reason: RejectReason
+    positions: npt.NDArray[np.int64]
+
+
+def counter_name(reason: RejectReason) -> str:
+    """Name of the Beam counter of a reason."""
+    return f"rejected-{reason.value}"
+
+
+def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
+    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row."""
+    rows = sum(len(one.positions) for one in rejects)
+    reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
+    positions = [one.positions for one in rejects]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.concat_arrays(reasons) if reasons else pa.array([], pa.utf8()),
+            pa.repeat(pa.scalar(source, pa.utf8()), rows),
+            pa.array(np.concatenate(positions) if positions else np.empty(0, dtype=np.int64), pa.int64()),
+        ],
+        schema=REJECT_SCHEMA,
+    )
