@@ -29,7 +29,7 @@ def _version(context: click.Context, _option: click.Parameter, value: bool) -> N
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say the version.")
 def main() -> None:
-    """Publish private histograms of correlated time series, with a ledger of what they cost.
+    r"""Publish private histograms of correlated time series, with a ledger of what they cost.
 
     \b
     Begin with one of these:
@@ -43,7 +43,7 @@ def main() -> None:
 @main.command()
 @click.option("--out", type=_FILE, default=Path("quiltstream-demo"), show_default=True, help="Folder to write into.")
 def demo(out: Path) -> None:
-    """Show the whole way on real data: fit, publish 52 weeks, compare with the truth, read the ledger.
+    r"""Show the whole way on real data: fit, publish 52 weeks, compare with the truth, read the ledger.
 
     The data are the half-hourly readings of 60 London households in 2013, which come with the package. A model is
     fitted on 30 of them, and the weekly load of the other 30, as one feeder, is published at epsilon 1 for the whole
@@ -67,7 +67,7 @@ def demo(out: Path) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
 def init(data: Path, output: Path, *, force: bool) -> None:
-    """Write a commented settings file from a look at a data file (CSV, JSON Lines, Parquet, Avro).
+    r"""Write a commented settings file from a look at a data file (CSV, JSON Lines, Parquet, Avro).
 
     Columns, interval and units are guessed from the first rows; the file says what was guessed and what you have to
     decide. It runs as it is, with a belief about the data that is a stand-in.
@@ -108,7 +108,9 @@ def init(data: Path, output: Path, *, force: bool) -> None:
 @click.option("--series", metavar="COLUMN", help="Data only: column of the series; left out, the data are one series.")
 @click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")
 @click.option("--time-format", metavar="FORMAT", help="Data only: strptime format of times that are not ISO 8601.")
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Data only: of times without offset.")
+@click.option(
+    "--timezone", metavar="ZONE", default="UTC", show_default=True, help="Data only: of times without offset."
+)
 @click.option("--value", metavar="COLUMN", help="Data only: column of the value.")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Data only: factor to the unit of the edges.")
 @click.option("--interval", metavar="DURATION", help="Data only: sampling interval, e.g. 30min.")
@@ -117,8 +119,9 @@ def init(data: Path, output: Path, *, force: bool) -> None:
 @click.option(
     "--missing", default="public", show_default=True, help="Data only: public, state, or a gap that breaks, e.g. 2h."
 )
-def fit(  # noqa: D417 - click passes these by name; their meaning is in their help
+def fit(
     settings_or_data: Path,
+    *,
     output: Path | None,
     only: Path | None,
     exclude: Path | None,
@@ -127,7 +130,7 @@ def fit(  # noqa: D417 - click passes these by name; their meaning is in their h
     smoothing: float,
     **columns: str | float | None,
 ) -> None:
-    """Estimate what is to be believed about the data from a history, and write it as a model file.
+    r"""Estimate what is to be believed about the data from a history, and write it as a model file.
 
     Transitions between adjacent slots are counted over all series together, a gap cuts the chain. The model protects
     only series that were not among those it was fitted on: leave the ones you publish out. The model file and what
@@ -158,7 +161,7 @@ def fit(  # noqa: D417 - click passes these by name; their meaning is in their h
     help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account.",
 )
 def run(settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool) -> None:
-    """Publish what a settings file says, once and within the budget.
+    r"""Publish what a settings file says, once and within the budget.
 
     Every window is charged to the domain's budget and published once; the first published rows are the rows of record
     for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
@@ -184,7 +187,7 @@ def run(settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json
 
 @main.group(cls=Group, short_help="Look at the ledger of record, export it, and keep it.")
 def ledger() -> None:
-    """Look at the ledger of record, export it, and keep it.
+    r"""Look at the ledger of record, export it, and keep it.
 
     LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one.
 
@@ -202,7 +205,7 @@ def ledger() -> None:
 @click.option("--all", "every", is_flag=True, help="Every entry, not only the last ones.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool) -> None:
-    """Show what each domain has lost, what its budget is, and the entries of its account.
+    r"""Show what each domain has lost, what its budget is, and the entries of its account.
 
     \b
     Examples:
@@ -219,10 +222,15 @@ def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool)
 @click.argument("ledger_", metavar="LEDGER")
 @click.option("-o", "--output", type=_FILE, required=True, help="Folder to write into.")
 @click.option(
-    "--format", "kind", type=click.Choice(["parquet", "avro"]), default="parquet", show_default=True, help="Of the files."
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "avro"]),
+    default="parquet",
+    show_default=True,
+    help="Of the files.",
 )
 def ledger_export(ledger_: str, output: Path, kind: str) -> None:
-    """Write the releases and the ledger's entries to files that may be published.
+    r"""Write the releases and the ledger's entries to files that may be published.
 
     The store itself is not to be published: its files and logs may hold draws of noise that lost a race.
 
@@ -239,25 +247,24 @@ def ledger_export(ledger_: str, output: Path, kind: str) -> None:
 @click.argument("ledger_", metavar="LEDGER")
 @click.argument("domain")
 @click.argument("budget", type=float)
-@click.option("--reason", required=True, help="Why; it is kept on record.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def ledger_budget(ledger_: str, domain: str, budget: float, reason: str, *, yes: bool) -> None:
-    """Raise the budget of a domain, on record. A window that was refused stays refused.
+def ledger_budget(ledger_: str, domain: str, budget: float, *, yes: bool) -> None:
+    r"""Raise the budget of a domain, on record. A window that was refused stays refused.
 
     \b
     Example:
-      quiltstream ledger budget settings.yaml london-feeder 2.0 --reason "second year agreed"
+      quiltstream ledger budget settings.yaml london-feeder 2.0
     """
     from .ledger import raise_budget
 
-    raise_budget(ledger_, domain, budget, reason, ask=not yes)
+    raise_budget(ledger_, domain, budget, ask=not yes)
 
 
 @ledger.command("backup")
 @click.argument("ledger_", metavar="LEDGER")
 @click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
 def ledger_backup(ledger_: str, output: Path) -> None:
-    """Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
+    r"""Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
 
     A ledger restored from a backup has forgotten every charge made after it: the budget would be spent twice.
 
@@ -273,7 +280,7 @@ def ledger_backup(ledger_: str, output: Path) -> None:
 @ledger.command("migrate")
 @click.argument("ledger_", metavar="LEDGER")
 def ledger_migrate(ledger_: str) -> None:
-    """Bring the tables of a ledger to the version of this program. Back it up first.
+    r"""Bring the tables of a ledger to the version of this program. Back it up first.
 
     \b
     Example:
@@ -286,7 +293,7 @@ def ledger_migrate(ledger_: str) -> None:
 
 @main.command()
 def schema() -> None:
-    """Print the JSON Schema of the settings, for editors that complete and check.
+    r"""Print the JSON Schema of the settings, for editors that complete and check.
 
     \b
     Example:

@@ -35,6 +35,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.help = _as_written(self.help)
         self.params.append(_debug_option())
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -60,11 +61,20 @@ class Group(click.Group):
     command_class = Command
     group_class = type
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help = _as_written(self.help)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Exit codes"):
             formatter.write_dl([(line[0], line[3:]) for line in exit_codes().splitlines()])
+
+
+def _as_written(text: str | None) -> str | None:
+    """Click's mark before lines that are not to be wrapped, from the raw docstrings that the commands have."""
+    return None if text is None else text.replace("\\b\n", "\b\n")
 
 
 def _log(*, debug: bool) -> None:

@@ -6,25 +6,25 @@ Nothing here knows about jobs; texts from settings and data are never read as ma
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 #: Wider lines are hard to read.
 _WIDEST = 100
 
+_INDENT = 2
+
 
 def results() -> Console:
     """The console of results."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if console.width > _WIDEST:
-        console.width = _WIDEST
+    console.width = min(console.width, _WIDEST)
     return console
 
 
@@ -41,26 +41,36 @@ def heading(console: Console, text: str) -> None:
 
 def facts(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     """Print names and what is to be said about them, in two columns."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+    left = max((len(name) for name, _ in rows), default=0) + 2
     for name, text in rows:
-        grid.add_row(name, Text(text))
-    console.print(Padding(grid, (0, 0, 0, 2)))
+        lines = _wrapped(text, console.width - _INDENT - left) or [""]
+        console.print(Text(" " * _INDENT).append(f"{name:<{left}}", "dim").append(lines[0]), soft_wrap=True)
+        for line in lines[1:]:
+            console.print(Text(" " * (_INDENT + left) + line), soft_wrap=True)
 
 
 def notes(console: Console, texts: Sequence[str]) -> None:
     """Print sentences as a list."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
     for text in texts:
-        grid.add_row("-", Text(text))
-    console.print(Padding(grid, (0, 0, 0, 2)))
+        lines = _wrapped(text, console.width - _INDENT - 2)
+        for mark, line in zip(["- ", *["  "] * len(lines)], lines, strict=False):
+            console.print(Text(" " * _INDENT + mark + line), soft_wrap=True)
+
+
+def paragraph(console: Console, text: str) -> None:
+    """Print a blank line and a paragraph."""
+    console.print()
+    for line in _wrapped(text, console.width - _INDENT):
+        console.print(Text(" " * _INDENT + line), soft_wrap=True)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A text in lines; a path or URL is never cut."""
+    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
+def working(text: str) -> Generator[None]:
     """Show a spinner, a text and the time on stderr while something long runs; nothing if stderr is no terminal."""
     console = Console(stderr=True, markup=False, highlight=False)
     if not console.is_terminal:

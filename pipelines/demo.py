@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -21,7 +22,7 @@ from ..schemas.releases import Release
 from ..schemas.settings import Settings, read_settings
 from ..transforms.plan import make_plan
 from . import data
-from .console import facts, heading, notes, plural, results, working
+from .console import facts, heading, notes, paragraph, plural, results, working
 from .failures import CommandError
 from .fit import Choice, fit_settings
 from .picture import comparison
@@ -78,7 +79,7 @@ def split_households() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def true_histograms(settings: Settings, members: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """The true counts of every week, shape (weeks, bins), by plain numpy over the shipped file."""
     table = pq.read_table(data.path(_FILE))
-    mine = pc.is_in(table["household"].cast("string"), pc.SetLookupOptions(list(members)))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    mine = pc.is_in(table["household"].cast("string"), value_set=pa.array(members))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
     table = table.filter(mine)
     watts = table["kwh"].to_numpy().astype(np.float64) * 2000
     times = table["ts"].cast("timestamp[us]").cast("int64").to_numpy()
@@ -135,9 +136,7 @@ def _prepare(out: Path, history: tuple[str, ...], feeder: tuple[str, ...]) -> Se
     path = out / "settings.yaml"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            _SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))), encoding="utf-8"
-        )
+        path.write_text(_SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))), encoding="utf-8")
         lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
         (out / "roster.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
@@ -159,7 +158,7 @@ def _show(
 ) -> None:
     plan = make_plan(settings)
     origin, noise = plan.model.provenance, plan.calibration
-    heading(console, "quiltstream demo: 52 weekly load histograms of 30 London homes, at epsilon 1 for the year")
+    heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
     found = plan.model.diagnostics
     facts(
         console,
@@ -171,7 +170,7 @@ def _show(
             ("not in it", f"{origin.outside} of the {origin.series} fitted homes, by their own counts; "
                           "for such a home the loss below does not hold"),
             ("noise", f"{noise.method}: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
-            ("", f"every count gets noise of scale {float(plan.scale):.1f} homes' half-hours, 95 % within {rows[0].half_width_95:,}"),
+            ("", f"of scale {float(plan.scale):.1f} half-hours in every count; 95 % of it within {rows[0].half_width_95:,}"),
         ],
     )  # fmt: skip
     row = rows[_WEEK]
@@ -193,7 +192,10 @@ def _show(
         console,
         [
             ("median error", f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}"),
-            ("in the band", f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth"),
+            (
+                "in the band",
+                f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
+            ),
         ],
     )
     heading(console, "What it cost")
@@ -201,7 +203,10 @@ def _show(
         console,
         [
             ("this run", _this_run(summary)),
-            ("loss", f"{summary.loss_after:.9f} of the budget {summary.budget:g}, after {plural(len(rows), 'release')}"),
+            (
+                "loss",
+                f"{summary.loss_after:.9f} of the budget {summary.budget:g}, after {plural(len(rows), 'release')}",
+            ),
             ("naive adding", f"says {summary.naive_loss:g}"),
         ],
     )
@@ -220,9 +225,7 @@ def _show(
 def _this_run(summary: Summary) -> str:
     if summary.windows_published:
         return f"{plural(summary.windows_published, 'window')} published and charged"
-    return (
-        f"nothing was charged: all {summary.windows_on_record} windows were on record already, and the same rows came out"
-    )
+    return f"nothing was charged: all {summary.windows_on_record} windows were on record already, and the same rows came out"
 
 
 def _files(console: Console, out: Path, seconds: float) -> None:
@@ -238,8 +241,9 @@ def _files(console: Console, out: Path, seconds: float) -> None:
             ("summary.json", "the numbers above, with those that only the demo may print"),
         ],
     )
-    console.print(
-        f"\nRun it again: the same rows, and nothing is charged. To reset it, delete {out}; "
+    paragraph(
+        console,
+        f"Run it again: the same rows, and nothing is charged. To reset it, delete {out}; "
         "a year published afresh spends the budget a second time, and with real data nobody may do that.",
     )
 

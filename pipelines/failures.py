@@ -24,13 +24,16 @@ _CODES = {
     "ModelError": ExitCode.SETTINGS,
     "RosterError": ExitCode.SETTINGS,
     "ChainError": ExitCode.SETTINGS,
+    "EstimationError": ExitCode.SETTINGS,
     "BudgetExceeded": ExitCode.REFUSED,
     "BudgetRefused": ExitCode.REFUSED,
     "StoreError": ExitCode.STORE,
-    "SourceError": ExitCode.SOURCE,
+    "SourceFileError": ExitCode.SOURCE,
 }
 
-_RAISED = re.compile(r"^(?P<kind>quiltstream(?:\.\w+)+): (?P<text>.+?)(?=\n\n|\nTraceback|\Z)", re.MULTILINE | re.DOTALL)
+_RAISED = re.compile(
+    r"^(?P<kind>quiltstream(?:\.\w+)+): (?P<text>.+?)(?=\n\n|\nTraceback|\Z)", re.MULTILINE | re.DOTALL
+)
 _STEP = re.compile(r" ?\[while running '(?P<step>[^']*)'\]")
 _KIND = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exceeded))\b", re.MULTILINE)
 
@@ -70,6 +73,8 @@ def explain(error: BaseException) -> Failure:
         return Failure(known, str(error))
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error))  # a check of an argument, which is a setting here
+    if isinstance(error, ImportError):
+        return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs")
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
     return Failure(ExitCode.FAILURE, _unexpected(error)) if wrapped is None else wrapped
 

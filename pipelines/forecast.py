@@ -197,8 +197,8 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
         found.append(
-            f"the model was estimated from {plural(used, 'series').removesuffix('s') if used == 1 else f'{used} series'} "
-            "that it is to protect: noise and loss hold only given the model, which is itself a function of their data"
+            f"the model was estimated from {used:,} series that it is to protect: noise and loss "
+            "hold only given the model, which is itself a function of their data"
         )
     return tuple(found)
 
@@ -206,7 +206,7 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
 def show(console: Console, said: Forecast) -> None:
     """Print a forecast."""
     heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
-    keys = "every series of the data" if said.keys is None else f"{said.keys:,} {said.key_kind} histograms"
+    keys = "every series of the data" if said.keys is None else plural(said.keys, f"{said.key_kind} histogram")
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
@@ -217,7 +217,10 @@ def show(console: Console, said: Forecast) -> None:
             ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
             ("", f"{said.first or 'from the first reading'} to {said.last or 'the last reading'}"),
             ("publishes", f"{keys}, {len(said.labels)} counts each: {', '.join(said.labels)}"),
-            ("noise", f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}"),
+            (
+                "noise",
+                f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
+            ),
             ("quilt", _quilt(said)),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
@@ -232,7 +235,9 @@ def show(console: Console, said: Forecast) -> None:
     if said.from_data:
         notes(
             console,
-            [f"{', '.join(said.from_data)}: left out, so it is taken from the data, as public, and frozen by the first run"],
+            [
+                f"{', '.join(said.from_data)}: left out, so it is taken from the data, as public, and frozen by the first run"
+            ],
         )
 
 

@@ -94,7 +94,9 @@ def guess(look: Look, output: Path) -> Guess:
         format=look.format,
         path=_word(_relative(look.path, output)),
         series=f"{{constant: {_word(name)}}}" if look.series is None else _word(look.series),
-        series_note="the name of the only series" if look.series is None else "column with the name of the meter or wearer",
+        series_note="the name of the only series"
+        if look.series is None
+        else "column with the name of the meter or wearer",
         time=_word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]",
         time_more=_time_more(look),
         value=_word(look.value),
@@ -155,9 +157,7 @@ def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
     return f"1 {look.unit} is {_number(scale)} W"
 
 
-def _said(
-    look: Look, scale: float, per_unit: int | None, windows: int, size: int
-) -> tuple[tuple[str, str], ...]:
+def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: int) -> tuple[tuple[str, str], ...]:
     series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
     time = " and ".join(look.time) + (f", read as {look.time_format}" if look.time_format else "")
     unit = look.unit or "of no known unit"
@@ -183,7 +183,9 @@ def write(guessed: Guess, output: Path, *, force: bool) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(guessed.text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({type(error).__name__}); choose another place with -o") from error
+        raise CommandError(
+            f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
+        ) from error
 
 
 _TEMPLATE = """\

@@ -39,7 +39,9 @@ FORMATS: dict[str, FileFormat] = {
     ".avro": "avro",
 }
 
-_SERIES = re.compile(r"household|meter|house|person|customer|series|device|sensor|wearer|^id$|_id$|^lclid$", re.IGNORECASE)
+_SERIES = re.compile(
+    r"household|meter|house|person|customer|series|device|sensor|wearer|^id$|_id$|^lclid$", re.IGNORECASE
+)
 _TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
 _VALUE = re.compile(r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count", re.IGNORECASE)
@@ -274,9 +276,7 @@ def _text_format(texts: list[str]) -> str | None:
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
-    texts = [
-        name for name in others if _is_text(table[name].type) or pa.types.is_dictionary(table[name].type)
-    ]
+    texts = [name for name in others if _is_text(table[name].type) or pa.types.is_dictionary(table[name].type)]
     numbered = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
     candidates = sorted([*texts, *numbered], key=lambda name: not _SERIES.search(name))
     return candidates[0] if candidates else None

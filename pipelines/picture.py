@@ -56,7 +56,9 @@ def comparison(
     lines: list[Text] = []
     for label, exact, noisy in zip(labels, true, private, strict=True):
         lines.append(
-            Text(f"{label:<{left}}  true     ").append(f"{exact:>{numbers},.0f}  ").append(bar(exact, largest, room), "dim")
+            Text(f"{label:<{left}}  true     ")
+            .append(f"{exact:>{numbers},.0f}  ")
+            .append(bar(exact, largest, room), "dim")
         )
         lines.append(
             Text(f"{'':<{left}}  private  ")

@@ -24,7 +24,7 @@ def settings_tables() -> str:
 
 
 def _table(title: str, form: dict[str, Any]) -> str:
-    about = "" if form is None or "$schema" in form else " ".join(form.get("description", "").split())
+    about = "" if "$schema" in form else " ".join(form.get("description", "").split())
     required = set(form.get("required", ()))
     lines = [f"### {title}", ""]
     if about:

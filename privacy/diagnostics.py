@@ -3,8 +3,8 @@
 >>> import numpy as np
 >>> diagnosis = diagnose(np.array([[90, 10], [9, 41]]))
 >>> diagnosis.irreducible, diagnosis.multiplicity, diagnosis.rarest_visits
-(True, 1, 50)
->>> len(diagnosis.warnings())  # 50 visits are few
+(True, 1, 51)
+>>> len(diagnosis.warnings())  # 51 visits are few
 1
 """
 
@@ -102,7 +102,8 @@ class Diagnostics:
             )
         if self.states - len(self.never_visited) == 1:
             found.append(
-                "the history stays in one state: its mixing cannot be seen, so its gap says nothing: use more series, or finer bins"
+                "the history stays in one state: its mixing cannot be seen, so its gap says nothing: use more series, "
+                "or finer bins"
             )
         if self.rarest_visits < few_visits:
             found.append(
@@ -118,7 +119,8 @@ def diagnose(counts: NDArray[np.int64], visits: NDArray[np.int64] | None = None)
 
     Args:
         counts: transitions, shape (k, k).
-        visits: cells seen per state, shape (k,); the transitions out of each state where left out.
+        visits: cells seen per state, shape (k,); where left out, the larger of the transitions
+            out of and into each state.
 
     Returns:
         The facts; a history without a chain has them too, with None where nothing can be said.
@@ -128,17 +130,17 @@ def diagnose(counts: NDArray[np.int64], visits: NDArray[np.int64] | None = None)
     """
     k = check_table(counts)
     left, entered = counts.sum(axis=1), counts.sum(axis=0)
-    seen = left if visits is None else visits
+    seen = np.maximum(left, entered) if visits is None else visits
     if seen.shape != (k,):
         raise EstimationError(f"visits: the shape is {seen.shape}, and must be ({k},): one number per state")
-    if (seen < left).any() or (visits is not None and (seen < entered).any()):
+    if (seen < left).any() or (seen < entered).any():
         raise EstimationError("visits: a state has fewer visits than transitions: pass visits of the same history")
-    visited = (seen > 0) | (entered > 0)
+    visited = seen > 0
     never_left = np.flatnonzero(visited & (left == 0))
     known = Diagnostics(
         states=k,
         transitions=int(counts.sum()),
-        rarest_visits=int(np.maximum(seen, entered)[visited].min()) if visited.any() else 0,
+        rarest_visits=int(seen[visited].min()) if visited.any() else 0,
         never_visited=tuple(np.flatnonzero(~visited).tolist()),
         never_left=tuple(never_left.tolist()),
         irreducible=False,

@@ -3,8 +3,8 @@
 Nothing here keeps state. A generator that lives in an object is copied by fork and by pickle, and two workers then draw
 the same "independent" noise; bits that are read from the system at each call cannot be shared by accident.
 
->>> SystemEntropy().bits(3, 4).max() < 8
-np.True_
+>>> bool(SystemEntropy().bits(3, 4).max() < 8)
+True
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def chain_from_counts(
 
 
 def visited_states(counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the states that a transition leaves or enters, ascending; `counts[np.ix_(v, v)]` is the table over them."""
+    """Return the states v that a transition leaves or enters, ascending; `counts[np.ix_(v, v)]` is their table."""
     check_table(counts)
     return np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
 

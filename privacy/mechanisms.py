@@ -65,8 +65,8 @@ class LaplaceHistogram:
 
     The L1 sensitivity is 2. Let one cell of one series change from state x to state x', and let everything else stay.
     In the histogram that counts the cell, bin x falls by one and bin x' rises by one; every other bin, and every
-    histogram that does not count the cell, stays. The histogram of a group is the sum of its members' histograms, so it moves
-    by the same 2 whatever the number of members. By the ratio bound of `DiscreteLaplace` the probability of any
+    histogram that does not count the cell, stays. The histogram of a group is the sum of its members' histograms, so it
+    moves by the same 2 whatever the number of members. By the ratio bound of `DiscreteLaplace` the probability of any
     published row then changes by at most exp(2 / scale), so eps_dp = 2 / scale (theory section 1).
 
     Attributes:

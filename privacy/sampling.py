@@ -81,12 +81,13 @@ def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Event
     Returns:
         Shape (lanes,).
     """
-    rest = (numerators << DIGIT) - np.multiply(entropy.bits(DIGIT, numerators.size), denominator, dtype=np.int64)
+    q = np.int64(denominator)  # typed, so that the digits are never measured against a narrower type
+    rest = (numerators << DIGIT) - np.multiply(entropy.bits(DIGIT, numerators.size), q, dtype=np.int64)
     events = rest >= denominator
     undecided = np.flatnonzero((rest > 0) & (rest < denominator))
     rest = rest[undecided]
     while undecided.size:
-        rest = (rest << DIGIT) - np.multiply(entropy.bits(DIGIT, rest.size), denominator, dtype=np.int64)
+        rest = (rest << DIGIT) - np.multiply(entropy.bits(DIGIT, rest.size), q, dtype=np.int64)
         events[undecided] = rest >= denominator
         still = (rest > 0) & (rest < denominator)
         undecided, rest = undecided[still], rest[still]

@@ -71,9 +71,7 @@ class Account:
         return True
 
 
-def account_of(
-    connection: Connection, remembered: dict[int, Account], domain_id: int, domain: DomainSpec
-) -> Account:
+def account_of(connection: Connection, remembered: dict[int, Account], domain_id: int, domain: DomainSpec) -> Account:
     """The domain's account as it is on record, from memory where that agrees; the caller holds the domain's lock."""
     known = remembered.get(domain_id)
     if known is None or known.budget != domain.budget or not known.catch_up(connection, domain_id):

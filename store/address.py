@@ -60,7 +60,7 @@ class StoreAddress:
             if not path.startswith("${"):
                 parsed = parsed.set(database=str(Path(path).absolute()))
         elif parsed.database is None:
-            raise AddressError(f"ledger: {self._shown(parsed)} names no database; write one as in {_EXAMPLES}")
+            raise AddressError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
         object.__setattr__(self, "url", parsed.render_as_string(hide_password=False))
 
     @property
@@ -116,15 +116,15 @@ class StoreAddress:
             )
 
     def __str__(self) -> str:
-        return self._shown(_parsed(self.url))
+        return _shown(_parsed(self.url))
 
     def __repr__(self) -> str:
         return f"StoreAddress({str(self)!r})"
 
-    @staticmethod
-    def _shown(parsed: URL) -> str:
-        hidden = {name: "***" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
-        return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+def _shown(parsed: URL) -> str:
+    hidden = {name: "***" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def _parsed(text: str) -> URL:
@@ -153,7 +153,7 @@ def _check_sqlite(parsed: URL) -> None:
     if parsed.host or parsed.query or str(parsed.database).startswith("file:"):
         raise AddressError(
             f"ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
-            f"got {StoreAddress._shown(parsed)}: four slashes begin an absolute path"  # noqa: SLF001 - same module
+            f"got {_shown(parsed)}: four slashes begin an absolute path"
         )
 
 

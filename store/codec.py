@@ -26,7 +26,7 @@ from .specs import Block, DomainSpec, QuerySpec
 
 BLOCK_VERSION = b"1"
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 
 
 def plain(value: Any) -> Any:

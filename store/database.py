@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,20 +95,20 @@ class Database:
                 schema.upgrade(connection, self.address)
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Generator[Connection]:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
         with self._transaction(**{_WRITES: True}) as connection:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Generator[Connection]:
         """A transaction that sees one state of the ledger and writes nothing."""
         options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with self._transaction(**options) as connection:
             yield connection
 
     @contextmanager
-    def raw_sqlite(self) -> Iterator[sqlite3.Connection]:
+    def raw_sqlite(self) -> Generator[sqlite3.Connection]:
         """The driver's own connection, outside any transaction, for SQLite's backup and checks."""
         with self._used(), self._explained(), self._require().connect() as connection:
             raw = connection.connection.driver_connection
@@ -170,7 +170,7 @@ class Database:
         return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
 
     @contextmanager
-    def _used(self) -> Iterator[None]:
+    def _used(self) -> Generator[None]:
         with self.lock:
             if self._busy:
                 raise StoreError("ledger: a draft's draw must not use the store, its transaction is running")
@@ -181,7 +181,7 @@ class Database:
                 self._busy = False
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> Generator[None]:
         try:
             yield
         except BaseException as error:
@@ -193,7 +193,7 @@ class Database:
             raise known from None
 
     @contextmanager
-    def _transaction(self, **options: Any) -> Iterator[Connection]:
+    def _transaction(self, **options: Any) -> Generator[Connection]:
         with self._used(), self._explained(), self._require().connect() as plain:
             connection = plain.execution_options(**options)
             with connection.begin():
@@ -356,6 +356,4 @@ def _after_fork_in_child() -> None:
     _shared_lock = threading.RLock()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""What a job says about itself before it publishes anything, and what the store answers.
+"""What a job says about itself before it publishes anything, and what the store answers: plain values.
 
 A *domain* fixes at first use what its account depends on; a *query* fixes what its numbers depend on. Both are frozen
 by the first registration: the same name with other content is refused, naming the field (contracts 1 and 2).
@@ -97,6 +97,11 @@ class QuerySpec:
     def epsilon_dp(self) -> float:
         """Loss per slot charged for a window: the release's times the most histograms one cell counts in."""
         return self.release_epsilon_dp * self.roster.multiplicity
+
+    @property
+    def noise(self) -> Noise:
+        """Whether its rows are noisy, or the noise-free rows of tests."""
+        return "none" if self.mechanism == "none" else "private"
 
     def frozen_fields(self, domain: DomainSpec) -> dict[str, Any]:
         """What determines the numbers; the digest of these names the query's rows."""

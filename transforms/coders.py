@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from apache_beam.coders import Coder, registry
+from apache_beam.coders import Coder
+from apache_beam.coders.typecoders import registry
 
 #: What a stream holds besides the buffers: schema, metadata and padding.
 _ENVELOPE_BYTES = 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..schemas.readings import RejectReason
+from .arrow_tools import pc
 from .rejects import Problem
 
 

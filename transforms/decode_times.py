@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..schemas.readings import RejectReason
 from ..schemas.slots import parse_instant
+from .arrow_tools import pc, truths
 from .local_time import LocalClock
 from .rejects import Problem
 from .time_patterns import Stamps, TimePattern
@@ -72,7 +72,7 @@ class TimeReader:
         stamps = self._read_any(column)
         good = stamps.good
         if column.null_count:
-            good = good & pc.is_valid(column).to_numpy(zero_copy_only=False)
+            good = good & truths(pc.is_valid(column))
         utc = stamps.stamp_us
         inside = (utc >= LOWEST_US) & (utc <= HIGHEST_US)
         good = good & inside
@@ -93,18 +93,18 @@ class TimeReader:
         kind = column.type
         if pa.types.is_dictionary(kind):
             return _taken(self._read_any(column.dictionary), column.indices)
-        if pa.types.is_timestamp(kind):
-            return _stamps(column.view(pa.int64()), kind.unit, zoned=kind.tz is not None)
-        if pa.types.is_date(kind):
-            return _stamps(column.cast(pa.timestamp("ms")).view(pa.int64()), "ms", zoned=False)
-        if pa.types.is_integer(kind):
-            if pa.types.is_uint64(kind):  # what does not fit is far outside anyway
-                column = pc.min_element_wise(column, pa.scalar(np.iinfo(np.int64).max, pa.uint64()), skip_nulls=False)
-            return _stamps(column.cast(pa.int64()), self.time_unit, zoned=True)
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return self._read_floats(_floats(column))
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._read_text(column.cast(pa.utf8()))
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return self._read_floats(_floats(column))
+        if pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("ms"))
+        if pa.types.is_timestamp(column.type):
+            return _stamps(column.view(pa.int64()), column.type.unit, zoned=column.type.tz is not None)
+        if pa.types.is_uint64(kind):  # what does not fit is far outside anyway
+            column = pc.min_element_wise(column, pa.scalar(np.iinfo(np.int64).max, pa.uint64()), skip_nulls=False)
+        if pa.types.is_integer(kind):
+            return _stamps(column.cast(pa.int64()), self.time_unit, zoned=True)
         nothing = np.zeros(len(column), dtype=np.bool_)
         return Stamps(np.zeros(len(column), dtype=np.int64), nothing, nothing)
 
@@ -193,7 +193,7 @@ def _merged(stamps: Stamps, others: Stamps, rows: Bools) -> Stamps:
 
 def _matches(text: pa.Array, expression: str) -> Bools:
     found = pc.match_substring_regex(text, expression)
-    return pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False)
+    return truths(found)
 
 
 def _only(text: pa.Array, rows: Bools) -> pa.Array:
@@ -201,6 +201,8 @@ def _only(text: pa.Array, rows: Bools) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
-    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False) if pa.types.is_float16(
-        column.type
-    ) else column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return (
+        column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        if pa.types.is_float16(column.type)
+        else column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..schemas.readings import RejectReason
+from .arrow_tools import pc, truths
 from .rejects import Problem
 
 Floats = npt.NDArray[np.float64]
@@ -70,9 +70,9 @@ def _scaled(values: Floats, scale: float) -> Floats:
 def _from_text(text: pa.Array) -> tuple[Floats, list[Problem]]:
     text = pc.utf8_trim_whitespace(text.cast(pa.utf8()))
     rows = len(text)
-    missing = _mask(pc.is_in(text, value_set=pa.array([*MISSING, None], pa.utf8())))
-    number = _mask(pc.match_substring_regex(text, _NUMBER))
-    spelled = _mask(pc.match_substring_regex(text, _NOT_FINITE))
+    missing = truths(pc.is_in(text, value_set=pa.array([*MISSING, None], pa.utf8())))
+    number = truths(pc.match_substring_regex(text, _NUMBER))
+    spelled = truths(pc.match_substring_regex(text, _NOT_FINITE))
     problems: list[Problem] = []
     if missing.any():
         problems.append(Problem(missing, RejectReason.MISSING_VALUE))
@@ -84,7 +84,3 @@ def _from_text(text: pa.Array) -> tuple[Floats, list[Problem]]:
     values = pc.cast(pc.if_else(pa.array(number), text, pa.scalar("0", pa.utf8())), pa.float64())
     # a decimal number beyond the largest float is still a finite number
     return np.clip(values.to_numpy(zero_copy_only=False), -_LARGEST, _LARGEST).reshape(rows), problems
-
-
-def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return pc.fill_null(array, fill_value=False).to_numpy(zero_copy_only=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import apache_beam as beam
@@ -186,17 +185,12 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
     def expand(self, input_or_inputs: Any) -> Any:
         """A ``PCollection`` of one element."""
         space = self._space
-        nothing = TransitionCounts(
-            series=(),
-            counts=np.zeros((0, space.size, space.size), dtype=np.int64),
-            visits=np.zeros((0, space.size), dtype=np.int64),
-        )
         return (
             input_or_inputs
             | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, self._slots))
             | "Count" >> beam.CombinePerKey(CountTransitions(space))
             | "Values" >> beam.Values()
-            | "Unite" >> beam.CombineGlobally(_Unite(nothing))
+            | "Unite" >> beam.CombineGlobally(_Unite(TransitionCounts.empty(space.size)))
         )
 
 
@@ -214,7 +208,7 @@ class _Unite(beam.CombineFn):
         return mutable_accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[TransitionCounts]) -> TransitionCounts:
-        return reduce(TransitionCounts.merge, accumulators, self._nothing)
+        return TransitionCounts.merged([self._nothing, *accumulators])
 
     def extract_output(self, accumulator: TransitionCounts) -> TransitionCounts:
         return accumulator

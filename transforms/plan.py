@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
-from ..privacy.mechanisms import ExactHistogram, LaplaceHistogram
+from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
 from ..privacy.quilts import Calibration, mqm_approx
 from ..schemas.models import Model, Provenance
 from ..schemas.releases import RELEASE_SCHEMA
@@ -77,7 +77,7 @@ class Plan:
         return self.roster is not None and self.schedule.start is not None
 
     @property
-    def histogram(self) -> LaplaceHistogram | ExactHistogram:
+    def histogram(self) -> HistogramMechanism:
         """The mechanism that makes noisy counts."""
         if self.noise == "none":
             return ExactHistogram(self.space.size)

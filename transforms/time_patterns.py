@@ -1,7 +1,7 @@
 """Text to calendar times by a pattern: strptime's directives and ISO 8601, for whole Arrow columns at once.
 
-A format becomes one regular expression whose groups are read as integers; the calendar is then checked in numpy. Nothing
-depends on the process's locale, nothing raises for a row that does not match, and no Python runs per row.
+A format becomes one regular expression whose groups are read as integers; the calendar is then checked in numpy.
+Nothing depends on the process's locale, nothing raises for a row that does not match, and no Python runs per row.
 
 >>> times = TimePattern.compile("%m/%d/%Y %H").read(pa.array(["11/4/2012 1", "2/30/2012 1"]))
 >>> times.stamp_us[0], times.good.tolist(), times.zoned.tolist()
@@ -16,14 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from .arrow_tools import pc, truths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_MONTH_NAMES = "january february march april may june july august september october november december".split()
-_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_MONTH_NAMES = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_MONTHS = tuple(name[:3] for name in _MONTH_NAMES)
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 _ZONE = r"(?P<zone>[Zz]|[+-]\d{2}(?::?\d{2})?)"
 _DIRECTIVES = {
@@ -113,7 +117,11 @@ class TimePattern:
         twice = sorted({name for name in groups if groups.count(name) > 1})
         if twice:
             raise ValueError(f"{format_!r} names the {twice[0].split('_')[0]} twice; keep one")
-        months, years, hours = named & {"month", "month_short", "month_name"}, named & {"year", "year2"}, {"hour", "hour12"}
+        months, years, hours = (
+            named & {"month", "month_short", "month_name"},
+            named & {"year", "year2"},
+            {"hour", "hour12"},
+        )
         by_month = len(months) == 1 and "day" in named
         if len(years) != 1 or by_month == ("day_of_year" in named) or len(months) > 1 or hours <= named:
             raise ValueError(f"{format_!r} does not say one date; use %Y with %m and %d (or %b, %B), or %Y with %j")
@@ -129,13 +137,17 @@ class TimePattern:
         """
         rows = len(text)
         found = pc.extract_regex(text, self.expression)
-        good = _mask(pc.is_valid(found))
+        good = truths(pc.is_valid(found))
         part = {field.name: pc.struct_field(found, [i]) for i, field in enumerate(found.type)}
 
         def number(name: str, default: int = 0) -> Ints:
             return _integers(part[name], default) if name in part else np.full(rows, default, dtype=np.int64)
 
-        year = number("year") if "year" in part else (lambda y: np.where(y < _PIVOT, 2000 + y, 1900 + y))(number("year2"))
+        if "year" in part:
+            year = number("year")
+        else:
+            short = number("year2")
+            year = np.where(short < _PIVOT, 2000 + short, 1900 + short)
         if "day_of_year" in part:
             days, inside = _by_day_of_year(year, number("day_of_year"))
         else:
@@ -145,7 +157,7 @@ class TimePattern:
         if "hour12" in part:
             hour12 = number("hour12")
             inside &= (hour12 >= 1) & (hour12 <= 12)  # noqa: PLR2004 - hours of half a day
-            hour = hour12 % 12 + 12 * _mask(pc.equal(pc.utf8_lower(part["half"]), "pm"))
+            hour = hour12 % 12 + 12 * truths(pc.equal(pc.utf8_lower(part["half"]), "pm"))
         minute, second = number("minute"), number("second")
         inside &= (minute < 60) & (second < 60)  # noqa: PLR2004 - minutes and seconds; leap seconds have no instant
         micros = number("fraction") if "fraction" not in part else _fraction(part["fraction"])
@@ -156,10 +168,6 @@ class TimePattern:
             stamp -= offset
             inside &= legal
         return Stamps(stamp, zoned, good & inside)
-
-
-def _mask(array: pa.Array) -> Bools:
-    return pc.fill_null(array, fill_value=False).to_numpy(zero_copy_only=False)
 
 
 def _integers(text: pa.Array, default: int = 0) -> Ints:
@@ -203,11 +211,11 @@ def _by_day_of_year(year: Ints, day: Ints) -> tuple[Ints, Bools]:
 def _offset(zone: pa.Array) -> tuple[Ints, Bools, Bools]:
     """Offsets in microseconds, which texts had one, and which are offsets of a real clock."""
     text = pc.fill_null(zone, "")
-    zoned = _mask(pc.not_equal(text, ""))
+    zoned = truths(pc.not_equal(text, ""))
     digits = pc.replace_substring(pc.replace_substring_regex(text, "^[Zz+-]", ""), ":", "")
     digits = pc.utf8_rpad(digits, 4, "0")
     hours = _integers(pc.utf8_slice_codeunits(digits, 0, 2))
     minutes = _integers(pc.utf8_slice_codeunits(digits, 2, 4))
-    sign = np.where(_mask(pc.starts_with(text, "-")), -1, 1)
+    sign = np.where(truths(pc.starts_with(text, "-")), -1, 1)
     legal = (hours < 24) & (minutes < 60)  # noqa: PLR2004 - hours of a day, minutes of an hour
     return sign * (hours * 60 + minutes) * _MINUTE_US, zoned, legal

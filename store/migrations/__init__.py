@@ -1,1 +1,1 @@
-"""Versioned changes of the ledger's tables; Alembic reads them from this folder, see :mod:`quiltstream.store.schema`."""
+"""Versioned changes of the ledger's tables; :mod:`quiltstream.store.schema` has Alembic run them."""

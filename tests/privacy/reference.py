@@ -1,4 +1,6 @@
-"""The same quantities straight from the papers and from the definition, slow and plain; imports nothing from the product."""
+"""The same quantities straight from the papers and from the definition, slow and plain; imports nothing from the
+product.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,11 @@ def worst_ratio(given: np.ndarray, other: np.ndarray) -> float:
 
 
 def joint_influence(
-    initial: np.ndarray, transition: np.ndarray, length: int, node: int, quilt: Sequence[int], pair: tuple[int, int]
+    initial: np.ndarray, transition: np.ndarray, length: int, *, node: int, quilt: Sequence[int], pair: tuple[int, int]
 ) -> float:
-    """max over the states of the quilt's slots of log P(X_Q | x) / P(X_Q | x'), from the joint distribution; slots from 0."""
+    """max over the states of the quilt's slots of log P(X_Q | x) / P(X_Q | x'), from the joint distribution; slots
+    from 0.
+    """
     every, chance = sequences(initial, transition, length)
     states = len(transition)
     code = np.zeros(len(every), dtype=int)
@@ -78,7 +82,9 @@ def joint_influence(
 
 
 def _loss_over_outputs(every: np.ndarray, chance: np.ndarray, likelihood: np.ndarray, states: int) -> float:
-    """max over slots, pairs and outputs of log P(output | x) / P(output | x'); likelihood has shape (outputs, sequences)."""
+    """max over slots, pairs and outputs of log P(output | x) / P(output | x'); likelihood has shape (outputs,
+    sequences).
+    """
     worst = 0.0
     for slot in range(every.shape[1]):
         laws = []
@@ -95,8 +101,8 @@ def _loss_over_outputs(every: np.ndarray, chance: np.ndarray, likelihood: np.nda
 def response_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
     """True loss when every release answers each slot of its window by k-ary randomised response of its epsilon_dp.
 
-    All outputs in which the answers of the overlapping releases to one slot agree are tried: the likelihood is then proportional to
-    e to the power of the summed epsilon_dp of the slots answered truly.
+    All outputs in which the answers of the overlapping releases to one slot agree are tried: the likelihood is then
+    proportional to e to the power of the summed epsilon_dp of the slots answered truly.
     """
     density = np.zeros(length)
     for start, stop, epsilon_dp in windows:
@@ -109,7 +115,8 @@ def response_loss(initial: np.ndarray, transition: np.ndarray, length: int, wind
 def count_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
     """True loss when every release is the count of state 1 in its window plus discrete Laplace noise of its epsilon_dp.
 
-    Outputs below 0 and above the window's length have the likelihood ratios of 0 and of the length, so these ends stand for all.
+    Outputs below 0 and above the window's length have the likelihood ratios of 0 and of the length, so these ends
+    stand for all.
     """
     every, chance = sequences(initial, transition, length)
     outputs = itertools.product(*(range(stop - start + 1) for start, stop, _ in windows))
@@ -126,7 +133,8 @@ def rule(
     lags: int,
     margin: int = 3,
 ) -> float:
-    """The ledger's rule, slot by slot and quilt by quilt: max over slots and pairs of the min over quilts of mass plus influence.
+    """The ledger's rule, slot by slot and quilt by quilt: max over slots and pairs of the min over quilts of mass
+    plus influence.
 
     Args:
         lefts: Influence on the slot a earlier, one function per pair.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+TWO_OR_THREE = st.integers(2, 3)
+
 
 @st.composite
-def transitions(draw, states=st.integers(2, 3), zeros=False, least=0.01):
+def transitions(draw, states=TWO_OR_THREE, zeros=False, least=0.01):
     """A transition matrix; with ``zeros`` some entries are 0, so it may be reducible or periodic."""
     k = draw(states)
     weight = st.floats(least, 1.0)
@@ -22,7 +24,9 @@ def transitions(draw, states=st.integers(2, 3), zeros=False, least=0.01):
 def distributions(draw, states):
     """A probability vector, zeros included."""
     row = draw(
-        st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1.0)), min_size=states, max_size=states).filter(lambda w: sum(w) > 0)
+        st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1.0)), min_size=states, max_size=states).filter(
+            lambda w: sum(w) > 0
+        )
     )
     return np.array(row) / sum(row)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,6 @@ def test_an_endless_schedule_is_cut_at_its_horizon(schedule, more):
     ],
 )
 def test_schedules_out_of_range_are_refused(change, error, message):
-    fields = {"size": 4, "every": 2, "start": 0, "stop": 100, "epsilon_dp": 0.1}
+    fields: dict[str, Any] = {"size": 4, "every": 2, "start": 0, "stop": 100, "epsilon_dp": 0.1}
     with pytest.raises(error, match=message):
         Schedule(**{**fields, **change})

@@ -38,7 +38,7 @@ def test_a_stationary_chains_tables_are_the_influences_of_its_joint_distribution
         for node, other in itertools.permutations(range(length), 2):
             lag = abs(node - other)
             assume(lag <= tables.reach)
-            exact = reference.joint_influence(start, chain.transition, length, node, [other], pair)
+            exact = reference.joint_influence(start, chain.transition, length, node=node, quilt=[other], pair=pair)
             side = tables.left if other < node else tables.right
             assert side[row[pair], lag - 1] == pytest.approx(exact, abs=SLACK)
             assert side[row[pair], lag - 1] >= exact - 1e-12
@@ -53,11 +53,13 @@ def test_the_two_sides_of_a_quilt_add_up_to_its_max_influence(data):
     node, back, ahead = 2, data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
     assume(max(back, ahead) <= tables.reach)
     for pair in itertools.permutations(range(2), 2):
-        exact = reference.joint_influence(start, chain.transition, 6, node, [node - back, node + ahead], pair)
+        exact = reference.joint_influence(
+            start, chain.transition, 6, node=node, quilt=[node - back, node + ahead], pair=pair
+        )
         total = tables.left[row[pair], back - 1] + tables.right[row[pair], ahead - 1]
         assert exact <= total + 1e-12
     worst = max(
-        reference.joint_influence(start, chain.transition, 6, node, [node - back, node + ahead], pair)
+        reference.joint_influence(start, chain.transition, 6, node=node, quilt=[node - back, node + ahead], pair=pair)
         for pair in itertools.permutations(range(2), 2)
     )
     assert worst == pytest.approx(float((tables.left[:, back - 1] + tables.right[:, ahead - 1]).max()), abs=SLACK)
@@ -75,7 +77,7 @@ def test_with_a_fixed_start_the_tables_bound_every_slot_whatever_the_start(data)
         for node, other in itertools.permutations(range(length), 2):
             possible = all(chance[every[:, node] == state].sum() > 0 for state in pair)
             if possible and abs(node - other) <= tables.reach:
-                exact = reference.joint_influence(start, matrix, length, node, [other], pair)
+                exact = reference.joint_influence(start, matrix, length, node=node, quilt=[other], pair=pair)
                 side = tables.left if other < node else tables.right
                 assert exact <= side[row[pair], abs(node - other) - 1] + 1e-12
 

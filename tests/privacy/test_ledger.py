@@ -22,6 +22,7 @@ from quiltstream.privacy import (
     Schedule,
     mqm_approx,
 )
+from quiltstream.privacy.ledger import OUTWARD
 
 from .strategies import windows
 from .test_chains import CYCLE, THETA1
@@ -74,6 +75,7 @@ def test_the_worst_slot_of_a_long_stream_uses_the_calibrated_quilt():
     calibration = mqm_approx(BOUNDS, 1.0)
     charge = Ledger(BOUNDS).charge(0, 1000, calibration.epsilon_dp)
     assert charge.quilt == calibration.quilt == Quilt(15, 13)
+    assert charge.slot is not None
     assert 15 <= charge.slot < 1000 - 13
     assert charge.rule == f"quilt ledger: slot {charge.slot} is worst, with the quilt 15 slots back, 13 slots ahead"
     assert (charge.start, charge.stop, charge.epsilon_dp) == (0, 1000, calibration.epsilon_dp)
@@ -145,7 +147,7 @@ def test_a_refused_charge_changes_nothing_and_says_everything(belief):
     assert error.spent + error.asked == pytest.approx(wanted, rel=1e-15)
     for number in (error.spent, error.asked, error.remaining, error.budget):
         assert repr(number) in str(error)
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert ledger.charge(300, 600, density).loss_after <= 1.2
 
@@ -169,7 +171,7 @@ def test_asking_what_a_charge_would_cost_needs_no_budget_and_changes_nothing():
 def test_a_bad_charge_in_a_replay_enters_none():
     ledger = charged(BOUNDS, [(0, 500, 0.03)])
     before = (ledger.loss, ledger.runs)
-    with pytest.raises(ValueError, match="stop is 5.*at least 8"):
+    with pytest.raises(ValueError, match=r"stop is 5.*at least 8"):
         ledger.replay([(500, 600, 0.03), (7, 5, 0.03)])
     assert (ledger.loss, ledger.runs) == before
 
@@ -190,11 +192,11 @@ def test_malformed_charges_are_refused(charge, error, message):
 
 
 def test_other_malformed_arguments_are_refused():
-    with pytest.raises(ValueError, match="budget is 0.0"):
+    with pytest.raises(ValueError, match=r"budget is 0.0"):
         Ledger(BOUNDS, budget=0.0)
-    with pytest.raises(ValueError, match="density is -1.0"):
+    with pytest.raises(ValueError, match=r"density is -1.0"):
         Ledger(BOUNDS).ceiling(-1.0)
-    with pytest.raises(ValueError, match="epsilon is 0.0"):
+    with pytest.raises(ValueError, match=r"epsilon is 0.0"):
         Ledger(BOUNDS).density_for(0.0)
     with pytest.raises(ChainError, match="reducible"):
         Ledger(MarkovChain([[1, 0], [0, 1]]))
@@ -274,3 +276,11 @@ def test_densities_are_summed_exactly():
     tenths = [(0, 10, 0.1), (0, 10, 1e16), (0, 10, 0.2), (0, 10, 1.0)]
     exact = float(Fraction(0.1) + Fraction(1e16) + Fraction(0.2) + 1)
     assert charged(BOUNDS, tenths).runs[0].density == exact != sum((0.1, 1e16, 0.2, 1.0))
+
+
+@pytest.mark.parametrize("densities", [(0.1, 0.2), (1e-7, 1.0), (3.7, 1e-3, 0.11)])
+def test_the_loss_is_rounded_outward_by_the_stated_amount(densities):
+    # one slot and no neighbour: the loss is the sum of the densities, known exactly
+    ledger = charged(BOUNDS, [(5, 6, density) for density in densities])
+    exact = sum(map(Fraction, densities))
+    assert exact * (1 + Fraction(OUTWARD) / 2) <= Fraction(ledger.loss) <= exact * (1 + 2 * Fraction(OUTWARD))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
+from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy import sides as sides_module
 from quiltstream.privacy.sides import Surroundings
 
@@ -25,7 +25,7 @@ TINY = 1e-9
 def beliefs_of(matrix):
     """What may be believed of a chain that starts stationary."""
     chain = MarkovChain(matrix)
-    found = [chain, MarkovChain(matrix, np.eye(len(matrix))[0])]
+    found: list[Belief] = [chain, MarkovChain(matrix, np.eye(len(matrix))[0])]
     if chain.is_irreducible and chain.period == 1 and chain.gap > 1e-6:
         found.append(MixingBounds.of(chain))
     return found
@@ -78,7 +78,10 @@ def test_the_definition_is_reached_where_there_is_nothing_to_gain():
 def test_with_mixing_bounds_the_loss_is_the_rule_slot_by_slot(pi_min, gap, charges, far):
     charges = [*charges, *((start + 90 * far, stop + 90 * far, e) for start, stop, e in charges)]
     expected = reference.rule(
-        [lambda lag: 2 * reference.lemma_f(pi_min, gap, lag)], [lambda lag: reference.lemma_f(pi_min, gap, lag)], charges, 120
+        [lambda lag: 2 * reference.lemma_f(pi_min, gap, lag)],
+        [lambda lag: reference.lemma_f(pi_min, gap, lag)],
+        charges,
+        120,
     )
     assert Ledger(MixingBounds(pi_min, gap)).loss_of(charges) == pytest.approx(expected, rel=1e-9)
 
@@ -98,9 +101,7 @@ def test_with_a_chain_the_loss_is_the_rule_slot_by_slot(matrix, charges):
 @given(st.data())
 def test_both_ways_to_price_a_side_agree(data):
     pairs, lags = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
-    falls = data.draw(
-        st.lists(st.lists(st.floats(0, 5), min_size=lags, max_size=lags), min_size=pairs, max_size=pairs)
-    )
+    falls = data.draw(st.lists(st.lists(st.floats(0, 5), min_size=lags, max_size=lags), min_size=pairs, max_size=pairs))
     table = np.sort(np.array(falls), axis=1)[:, ::-1].copy()
     table[:, : data.draw(st.integers(0, lags))] = np.inf
     runs = data.draw(st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.7, 3.0])), max_size=6))
@@ -141,7 +142,9 @@ def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, ever
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(0, 9)), min_size=2, max_size=3))
 def test_several_endless_schedules_cost_what_they_cost_written_out(shapes):
     endless = [Schedule(size, every, start, None, 0.3) for size, every, start in shapes]
-    written = [(s.start + s.every * j, s.start + s.every * j + s.size, 0.3) for s in endless for j in range(300 // s.every)]
+    written = [
+        (s.start + s.every * j, s.start + s.every * j + s.size, 0.3) for s in endless for j in range(300 // s.every)
+    ]
     assert Ledger(QUICK).extended_loss(endless) == pytest.approx(Ledger(QUICK).loss_of(written), rel=1e-10)
 
 
@@ -155,14 +158,14 @@ def test_endless_schedules_without_a_common_period_are_priced_from_above():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    size=st.integers(1, 12),
-    every=st.integers(1, 12),
+    shape=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     count=st.one_of(st.none(), st.integers(0, 30)),
     epsilon_dp=st.floats(0.05, 1.0),
     budget=st.floats(0.3, 3.0),
     reserve=st.booleans(),
 )
-def test_the_admitted_prefix_is_the_longest_that_fits(size, every, count, epsilon_dp, budget, reserve):
+def test_the_admitted_prefix_is_the_longest_that_fits(shape, count, epsilon_dp, budget, reserve):
+    size, every = shape
     endless = Schedule(size, every, 3, None, epsilon_dp)
     schedule = endless if count is None else endless.first(count)
     reserved = [Schedule(5, 15, 0, None, 0.05)] if reserve else []

@@ -29,7 +29,7 @@ from quiltstream.privacy.sampling import EntropyError
 UNDECIDED = "undecided"
 BLOCK_TOLERANCE = Fraction(1, 10**10)
 DRAW_TOLERANCE = Fraction(5, 10**7)
-SCALES = [Fraction(1), Fraction(7, 5), Fraction(2, 3), Fraction(5)]
+SCALES = [Fraction(1), Fraction(7, 5), Fraction(2, 3), Fraction(3)]
 
 Law = dict[Any, Fraction]
 

@@ -1,0 +1,93 @@
+"""Beam as the commands use it: which runner, with which options, and what it says when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from ..schemas.settings import Settings, SettingsError
+from ..store.address import StoreAddress
+from ..transforms.decode import ReadReadings
+from ..transforms.rejects import METRICS
+from .exits import ExitCode
+from .failures import CommandError
+
+#: Runners whose workers are processes of this machine.
+_ONE_HOST = frozenset(
+    {"fnapirunner", "directrunner", "switchingdirectrunner", "bundlebaseddirectrunner", "prismrunner"}
+)
+
+
+def options_of(given: Sequence[str]) -> PipelineOptions:
+    """Beam's options from the words after ``--``.
+
+    Raises:
+        CommandError: a word is not an option, so it was most likely meant for this program.
+    """
+    for word in given[:1]:
+        if not word.startswith("-"):
+            raise CommandError(f"{word!r} is not a Beam option; they begin with --, for example --runner=FlinkRunner")
+    return PipelineOptions(list(given))
+
+
+def runner_name(options: PipelineOptions) -> str | None:
+    """The runner that the options name."""
+    return options.view_as(StandardOptions).runner
+
+
+def check_hosts(options: PipelineOptions, address: StoreAddress) -> None:
+    """Refuse a ledger in a file for workers on several machines.
+
+    Raises:
+        CommandError: the runner may spread over hosts and the ledger is a file.
+    """
+    name = runner_name(options)
+    if name is None or name.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
+        return
+    raise CommandError(
+        f"runner {name} may spread over several machines, and the ledger {address} is a file on one of them: each would "
+        "keep an account of its own; set ledger to a PostgreSQL URL, or leave the runner out to run on this machine"
+    )
+
+
+def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """A pipeline on the runner that is named, or on FnApiRunner by name: nothing is downloaded silently."""
+    if runner_name(options) is None:
+        return beam.Pipeline(runner=FnApiRunner(), options=options)
+    return beam.Pipeline(options=options)
+
+
+def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
+    """The reading of the settings' source; its files are found and their headers checked now.
+
+    Raises:
+        SettingsError: there is no source, a pattern names no file, or a file lacks a column.
+        CommandError: a file cannot be read.
+    """
+    source, readings = settings.source, settings.readings
+    if source is None or readings is None:
+        raise SettingsError(["source is missing: it names the files to read, e.g. {csv: readings.csv}"])
+    try:
+        return ReadReadings(source, readings, timezone=settings.slots.timezone, group=group, resolve=settings.path)
+    except SettingsError as error:
+        if all(problem.startswith(f"source.{source.format}: file ") for problem in error.problems):
+            raise CommandError(str(error), ExitCode.SOURCE) from error  # the settings are right, the files are not
+        raise
+
+
+def counters(result: Any) -> dict[str, int] | None:
+    """The counters of this package that a finished job reports; ``None`` where the runner reports none."""
+    try:
+        found = result.metrics().query()["counters"]
+    except (NotImplementedError, AttributeError, KeyError, ValueError):
+        return None
+    tallies: dict[str, int] = {}
+    for one in found:
+        if one.key.metric.namespace == METRICS:
+            value = one.committed if one.committed is not None else one.attempted
+            tallies[one.key.metric.name] = tallies.get(one.key.metric.name, 0) + int(value)
+    return tallies

@@ -1,0 +1,194 @@
+"""``quiltstream ledger``: look at the ledger of record, export it, and keep it. None of this needs Beam."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ..schemas.ledger import LedgerEntry
+from ..schemas.settings import read_settings
+from ..schemas.slots import format_instant
+from ..store.address import StoreAddress
+from ..store.reading import DomainSummary
+from ..store.records import Store
+from .console import facts, heading, paragraph, plural, print_json, results
+from .failures import CommandError
+
+_SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+_LAST = 10
+
+
+def address_of(text: str) -> StoreAddress:
+    """The address of a ledger given as a URL, a SQLite file, or a settings file.
+
+    Raises:
+        CommandError: there is no such file.
+        SettingsError: the settings cannot be used.
+        AddressError: the URL cannot be used.
+    """
+    if "://" in text:
+        return StoreAddress(text)
+    path = Path(text)
+    if path.suffix.lower() in _SETTINGS_ENDINGS:
+        return StoreAddress(read_settings(path).ledger_url)
+    if not path.is_file():
+        raise CommandError(
+            f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
+        )
+    return StoreAddress(f"sqlite:///{path.resolve()}")
+
+
+def _open(text: str) -> Store:
+    return Store(address_of(text), create=False)
+
+
+def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
+    """Print the accounts of a ledger.
+
+    Raises:
+        StoreError: it cannot be read, or has no such domain.
+    """
+    with _open(text) as store:
+        names = store.domains() if domain is None else (domain,)
+        found = [(store.summary(name), store.entries(name)) for name in names]
+    if as_json:
+        print_json([{**asdict(said), "entries": [entry.to_dict() for entry in entries]} for said, entries in found])
+        return
+    console = results()
+    if not found:
+        console.print("No domain is on record.")
+    for said, entries in found:
+        _show_domain(console, said)
+        _show_entries(console, entries if every else entries[-_LAST:], len(entries))
+
+
+def _show_domain(console: Console, said: DomainSummary) -> None:
+    heading(console, f"Domain {said.name}")
+    naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
+    facts(
+        console,
+        [
+            ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
+            (
+                "budget",
+                f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
+            ),
+            ("refused", plural(said.refused, "window")),
+            ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
+            *((f"query {one.name}", _query(one)) for one in said.queries),
+            *(("decision", _event(event)) for event in said.events),
+        ],
+    )
+
+
+_GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
+
+
+def _query(one: Any) -> str:
+    windows = "endless" if one.windows is None else f"of {one.windows:,} windows"
+    epsilon = "" if one.epsilon is None else f", epsilon {one.epsilon:g}"
+    return f"{one.charged:,} charged, {one.refused:,} refused {windows}{epsilon}, {one.epsilon_dp:.6g} a slot"
+
+
+def _event(event: tuple[str, str | None, str, str, int]) -> str:
+    kind, query, old, new, at = event
+    what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
+    return f"{format_instant(at)[:19]}Z {what}: {old} to {new}"
+
+
+def _show_entries(console: Console, entries: list[LedgerEntry], total: int) -> None:
+    if not entries:
+        return
+    console.print()
+    if len(entries) < total:
+        console.print(f"  the last {len(entries)} of {total:,} entries; --all shows every one", style="dim")
+    rows = [("#", "query", "window", "decision", "loss before", "after")]
+    rows += [
+        (
+            f"{entry.sequence}",
+            entry.query,
+            f"{_day(entry.start_us)} to {_day(entry.stop_us)}",
+            entry.decision,
+            f"{entry.loss_before:.9f}",
+            f"{entry.loss_after:.9f}",
+        )
+        for entry in entries
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            f"{cell:>{width}}" if place in (0, 4, 5) else f"{cell:<{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        console.print("  " + "  ".join(cells).rstrip(), style="" if number else "dim", soft_wrap=True)
+
+
+def _day(time_us: int) -> str:
+    text = format_instant(time_us).removesuffix("Z")
+    return text.removesuffix("T00:00:00") if "T00:00:00" in text else text[:16]
+
+
+def export(text: str, folder: Path, kind: str) -> None:
+    """Write what may be published of a ledger to files.
+
+    Raises:
+        StoreError: the ledger cannot be read, or a file cannot be written.
+    """
+    with _open(text) as store:
+        console = results()
+        for what, name in (("ledger", "ledger-entries"), ("releases", "releases")):
+            path = folder / f"{name}.{kind}"
+            rows = store.export(path, "ledger" if what == "ledger" else "releases")
+            console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
+
+
+def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
+    """Raise a domain's budget after asking.
+
+    Raises:
+        StoreError: there is no such domain, or the budget would not rise.
+    """
+    with _open(text) as store:
+        before = store.summary(domain)
+        if ask:
+            click.confirm(
+                f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up to "
+                f"{budget:g} instead of {before.budget:g}, and it is never lowered again.",
+                abort=True,
+            )
+        after = store.raise_budget(domain, budget)
+    paragraph(
+        results(),
+        f"{domain}: budget {before.budget:g} to {after.budget:g}, on record; {after.loss:.9g} is lost so far. "
+        "Windows refused before stay refused; set privacy.budget in the settings to the new budget, or leave it.",
+    )
+
+
+def backup(text: str, output: Path) -> None:
+    """Copy a SQLite ledger.
+
+    Raises:
+        StoreError: it is not SQLite, or the copy cannot be written.
+    """
+    with _open(text) as store:
+        store.backup(output)
+    paragraph(
+        results(),
+        f"{output}: a copy of the ledger. Restore it only if nothing was published since: it forgets every charge made "
+        "after now, and the budget would be spent again.",
+    )
+
+
+def migrate(text: str) -> None:
+    """Bring a ledger's tables to this version.
+
+    Raises:
+        StoreError: it is newer than this program, or cannot be written.
+    """
+    with _open(text) as store:
+        store.migrate()
+    results().print("The tables are those of this version.")

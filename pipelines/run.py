@@ -1,0 +1,266 @@
+"""``quiltstream run``: readings of a source to private histograms on record and in a sink.
+
+The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``; what is said afterwards comes from the ledger of
+record, and tallies for the operator from Beam's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from rich.console import Console
+
+from ..schemas.readings import RejectReason
+from ..schemas.settings import Settings, SettingsError, read_settings
+from ..schemas.slots import format_instant
+from ..store.address import StoreAddress
+from ..transforms.histograms import PrivateHistograms
+from ..transforms.plan import make_plan
+from .console import facts, heading, notes, paragraph, plural, print_json, results, working
+from .engine import check_hosts, counters, new_pipeline, options_of, read_source
+from .exits import ExitCode
+from .forecast import assumptions, forecast, left_to_data
+from .forecast import show as show_forecast
+from .record import OnRecord, check_history, on_record
+from .sinks import released_ids, write_rejects, write_releases
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did.
+
+    Attributes:
+        query: the query.
+        domain: the domain.
+        windows: windows of the schedule.
+        windows_published: windows whose rows this run completed.
+        windows_on_record: windows whose rows were on record before.
+        windows_refused: windows the budget refused, in this run or before.
+        rows: released rows in the sink.
+        sink: where they are.
+        epsilon: what the query was calibrated for.
+        loss_before: loss of the domain before the run, epsilon.
+        loss_after: loss of the domain after it.
+        budget: the domain's budget in force.
+        naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
+        from_data: what was taken from the data, as public, and what it came to.
+        given_model: whether the model was estimated from series it protects.
+        history_lost: whether charges are missing from the account by the operator's word.
+        assumptions: what the promise rests on.
+        operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
+    """
+
+    query: str
+    domain: str
+    windows: int
+    windows_published: int
+    windows_on_record: int
+    windows_refused: int
+    rows: int
+    sink: str
+    epsilon: float
+    loss_before: float
+    loss_after: float
+    budget: float
+    naive_loss: float | None
+    from_data: tuple[str, ...]
+    given_model: bool
+    history_lost: bool
+    assumptions: tuple[str, ...]
+    operator_only: dict[str, Any] | None
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code: refusals are told apart from success."""
+        return ExitCode.REFUSED if self.windows_refused else ExitCode.OK
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool) -> int:
+    """Run a settings file, print the summary, return the exit code."""
+    settings = read_settings(path)
+    with working(f"running {path.name}"):
+        summary = run_job(settings, beam_options, history_lost=history_lost)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        show(results(), summary)
+    return summary.code
+
+
+def dry(path: Path, *, as_json: bool) -> None:
+    """Say what a settings file would do."""
+    said = forecast(make_plan(read_settings(path)))
+    if as_json:
+        print_json(said.to_dict())
+    else:
+        show_forecast(results(), said)
+
+
+def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_lost: bool = False) -> Summary:
+    """Publish what the settings say.
+
+    Raises:
+        SettingsError: the settings do not make a job.
+        ModelError: the model cannot be used.
+        CommandError: the runner, the sink or the input cannot be used.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    check_hosts(options_of(beam_options), StoreAddress(settings.ledger_url))
+    return publish(settings, PrivateHistograms(settings), beam_options, history_lost=history_lost)
+
+
+def publish(
+    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str] = (), *, history_lost: bool = False
+) -> Summary:
+    """Run the graph around a transform that was made from the settings.
+
+    Raises:
+        SettingsError: source or sink is missing, or names what is not there.
+        CommandError: a file cannot be read, or the sink holds releases that are not on record.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    plan, sink = histograms.plan, settings.sink
+    if sink is None:
+        raise SettingsError(
+            ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
+        )
+    source = read_source(settings, plan.group_column)
+    if not history_lost:
+        check_history(settings, released_ids(settings))
+    before = on_record(plan.address, plan.domain.name, plan.query_name)
+
+    pipeline = new_pipeline(options_of(beam_options))
+    decoded = pipeline | "Read" >> source
+    published = decoded.readings | "Publish" >> histograms
+    write_releases(published.releases, settings)
+    if settings.rejects is not None:
+        rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
+        write_rejects(rejected, settings)
+    result = pipeline.run()
+    result.wait_until_finish()
+
+    after = on_record(plan.address, plan.domain.name, plan.query_name)
+    return _summary(settings, histograms, before, after, counters(result), history_lost=history_lost)
+
+
+def _summary(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    before: OnRecord,
+    after: OnRecord,
+    tallies: dict[str, int] | None,
+    *,
+    history_lost: bool,
+) -> Summary:
+    plan, registration = histograms.plan, after.registration
+    if registration is None or after.account.budget is None:
+        raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
+    schedule, roster = registration.query.schedule, registration.query.roster
+    found: list[str] = []
+    for name in left_to_data(plan):
+        if name == "roster":
+            groups = "" if roster.kind == "series" else f" in {plural(len(roster.keys), 'group')}"
+            found.append(f"roster: {len(roster.series):,} series{groups}")
+        else:
+            slot = schedule.covered.start if name == "windows.start" else schedule.covered.stop
+            found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
+    return Summary(
+        query=plan.query_name,
+        domain=plan.domain.name,
+        windows=len(schedule),
+        windows_published=len(after.complete - before.complete),
+        windows_on_record=len(before.complete),
+        windows_refused=len(after.refused),
+        rows=len(after.complete) * len(roster.keys),
+        sink=settings.path(settings.sink.path) if settings.sink is not None else "",
+        epsilon=plan.epsilon,
+        loss_before=before.account.loss,
+        loss_after=after.account.loss,
+        budget=after.account.budget,
+        naive_loss=after.account.naive,
+        from_data=tuple(found),
+        given_model=registration.query.given_model,
+        history_lost=history_lost,
+        assumptions=assumptions(plan.resolve(schedule, roster)),
+        operator_only=None if tallies is None else _operator(tallies),
+    )
+
+
+def _operator(tallies: dict[str, int]) -> dict[str, Any]:
+    rejected = {
+        reason.value: tallies[f"rejected-{reason.value}"]
+        for reason in RejectReason
+        if tallies.get(f"rejected-{reason.value}")
+    }
+    names = ("readings", "duplicates", "outside-schedule")
+    return {**{name.replace("-", "_"): tallies.get(name, 0) for name in names}, "rejected": rejected}
+
+
+def show(console: Console, summary: Summary) -> None:
+    """Print a summary."""
+    heading(console, f"{summary.query} over {summary.domain}")
+    naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
+    facts(
+        console,
+        [
+            ("windows", _windows(summary)),
+            ("rows", f"{summary.rows:,} in {summary.sink}"),
+            (
+                "loss",
+                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of the budget {summary.budget:g}{naive}",
+            ),
+        ],
+    )
+    if not summary.windows_published:
+        paragraph(console, "Nothing was charged: every row was on record already, and the same rows came out.")
+    if summary.windows_on_record:
+        paragraph(
+            console,
+            "Windows on record were not counted again. If the input has changed since, their rows are still the old "
+            "ones: the first published rows are the rows of record for ever.",
+        )
+    if summary.windows_refused:
+        paragraph(
+            console,
+            f"Refused: {plural(summary.windows_refused, 'window')}, for ever; the ledger says what each would have "
+            "cost. More budget is a decision of its own: quiltstream ledger budget.",
+        )
+    if summary.history_lost:
+        paragraph(console, "History lost: by your word, charges made elsewhere are missing from this account.")
+    if summary.from_data:
+        heading(console, "Taken from the data, as public, and frozen in the ledger")
+        notes(console, summary.from_data)
+    heading(console, "What this rests on")
+    notes(console, summary.assumptions)
+    heading(console, "For the operator only, not to be published")
+    facts(console, _tallies(summary.operator_only))
+
+
+def _windows(summary: Summary) -> str:
+    parts = [f"{summary.windows_published:,} published now", f"{summary.windows_on_record:,} on record before"]
+    if summary.windows_refused:
+        parts.append(f"{summary.windows_refused:,} refused")
+    return f"{', '.join(parts)}, of {summary.windows:,}"
+
+
+def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if operator is None:
+        return [("tallies", "this runner reports none")]
+    rows = [
+        (
+            "readings",
+            f"{operator['readings']:,} in the schedule, {operator['duplicates']:,} of them in a cell that had one",
+        ),
+        ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
+    ]
+    rejected = operator["rejected"]
+    rows += [("rejected", f"{count:,}: {RejectReason(reason).text}") for reason, count in rejected.items()]
+    return rows if rejected else [*rows, ("rejected", "none")]

@@ -1,0 +1,64 @@
+"""The ledger of record: what was charged and what was published, in SQLite or PostgreSQL.
+
+``Store`` registers queries, publishes blocks and answers what is on record; ``StoreAddress`` says where it is. The
+values that go in and out are in :mod:`quiltstream.store.specs`.
+"""
+
+from __future__ import annotations
+
+from .address import StoreAddress
+from .errors import (
+    AddressError,
+    BudgetRefused,
+    ChargeMismatch,
+    DraftError,
+    ExportError,
+    ModeError,
+    NotDurableError,
+    RegistrationConflict,
+    SchemaVersionError,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreMissing,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownNameError,
+)
+from .reading import DomainSummary, QuerySummary
+from .records import Store
+from .rows import rows_of
+from .specs import Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration
+
+__all__ = [
+    "AddressError",
+    "Block",
+    "BudgetRefused",
+    "ChargeMismatch",
+    "DomainSpec",
+    "DomainSummary",
+    "Draft",
+    "DraftError",
+    "ExportError",
+    "ModeError",
+    "Noise",
+    "NotDurableError",
+    "QuerySpec",
+    "QuerySummary",
+    "Record",
+    "Registration",
+    "RegistrationConflict",
+    "SchemaVersionError",
+    "Store",
+    "StoreAddress",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreMissing",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "UnknownNameError",
+    "rows_of",
+]

@@ -1,0 +1,134 @@
+"""Charging windows, or refusing them, in the order of the schedule.
+
+Whoever needs a window first charges all earlier ones of the query as well, so the entries of a query are always the
+first so many windows of its schedule, whatever arrived first. Whether a window is charged was settled when budget was
+reserved; the ledger is asked again all the same, and what would pass the budget is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..privacy.ledger import BudgetExceeded
+from ..schemas.slots import Schedule, Window
+from . import tables
+from .accounts import Account
+from .codec import Row
+from .schema import now_us
+from .specs import DomainSpec, QuerySpec
+
+#: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
+MOST_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True)
+class Charger:
+    """Charges the windows of one query inside a transaction that holds the domain's lock.
+
+    Attributes:
+        connection: the transaction.
+        account: the domain's running ledger; the charges are entered into it.
+        domain: the domain of record.
+        domain_row: its row.
+        query: the query of record.
+        query_row: its row.
+    """
+
+    connection: Connection
+    account: Account
+    domain: DomainSpec
+    domain_row: Row
+    query: QuerySpec
+    query_row: Row
+
+    def charge_through(self, last: Window) -> bool:
+        """Charge or refuse every window up to one that are not on record yet.
+
+        Returns:
+            Whether the window itself is on record now; ``False`` where so many come before it that the caller has to
+            commit and call again.
+        """
+        schedule = self.query.schedule
+        windows = list(_up_to(schedule, self._next_start(), last, MOST_AT_ONCE))
+        if windows:
+            segments = self._segments()
+            sequence = int(self.domain_row["last_sequence"])
+            values: list[dict[str, Any]] = []
+            for window in windows:
+                sequence += 1
+                values.append(self._entry(window, sequence, segments))
+            self.connection.execute(tables.charges.insert(), values)
+            domains = tables.domains
+            self.connection.execute(
+                domains.update().where(domains.c.id == self.domain_row["id"]).values(last_sequence=sequence)
+            )
+        return not windows or windows[-1].start >= last.start
+
+    def _next_start(self) -> int:
+        """Start of the first window without an entry."""
+        charges = tables.charges
+        found = self.connection.scalar(
+            sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == self.query_row["id"])
+        )
+        return self.query.schedule.first if found is None else int(found) + self.query.schedule.every
+
+    def _segments(self) -> list[tuple[int, int | None]]:
+        reservations = tables.reservations
+        rows = self.connection.execute(
+            sa.select(reservations.c.start, reservations.c.stop).where(reservations.c.query_id == self.query_row["id"])
+        )
+        return [(row.start, row.stop) for row in rows]
+
+    def _entry(self, window: Window, sequence: int, segments: list[tuple[int, int | None]]) -> dict[str, Any]:
+        entry_id = secrets.token_hex(16)
+        values = {
+            "entry_id": entry_id,
+            "domain_id": self.domain_row["id"],
+            "sequence": sequence,
+            "query_id": self.query_row["id"],
+            "roster_id": self.query_row["roster_id"],
+            "window_start": window.start,
+            "window_stop": window.stop,
+            "query_digest": self.query_row["digest"],
+            "scale": self.query_row["scale"],
+            "epsilon_dp": self.query.epsilon_dp,
+            "budget": self.domain.budget,
+            "created_us": now_us(),
+        }
+        span = (window.start, window.stop, self.query.epsilon_dp)
+        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in segments):
+            try:
+                made = self.account.ledger.charge(*span)
+            except BudgetExceeded as refusal:
+                return values | {
+                    "decision": "refused",
+                    "loss_before": refusal.spent,
+                    "loss_after": refusal.spent + refusal.asked,
+                    "rule": "refused: the charge would pass the budget",
+                }
+            self.account.sequence, self.account.entry_id = sequence, entry_id
+            return values | {
+                "decision": "charged",
+                "loss_before": made.loss_before,
+                "loss_after": made.loss_after,
+                "rule": made.rule,
+            }
+        spent = self.account.ledger.loss
+        return values | {
+            "decision": "refused",
+            "loss_before": spent,
+            "loss_after": spent + self.account.ledger.would_cost(*span),
+            "rule": "refused: the budget reserved for the query ends before this window",
+        }
+
+
+def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[Window]:
+    stop = min(last.start, start + (most - 1) * schedule.every)
+    for at in range(start, stop + 1, schedule.every):
+        yield Window(at, at + schedule.size)

@@ -1,0 +1,80 @@
+"""Which keys a shard holds: the frozen roster of a query, cut by the frozen hash.
+
+Hashing all names for every block would cost more than the block, so the last registration's cut is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..schemas.digests import stable_hash
+from ..schemas.roster import Roster
+from ..schemas.states import StateSpace
+from .specs import Registration
+
+
+@dataclass
+class Layout:
+    """A roster cut into shards.
+
+    Attributes:
+        roster: the series and groups.
+        shards: parallel parts.
+        states: columns of a histogram.
+        roster_digest: digest of the roster.
+    """
+
+    roster: Roster
+    shards: int
+    states: int
+    roster_digest: str = field(init=False)
+    _parts: list[tuple[tuple[str, ...], npt.NDArray[np.int64]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.roster_digest = self.roster.digest
+        keys, members = self.roster.keys, self.roster.members
+        shard = np.array([stable_hash(key) % self.shards for key in keys], dtype=np.int64)
+        self._parts = []
+        for number in range(self.shards):
+            rows = np.flatnonzero(shard == number)
+            self._parts.append((tuple(keys[row] for row in rows.tolist()), members[rows]))
+
+    def keys(self, shard: int) -> tuple[str, ...]:
+        """The keys of a shard, sorted: ``Roster.shard_keys``."""
+        return self._parts[shard][0]
+
+    def members(self, shard: int) -> npt.NDArray[np.int64]:
+        """How many series each of them sums over."""
+        return self._parts[shard][1]
+
+    @property
+    def occupied(self) -> tuple[int, ...]:
+        """The shards that hold a key."""
+        return tuple(number for number, (keys, _) in enumerate(self._parts) if keys)
+
+
+_last: tuple[Roster, int, int, Layout] | None = None
+
+
+def layout_of(registration: Registration) -> Layout:
+    """The layout of a query of record."""
+    global _last  # noqa: PLW0603 - one remembered value; threads that race make it twice, nothing else
+    query = registration.query
+    states = StateSpace.from_dict(registration.domain.states).size
+    last = _last
+    if last is not None and last[1:3] == (query.shards, states) and last[0] == query.roster:
+        return last[3]
+    layout = Layout(query.roster, query.shards, states)
+    _last = (query.roster, query.shards, states, layout)
+    return layout
+
+
+def total_is_public(missing: str) -> bool:
+    """Whether the number of cells counted is public, under a rule for cells without a reading.
+
+    With a state for missing cells it is the window's length; the other rules take it as public which are missing.
+    """
+    return missing in ("public", "state") or missing.startswith("break ")

@@ -1,0 +1,244 @@
+"""Publishing blocks: charge the window if no one has, keep the block if there is none, return what is on record.
+
+All of it is one transaction under the domain's lock. The first write wins for ever: a later attempt at the same window
+and shard gets the first block back, and its own noise is never even drawn (theory, section 7, items 2 and 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..schemas.slots import Window
+from . import tables
+from .accounts import Account, account_of
+from .charging import Charger
+from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
+from .errors import ChargeMismatch, DraftError, UnknownNameError
+from .layout import Layout, layout_of, total_is_public
+from .lookups import lock_domain
+from .schema import now_us
+from .specs import Block, Draft, Record, Registration
+
+_COMPLETENESS = ("live", "replayed", "unavailable")
+
+# SQLite takes at least 999 parameters in a statement; a pair is two.
+_PAIRS = 400
+
+Place = tuple[int, int]
+"""A window's start, and a shard."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Publishes drafts of one query inside a transaction.
+
+    Attributes:
+        connection: a transaction that may write.
+        accounts: the process's running ledgers.
+    """
+
+    connection: Connection
+    accounts: dict[int, Account]
+
+    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record] | None:
+        """Put the drafts on record, or find what is.
+
+        Returns:
+            One record a draft, in their order; ``None`` where so many windows came before these that only some of
+            them were charged: the caller commits and calls again.
+
+        Raises:
+            ChargeMismatch: the query on record, or the charge of a window, is not what the registration says.
+            DraftError: a block does not have the keys and the shape of its shard.
+        """
+        connection = self.connection
+        domain_row, query_row = self._rows(registration)
+        _check_same(registration, query_row)
+        domain = domain_from_row(domain_row)
+        charges = self._charges(query_row["id"], {draft.window.start for draft in drafts})
+        absent = [draft.window for draft in drafts if draft.window.start not in charges]
+        if absent:
+            charger = Charger(
+                connection=connection,
+                account=account_of(connection, self.accounts, domain_row["id"], domain),
+                domain=domain,
+                domain_row=domain_row,
+                query=query_from_row(query_row, domain.name, registration.query.roster),
+                query_row=query_row,
+            )
+            if not charger.charge_through(max(absent)):
+                return None
+            charges = self._charges(query_row["id"], {draft.window.start for draft in drafts})
+        for charge in charges.values():
+            _check_charge(registration, charge)
+        wanted: dict[Place, Draft] = {}
+        for draft in drafts:
+            if charges[draft.window.start]["decision"] == "charged":
+                wanted.setdefault((draft.window.start, draft.shard), draft)
+        blocks = self._blocks(query_row["id"], wanted)
+        fresh = wanted.keys() - blocks.keys()
+        if fresh:
+            self._insert(
+                registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
+            )
+            blocks |= self._blocks(query_row["id"], fresh)
+        entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
+        records: list[Record] = []
+        for draft in drafts:
+            place = (draft.window.start, draft.shard)
+            # of two drafts of one place in a batch, the first is the one on record
+            is_fresh = place in fresh and wanted[place] is draft
+            records.append(Record(draft.window, draft.shard, entries[place[0]], blocks.get(place), is_fresh))
+        return records
+
+    def _rows(self, registration: Registration) -> tuple[Row, Row]:
+        domain_row = lock_domain(self.connection, registration.domain.name)
+        queries = tables.queries
+        query_row = (
+            None
+            if domain_row is None
+            else self.connection.execute(
+                sa.select(queries, tables.rosters.c.digest.label("roster_digest"))
+                .join(tables.rosters, tables.rosters.c.id == queries.c.roster_id)
+                .where(queries.c.domain_id == domain_row["id"], queries.c.name == registration.query.name)
+            )
+            .mappings()
+            .first()
+        )
+        if domain_row is None or query_row is None:
+            raise UnknownNameError(
+                f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: "
+                f"another ledger, or an older copy of it? register the query again, or restore the newer copy"
+            )
+        return domain_row, query_row
+
+    def _charges(self, query_id: int, starts: Iterable[int]) -> dict[int, Row]:
+        charges = tables.charges
+        found: dict[int, Row] = {}
+        for part in _parts(sorted(starts), 2 * _PAIRS):
+            rows = self.connection.execute(
+                sa.select(charges).where(charges.c.query_id == query_id, charges.c.window_start.in_(part))
+            ).mappings()
+            found |= {row["window_start"]: row for row in rows}
+        return found
+
+    def _blocks(self, query_id: int, places: Iterable[Place]) -> dict[Place, Block]:
+        releases = tables.releases
+        found: dict[Place, Block] = {}
+        for part in _parts(sorted(places), _PAIRS):
+            rows = self.connection.execute(
+                sa.select(releases.c.window_start, releases.c.shard, releases.c.completeness, releases.c.block).where(
+                    releases.c.query_id == query_id,
+                    sa.tuple_(releases.c.window_start, releases.c.shard).in_(part),
+                )
+            )
+            for row in rows:
+                found[row.window_start, row.shard] = block_from_bytes(row.block, row.completeness)
+        return found
+
+    def _insert(
+        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
+    ) -> None:
+        layout = layout_of(registration)
+        with_totals = total_is_public(registration.domain.missing)
+        values: list[dict[str, Any]] = []
+        for (start, shard), draft in drafts.items():
+            block = draft.draw()
+            _check_block(registration, layout, draft, block)
+            values.append(
+                {
+                    "query_id": query_id,
+                    "window_start": start,
+                    "shard": shard,
+                    "charge_id": charges[start]["id"],
+                    "completeness": block.completeness,
+                    "block": block_bytes(block, with_totals=with_totals),
+                    "created_us": now_us(),
+                }
+            )
+        self.connection.execute(tables.releases.insert(), values)
+
+
+def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:
+    """Refuse drafts of windows or shards that the query does not have, before anything is locked.
+
+    Raises:
+        DraftError: a window is not in the schedule, or there is no such shard.
+    """
+    query = registration.query
+    for draft in drafts:
+        if not query.schedule.contains(draft.window):
+            raise DraftError(
+                f"query {query.name!r}: window {draft.window} is not in its schedule; publish the windows of the "
+                f"registration only"
+            )
+        if not 0 <= draft.shard < query.shards:
+            raise DraftError(
+                f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "
+                f"shards from the registration"
+            )
+
+
+def _check_same(registration: Registration, row: Row) -> None:
+    query = registration.query
+    stop = query.schedule.stop
+    recorded_stop = row["stop"]
+    given: dict[str, Any] = {
+        "digest": registration.digest,
+        "scale": scale_text(query.scale),
+        "shards": query.shards,
+        "roster_digest": layout_of(registration).roster_digest,
+    }
+    for field, value in given.items():
+        if row[field] != value:
+            raise ChargeMismatch(query.name, field.replace("_", " "), row[field], value)
+    # an extension since then is fine, its windows are only more
+    if recorded_stop is not None and (stop is None or stop > recorded_stop):
+        raise ChargeMismatch(query.name, "windows.stop", recorded_stop, stop)
+
+
+def _check_charge(registration: Registration, charge: Row) -> None:
+    query = registration.query
+    window = Window(charge["window_start"], charge["window_stop"])
+    for field, recorded, given in (
+        ("digest", charge["query_digest"], registration.digest),
+        ("scale", charge["scale"], scale_text(query.scale)),
+        ("epsilon_dp", charge["epsilon_dp"], query.epsilon_dp),
+        ("window", str(window), str(Window(window.start, window.start + query.schedule.size))),
+    ):
+        if recorded != given:
+            raise ChargeMismatch(query.name, field, recorded, given)
+
+
+def _check_block(registration: Registration, layout: Layout, draft: Draft, block: Block) -> None:
+    where = f"query {registration.query.name!r}, window {draft.window}, shard {draft.shard}"
+    keys = layout.keys(draft.shard)
+    if tuple(block.keys) != keys:
+        raise DraftError(
+            f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
+            f"take them from the registration's roster"
+        )
+    if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.states):  # noqa: PLR2004 - a matrix
+        raise DraftError(
+            f"{where}: its counts are {block.counts.dtype} of shape {block.counts.shape}; they must be int64 of shape "
+            f"{(len(keys), layout.states)}"
+        )
+    if block.totals.shape != (len(keys),) or block.totals.dtype != np.int64:
+        raise DraftError(
+            f"{where}: its totals are {block.totals.dtype} of shape {block.totals.shape}; they must be int64 of shape "
+            f"{(len(keys),)}"
+        )
+    if block.completeness not in _COMPLETENESS:
+        raise DraftError(
+            f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(_COMPLETENESS)}"
+        )
+
+
+def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

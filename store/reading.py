@@ -1,0 +1,251 @@
+"""Reading the record: entries, rows, what is missing, and what a domain has spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..schemas.ledger import LedgerEntry
+from ..schemas.slots import Window
+from . import tables
+from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, query_from_row
+from .lookups import domain_row, read_roster, registration_of
+from .specs import Record, Registration
+
+#: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
+PAGE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySummary:
+    """What one query of a domain did.
+
+    Attributes:
+        name: the query.
+        digest: digest of what determines its numbers.
+        epsilon: what one run of it was to cost, as set; ``None`` if the header does not say.
+        epsilon_dp: loss per slot charged for a window.
+        windows: windows in its schedule; ``None`` for an endless one.
+        charged: windows charged.
+        refused: windows refused.
+        blocks: blocks on record.
+        admitted_stop: slot after which windows are refused; ``None`` if all are admitted.
+        given_model: whether the loss holds only given a model estimated from the protected series.
+    """
+
+    name: str
+    digest: str
+    epsilon: float | None
+    epsilon_dp: float
+    windows: int | None
+    charged: int
+    refused: int
+    blocks: int
+    admitted_stop: int | None
+    given_model: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSummary:
+    """What a domain has spent and promised.
+
+    Attributes:
+        name: the domain.
+        guarantee: ``stream`` or ``window``.
+        model_id: digest of the belief.
+        budget: the budget in force, epsilon.
+        loss: what all charges so far cost together, epsilon.
+        reserved_loss: the loss when everything promised is published, epsilon.
+        remaining: budget less loss.
+        unreserved: budget less reserved loss: what another query may be promised.
+        charged: windows charged.
+        refused: windows refused.
+        naive: what adding up would say: the epsilons of all charged windows, each taken as published alone
+            ([SC17] Theorem 3.7); ``None`` if a query's header has no epsilon.
+        given_model: whether the loss holds only given a model estimated from the protected series.
+        events: budgets raised and schedules extended: (kind, query or ``None``, old, new, microseconds), as recorded.
+        queries: its queries, in the order of registration.
+    """
+
+    name: str
+    guarantee: str
+    model_id: str
+    budget: float
+    loss: float
+    reserved_loss: float
+    remaining: float
+    unreserved: float
+    charged: int
+    refused: int
+    naive: float | None
+    given_model: bool
+    events: tuple[tuple[str, str | None, str, str, int], ...]
+    queries: tuple[QuerySummary, ...]
+
+
+def registered(connection: Connection, domain: str, query: str) -> Registration | None:
+    """What is on record for a query."""
+    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
+    return registration_from_rows(connection, *found[0]) if found else None
+
+
+def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
+    """The rows of all queries, each with its domain's, by domain and order of registration."""
+    domains, queries = tables.domains, tables.queries
+    chosen = sa.select(domains).order_by(domains.c.name)
+    if domain is not None:
+        chosen = chosen.where(domains.c.name == domain)
+    pairs: list[tuple[Row, Row]] = []
+    for row in connection.execute(chosen).mappings().all():
+        of_domain = sa.select(queries).where(queries.c.domain_id == row["id"]).order_by(queries.c.id)
+        pairs.extend((row, query) for query in connection.execute(of_domain).mappings())
+    return pairs
+
+
+def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
+    """The registration that two rows make."""
+    spec = query_from_row(query, domain["name"], read_roster(connection, query["roster_id"]))
+    return registration_of(connection, domain, query, spec)
+
+
+def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
+    """Every charge and refusal, by domain and sequence."""
+    charges = tables.charges
+    queries = {query["id"]: (domain_from_row(row), query) for row, query in query_rows(connection, domain)}
+    of_domain: dict[int, str] = {query["domain_id"]: spec.name for spec, query in queries.values()}
+    found: list[LedgerEntry] = []
+    for domain_id in of_domain:
+        rows = connection.execute(
+            sa.select(charges).where(charges.c.domain_id == domain_id).order_by(charges.c.sequence)
+        ).mappings()
+        found.extend(entry_from_row(row, *queries[row["query_id"]]) for row in rows)
+    return found
+
+
+def page_of_records(connection: Connection, domain: str, query: str, after: tuple[int, int] | None) -> list[Record]:
+    """The next blocks of a query by window and shard, after a place."""
+    charges, releases = tables.charges, tables.releases
+    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
+    if not found:
+        return []
+    domain_of, query_of = found[0]
+    chosen = (
+        sa.select(releases.c.shard, releases.c.completeness, releases.c.block, charges)
+        .join(charges, charges.c.id == releases.c.charge_id)
+        .where(releases.c.query_id == query_of["id"])
+        .order_by(releases.c.window_start, releases.c.shard)
+        .limit(PAGE)
+    )
+    if after is not None:
+        chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
+    spec = domain_from_row(domain_of)
+    return [
+        Record(
+            window=Window(row["window_start"], row["window_stop"]),
+            shard=row["shard"],
+            entry=entry_from_row(row, spec, query_of),
+            block=block_from_bytes(row["block"], row["completeness"]),
+            fresh=False,
+        )
+        for row in connection.execute(chosen).mappings()
+    ]
+
+
+def finished(connection: Connection, domain: str, query: str, starts: range) -> tuple[set[int], set[tuple[int, int]]]:
+    """Of the windows that start in a range: those refused, and the (window start, shard) of those with a block."""
+    charges, releases = tables.charges, tables.releases
+    found = [pair[1]["id"] for pair in query_rows(connection, domain) if pair[1]["name"] == query]
+    if not found:
+        return set(), set()
+    refused = connection.scalars(
+        sa.select(charges.c.window_start).where(
+            charges.c.query_id == found[0],
+            charges.c.decision == "refused",
+            charges.c.window_start.between(starts.start, starts.stop - 1),
+        )
+    )
+    blocks = connection.execute(
+        sa.select(releases.c.window_start, releases.c.shard).where(
+            releases.c.query_id == found[0], releases.c.window_start.between(starts.start, starts.stop - 1)
+        )
+    )
+    return set(refused), {(row.window_start, row.shard) for row in blocks}
+
+
+def summary(connection: Connection, name: str) -> DomainSummary:
+    """What a domain has spent and promised.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    row = domain_row(connection, name)
+    domain = domain_from_row(row)
+    charges = tables.charges
+    loss = connection.scalar(
+        sa.select(charges.c.loss_after)
+        .where(charges.c.domain_id == row["id"], charges.c.decision == "charged")
+        .order_by(charges.c.sequence.desc())
+        .limit(1)
+    )
+    loss = 0.0 if loss is None else float(loss)
+    queries = tuple(_query_summary(connection, *pair) for pair in query_rows(connection, name))
+    epsilons = [query.epsilon for query in queries if query.charged]
+    naive = None
+    if None not in epsilons:
+        naive = sum(query.charged * (query.epsilon or 0.0) for query in queries)
+    reserved = float(row["reserved_loss"])
+    events = tables.domain_events
+    decided = connection.execute(
+        sa.select(events.c.kind, events.c.query, events.c.old, events.c.new, events.c.at_us)
+        .where(events.c.domain_id == row["id"])
+        .order_by(events.c.id)
+    )
+    return DomainSummary(
+        name=name,
+        guarantee=domain.guarantee,
+        model_id=domain.model_id,
+        budget=domain.budget,
+        loss=loss,
+        reserved_loss=reserved,
+        remaining=max(0.0, domain.budget - loss),
+        unreserved=max(0.0, domain.budget - reserved),
+        charged=sum(query.charged for query in queries),
+        refused=sum(query.refused for query in queries),
+        naive=naive,
+        given_model=any(query.given_model for query in queries),
+        events=tuple((one.kind, one.query, one.old, one.new, one.at_us) for one in decided),
+        queries=queries,
+    )
+
+
+def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySummary:
+    charges, releases = tables.charges, tables.releases
+    counts: dict[str, int] = {
+        row[0]: row[1]
+        for row in connection.execute(
+            sa.select(charges.c.decision, sa.func.count())
+            .where(charges.c.query_id == query["id"])
+            .group_by(charges.c.decision)
+        )
+    }
+    blocks = connection.scalar(
+        sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id == query["id"])
+    )
+    registration = registration_from_rows(connection, domain, query)
+    schedule = registration.query.schedule
+    epsilon: Any = registration.query.header.get("epsilon")
+    return QuerySummary(
+        name=query["name"],
+        digest=query["digest"],
+        epsilon=None if epsilon is None else float(epsilon),
+        epsilon_dp=float(query["epsilon_dp"]),
+        windows=None if schedule.stop is None else len(schedule),
+        charged=counts.get("charged", 0),
+        refused=counts.get("refused", 0),
+        blocks=int(blocks or 0),
+        admitted_stop=registration.admitted_stop,
+        given_model=bool(query["given_model"]),
+    )

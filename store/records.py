@@ -1,0 +1,335 @@
+"""The ledger of record: what was charged and what was published, kept so that neither happens twice.
+
+A :class:`Store` is a small value: it holds an address, travels to any worker, and connects on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from ..schemas.ledger import LedgerEntry
+from ..schemas.releases import release_ids
+from ..schemas.slots import SlotGrid, Window
+from . import exports, reading, tables
+from .address import StoreAddress
+from .budgets import raise_budget
+from .database import Database, borrow, give_back
+from .errors import ExportError, StoreDamaged, UnknownNameError
+from .layout import layout_of
+from .publishing import Publisher, check_drafts
+from .reading import DomainSummary
+from .registering import Registrar
+from .rows import rows_of
+from .specs import DomainSpec, Draft, QuerySpec, Record, Registration
+
+#: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
+_CHECKED_BYTES = 2**28
+
+#: Windows looked at in one short transaction.
+_WINDOWS = 4_096
+
+
+class Store:
+    """The ledger of record at an address.
+
+    Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
+    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork.
+
+    Args:
+        address: where the ledger is.
+        create: whether to make a ledger where there is none.
+        wait: seconds to wait for another process's transaction before giving up.
+    """
+
+    def __init__(self, address: StoreAddress | str, *, create: bool = True, wait: float = 60.0) -> None:
+        self._address = StoreAddress(address) if isinstance(address, str) else address
+        self._create = create
+        self._wait = wait
+        self._shared: Database | None = None
+        self._return: Any = None
+
+    @property
+    def address(self) -> StoreAddress:
+        """Where the ledger is."""
+        return self._address
+
+    def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+        """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
+
+        The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
+        first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
+        recorded one extends the schedule, if budget can be reserved for all of the new windows.
+
+        Raises:
+            RegistrationConflict: the domain or query has other content; it names the field and both values.
+            BudgetRefused: the budget does not allow the first window, or not all of an extension.
+            ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
+            StoreError: the store cannot be used, or a specification is malformed.
+        """
+        database = self._database()
+        self.check()
+        with database.write() as connection:
+            return Registrar(connection).register(domain, query)
+
+    def registered(self, domain: str, query: str) -> Registration | None:
+        """What is on record for a query; ``None`` if there is no such query."""
+        with self._database().read() as connection:
+            return reading.registered(connection, domain, query)
+
+    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+        """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
+
+        Charging a window first charges all earlier windows of the schedule that have no entry; if these are very many,
+        they are charged in transactions of their own before. A window that the budget does not allow has a refusal on
+        record instead of a block, for all shards and for ever.
+
+        Returns:
+            One record a draft, in their order.
+
+        Raises:
+            ChargeMismatch: what is on record is not what the registration says; stop the job.
+            DraftError: a draft does not belong to the query.
+            StoreError: the store cannot be used.
+        """
+        check_drafts(registration, drafts)
+        if not drafts:
+            return []
+        database = self._database()
+        while True:
+            with database.write() as connection:
+                records = Publisher(connection, database.accounts).publish(registration, drafts)
+            if records is not None:
+                return records
+
+    def missing(self, registration: Registration) -> Iterator[tuple[Window, int]]:
+        """The (window, shard) of the schedule that should have a block and do not, in order.
+
+        Refused windows and shards without a key are not missing. An endless schedule misses endlessly many.
+        """
+        schedule = registration.query.schedule
+        occupied = layout_of(registration).occupied
+        names = (registration.domain.name, registration.query.name)
+        batch: list[Window] = []
+        for window in schedule.windows():
+            batch.append(window)
+            if len(batch) == _WINDOWS:
+                yield from self._missing(names, batch, occupied)
+                batch = []
+        yield from self._missing(names, batch, occupied)
+
+    def _missing(
+        self, names: tuple[str, str], windows: list[Window], shards: tuple[int, ...]
+    ) -> Iterator[tuple[Window, int]]:
+        if not windows:
+            return
+        with self._database().read() as connection:
+            refused, blocks = reading.finished(connection, *names, range(windows[0].start, windows[-1].start + 1))
+        for window in windows:
+            if window.start not in refused:
+                yield from ((window, shard) for shard in shards if (window.start, shard) not in blocks)
+
+    def entries(self, domain: str | None = None) -> list[LedgerEntry]:
+        """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
+        with self._database().read() as connection:
+            return reading.entries(connection, domain)
+
+    def records(self, domain: str, query: str) -> Iterator[Record]:
+        """Every block on record of a query, by window and shard."""
+        after = None
+        while True:
+            with self._database().read() as connection:
+                page = reading.page_of_records(connection, domain, query, after)
+            yield from page
+            if len(page) < reading.PAGE:
+                return
+            after = (page[-1].window.start, page[-1].shard)
+
+    def releases(self, domain: str, query: str) -> Iterator[pa.RecordBatch]:
+        """The released rows of a query, as they left the job, by window and shard.
+
+        Raises:
+            UnknownNameError: there is no such query.
+        """
+        registration = self.registered(domain, query)
+        if registration is None:
+            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+        for record in self.records(domain, query):
+            yield rows_of(registration, record)
+
+    def domains(self) -> tuple[str, ...]:
+        """The names of all domains."""
+        domains = tables.domains
+        with self._database().read() as connection:
+            return tuple(connection.scalars(sa.select(domains.c.name).order_by(domains.c.name)))
+
+    def queries(self) -> list[tuple[str, str]]:
+        """The (domain, query) names of all queries."""
+        with self._database().read() as connection:
+            return [(domain["name"], query["name"]) for domain, query in reading.query_rows(connection)]
+
+    def summary(self, domain: str) -> DomainSummary:
+        """What a domain has spent and promised.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+        """
+        with self._database().read() as connection:
+            return reading.summary(connection, domain)
+
+    def raise_budget(self, domain: str, budget: float) -> DomainSummary:
+        """Raise a domain's budget, on record with its time; windows refused before stay refused.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreError: the new budget is not above the one in force.
+        """
+        with self._database().write() as connection:
+            raise_budget(connection, domain, budget)
+        return self.summary(domain)
+
+    def has_releases(self, ids: Iterable[str]) -> bool:
+        """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""
+        return not self.unknown_releases(ids)
+
+    def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those of some release ids that are not on record: the newest blocks are looked at first."""
+        wanted = set(ids)
+        for domain, query in self.queries():
+            if not wanted:
+                break
+            registration = self.registered(domain, query)
+            if registration is not None:
+                self._find(registration, wanted)
+        return frozenset(wanted)
+
+    def _find(self, registration: Registration, wanted: set[str]) -> None:
+        names = (registration.domain.name, registration.query.name)
+        layout, grid = layout_of(registration), SlotGrid(**registration.domain.grid)
+        starts = [entry.window_start for entry in self.entries(names[0]) if entry.query == names[1]]
+        size, every = registration.query.schedule.size, registration.query.schedule.every
+        for at in range(len(starts), 0, -_WINDOWS):
+            if not wanted:
+                return
+            page = starts[max(0, at - _WINDOWS) : at]
+            with self._database().read() as connection:
+                _, blocks = reading.finished(connection, *names, range(page[0], page[-1] + every))
+            for start, shard in blocks:
+                window = (grid.time_of(start), grid.time_of(start + size))
+                wanted.difference_update(release_ids(*names, registration.digest, window, layout.keys(shard)))
+
+    def export(
+        self,
+        path: Path | str,
+        what: Literal["ledger", "releases"] = "ledger",
+        *,
+        domain: str | None = None,
+        query: str | None = None,
+    ) -> int:
+        """Write entries or released rows to a file whose suffix is its format: ``.parquet``, ``.avro`` or ``.jsonl``.
+
+        Returns:
+            How many rows were written.
+
+        Raises:
+            ExportError: another suffix, or the file cannot be written.
+        """
+        if what == "ledger":
+            chosen = [entry for entry in self.entries(domain) if query in (None, entry.query)]
+            return exports.export_entries(Path(path), chosen)
+        names = [pair for pair in self.queries() if domain in (None, pair[0]) and query in (None, pair[1])]
+        return exports.export_releases(Path(path), (batch for pair in names for batch in self.releases(*pair)))
+
+    def backup(self, path: Path | str) -> None:
+        """Copy an SQLite ledger to a new file while jobs may be running.
+
+        A restored backup has forgotten what was charged after it: restore one only where nothing newer is left.
+
+        Raises:
+            ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+        """
+        target = Path(path)
+        if not self._address.is_sqlite:
+            raise ExportError(f"ledger {self._address}: a server is backed up with its own tools; use pg_dump")
+        if target.exists():
+            raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
+        database = self._database()
+        with exports.whole_file(target) as temporary:
+            temporary.touch(mode=0o600)
+            copy = sqlite3.connect(temporary)
+            try:
+                with database.raw_sqlite() as source:
+                    source.backup(copy)
+            finally:
+                copy.close()
+
+    def check(self) -> None:
+        """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
+
+        Raises:
+            StoreDamaged: the file is damaged.
+        """
+        database = self._database()
+        if not self._address.is_sqlite:
+            return
+        path = Path(self._address.resolve().database or "")
+        if path.stat().st_size > _CHECKED_BYTES:
+            return
+        with database.raw_sqlite() as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found is None or found[0] != "ok":
+            raise StoreDamaged(
+                f"ledger {self._address}: the file is damaged; restore the newest backup, and know that what was "
+                f"charged after it is forgotten then"
+            )
+
+    def migrate(self) -> None:
+        """Bring the tables of an older ledger to this program's version; make a backup first.
+
+        Raises:
+            SchemaVersionError: the ledger is newer than this program.
+            StoreMissing: there is no ledger.
+        """
+        self._borrowed().migrate()
+
+    def close(self) -> None:
+        """Give the connection back; the store connects again when it is used again."""
+        if self._return is not None:
+            self._return()
+        self._shared = self._return = None
+
+    def _borrowed(self) -> Database:
+        if self._shared is None or self._shared.process != os.getpid():
+            self._shared = borrow(self._address, self._wait)
+            self._return = weakref.finalize(self, give_back, self._shared)
+        return self._shared
+
+    def _database(self) -> Database:
+        database = self._borrowed()
+        database.open(create=self._create)
+        return database
+
+    def __enter__(self) -> Store:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"address": self._address, "create": self._create, "wait": self._wait}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["address"], create=state["create"], wait=state["wait"])
+
+    def __repr__(self) -> str:
+        return f"Store({self._address!r})"

@@ -1,0 +1,297 @@
+"""Putting a query on record: everything that determines its numbers is frozen, and budget is reserved for all of it.
+
+Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
+ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
+content gets the same answer, and one of other content is told what differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from ..privacy.chains import ChainError
+from ..schemas.digests import canonical_json
+from ..schemas.roster import Roster
+from ..schemas.slots import SlotGrid, format_instant
+from . import tables
+from .accounts import admitted_end, loss_of, priced, promised
+from .codec import Row, as_recorded, domain_from_row, plain, query_from_row, query_values, roster_bytes
+from .errors import BudgetRefused, ModeError, RegistrationConflict, StoreError
+from .lookups import end_of, lock_domain, query_row, read_roster, registration_of
+from .schema import now_us
+from .specs import DomainSpec, Noise, QuerySpec, Registration
+
+_INT64 = 2**63 - 1
+
+_DOMAIN_ADVICE = (
+    "a domain keeps what its account rests on: set it back, or use another domain, whose loss adds to this one's for "
+    "every series they share"
+)
+_QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
+_ROSTER_ADVICE = "the roster of a query is frozen in this version: set it back, or use a new query name"
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Registers queries inside a transaction.
+
+    Attributes:
+        connection: a transaction that may write.
+    """
+
+    connection: Connection
+
+    def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+        """Put a query on record, or return what is on record for it.
+
+        Raises:
+            StoreError: the specifications are malformed or the store holds rows of the other kind.
+            RegistrationConflict: the names have other content.
+            BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
+        """
+        _check(domain, query)
+        self._claim_mode(query.noise)
+        row = self._lock_domain(domain)
+        recorded = domain_from_row(row)
+        self._compare_domains(row["id"], recorded, domain)
+        known = query_row(self.connection, row["id"], query.name)
+        if known is None:
+            return self._create(row, recorded, query)
+        held = query_from_row(known, recorded.name, read_roster(self.connection, known["roster_id"]))
+        _compare_queries(recorded, held, query)
+        if query.schedule_given:
+            held = self._compare_schedules(row, recorded, known, held, query)
+            row = lock_domain(self.connection, domain.name) or row
+        return registration_of(self.connection, row, known, held)
+
+    def _claim_mode(self, noise: Noise) -> None:
+        meta = tables.meta
+        self.connection.execute(meta.update().where(meta.c.mode.is_(None)).values(mode=noise))
+        mode = self.connection.scalar(sa.select(meta.c.mode))
+        if mode != noise:
+            kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
+            raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
+
+    def _lock_domain(self, domain: DomainSpec) -> Row:
+        """The domain's row, made if absent, and locked until the transaction ends."""
+        values = {
+            "name": domain.name,
+            "frozen": canonical_json(domain.frozen_fields()),
+            "budget": domain.budget,
+            "reserved_loss": 0.0,
+            "last_sequence": 0,
+            "created_us": now_us(),
+        }
+        _insert_if_absent(self.connection, tables.domains, values, "name")
+        row = lock_domain(self.connection, domain.name)
+        if row is None:
+            raise StoreError(f"domain {domain.name!r}: its row vanished; run the job again")
+        return row
+
+    def _compare_domains(self, domain_id: int, recorded: DomainSpec, given: DomainSpec) -> None:
+        name = f"domain {given.name!r}"
+        difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
+        if difference is not None:
+            raise RegistrationConflict(name, *difference, _DOMAIN_ADVICE)
+        if given.budget == recorded.budget or given.budget in self._earlier_budgets(domain_id):
+            return
+        raise RegistrationConflict(
+            name,
+            "privacy.budget",
+            recorded.budget,
+            given.budget,
+            "set privacy.budget to the budget on record, or raise that by an explicit command first",
+        )
+
+    def _earlier_budgets(self, domain_id: int) -> set[float]:
+        """Budgets that were in force once: a job with settings older than a raise still runs, under the new one."""
+        events = tables.domain_events
+        rows = self.connection.execute(
+            sa.select(events.c.old).where(events.c.domain_id == domain_id, events.c.kind == "budget-raised")
+        )
+        return {float(row.old) for row in rows}
+
+    def _create(self, row: Row, domain: DomainSpec, query: QuerySpec) -> Registration:
+        connection = self.connection
+        held = promised(connection, row["id"])
+        asked = priced(query.schedule, query.epsilon_dp)
+        try:
+            end, reserved = admitted_end(domain, asked, held)
+        except ChainError as error:
+            raise StoreError(f"domain {domain.name!r}: its belief cannot be priced: {error}") from None
+        if end == asked.start:
+            # one window alone, so that the number says what would have to be freed
+            first = loss_of(domain, [*held, asked.first(1)])
+            already = float(row["reserved_loss"])
+            raise BudgetRefused(
+                f"the first window of query {query.name!r}", already, max(0.0, first - already), domain.budget
+            )
+        roster_id = self._roster_id(query.roster)
+        values = query_values(query) | {
+            "domain_id": row["id"],
+            "digest": query.digest(domain),
+            "roster_id": roster_id,
+            "created_us": now_us(),
+        }
+        connection.execute(tables.queries.insert(), values)
+        known = query_row(connection, row["id"], query.name)
+        if known is None:
+            raise StoreError(f"query {query.name!r}: its row vanished; run the job again")
+        reserve(connection, known["id"], asked.start, query.schedule.stop if end is None else end)
+        set_reserved_loss(connection, row["id"], reserved)
+        changed = {**row, "reserved_loss": reserved}
+        return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
+
+    def _roster_id(self, roster: Roster) -> int:
+        rosters = tables.rosters
+        values = {
+            "digest": roster.digest,
+            "series": len(roster.series),
+            "entries": roster_bytes(roster),
+            "created_us": now_us(),
+        }
+        _insert_if_absent(self.connection, rosters, values, "digest")
+        return self.connection.execute(sa.select(rosters.c.id).where(rosters.c.digest == values["digest"])).scalar_one()
+
+    def _compare_schedules(
+        self, row: Row, domain: DomainSpec, known: Row, held: QuerySpec, query: QuerySpec
+    ) -> QuerySpec:
+        """Refuse another schedule; a later end is an extension, if budget can be reserved for all of it."""
+        old, new = held.schedule, query.schedule
+        name = f"query {query.name!r}"
+        grid = SlotGrid(**domain.grid)
+        if old.first != new.first:
+            raise RegistrationConflict(
+                name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), _QUERY_ADVICE
+            )
+        if end_of(old) == end_of(new):
+            return held
+        conflict = RegistrationConflict(
+            name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _QUERY_ADVICE
+        )
+        cut = registration_of(self.connection, row, known, held).admitted_stop is not None
+        old_end, new_end = end_of(old), end_of(new)
+        if cut or old_end is None or (new_end is not None and new_end < old_end):
+            raise conflict
+        promises = promised(self.connection, row["id"])
+        asked = priced(new, held.epsilon_dp, start=old_end - old.size + old.every)
+        end, reserved = admitted_end(domain, asked, promises)
+        if end is not None:
+            already = float(row["reserved_loss"])
+            raise BudgetRefused(
+                f"extending query {query.name!r} to {_instant(grid, new.stop)}",
+                already,
+                max(0.0, loss_of(domain, [*promises, asked]) - already),
+                domain.budget,
+            )
+        queries = tables.queries
+        self.connection.execute(queries.update().where(queries.c.id == known["id"]).values(stop=new.stop))
+        reserve(self.connection, known["id"], asked.start, new.stop)
+        set_reserved_loss(self.connection, row["id"], reserved)
+        record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
+        return replace(held, schedule=replace(old, stop=new.stop))
+
+
+def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> None:
+    """Promise budget for the windows of a query inside ``[start, stop)``."""
+    connection.execute(
+        tables.reservations.insert(), {"query_id": query_id, "start": start, "stop": stop, "created_us": now_us()}
+    )
+
+
+def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> None:
+    """Keep the loss of all promises beside the budget."""
+    domains = tables.domains
+    connection.execute(domains.update().where(domains.c.id == domain_id).values(reserved_loss=loss))
+
+
+def record_event(
+    connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
+) -> None:
+    """Keep a decision of the operator, with both values and the time."""
+    connection.execute(
+        tables.domain_events.insert(),
+        {
+            "domain_id": domain_id,
+            "kind": kind,
+            "query": query,
+            "old": canonical_json(old),
+            "new": canonical_json(new),
+            "at_us": now_us(),
+        },
+    )
+
+
+def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
+    """The first field in which two plain values differ, named with its path: (field, recorded, given)."""
+    if isinstance(recorded, Mapping) and isinstance(given, Mapping):
+        for name in [*recorded, *(name for name in given if name not in recorded)]:
+            path = f"{field}.{name}" if field else str(name)
+            found = first_difference(recorded.get(name), given.get(name), path)
+            if found is not None:
+                return found
+        return None
+    return None if canonical_json(recorded) == canonical_json(given) else (field, recorded, given)
+
+
+def _compare_queries(domain: DomainSpec, held: QuerySpec, given: QuerySpec) -> None:
+    name = f"query {given.name!r}"
+    old, new = plain(held.frozen_fields(domain)), plain(given.frozen_fields(domain))
+    anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
+    # neither is part of the digest, but both say what the loss is
+    for field in ("release_epsilon_dp", "given_model"):
+        old[field], new[field] = getattr(held, field), getattr(given, field)
+    difference = first_difference(old, new)
+    if difference is not None:
+        raise RegistrationConflict(name, *difference, _QUERY_ADVICE)
+    if given.roster_given and given.roster != held.roster:
+        raise RegistrationConflict(name, "roster", _counted(held.roster), _counted(given.roster), _ROSTER_ADVICE)
+    # with a start of its own, the message about the start says more
+    if not given.schedule_given and anchors[0] != anchors[1]:
+        raise RegistrationConflict(name, "windows.anchor", *anchors, _QUERY_ADVICE)
+
+
+def _counted(roster: Roster) -> str:
+    """A roster in a message: names of series are data."""
+    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
+
+
+def _insert_if_absent(connection: Connection, table: sa.Table, values: dict[str, Any], key: str) -> None:
+    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert
+    connection.execute(insert(table).values(values).on_conflict_do_nothing(index_elements=[key]))
+
+
+def _instant(grid: SlotGrid, slot: int | None) -> str | None:
+    return None if slot is None else format_instant(grid.time_of(slot))
+
+
+def _check(domain: DomainSpec, query: QuerySpec) -> None:
+    """Refuse what could not be kept, before anything is written."""
+    for what, name in (("domain", domain.name), ("query", query.name)):
+        if not name or "\0" in name:
+            raise StoreError(f"{what}: the name {name!r} is empty or has a null character; give it a name")
+    if query.domain != domain.name:
+        raise StoreError(f"query {query.name!r}: it belongs to domain {query.domain!r}, not to {domain.name!r}")
+    for what, number in (("privacy.budget", domain.budget), ("release_epsilon_dp", query.release_epsilon_dp)):
+        if not (math.isfinite(number) and number > 0):
+            raise StoreError(f"{what} is {number!r} and must be finite and above 0")
+    if query.scale <= 0 or query.shards < 1:
+        raise StoreError(
+            f"query {query.name!r}: scale {query.scale} must be above 0 and shards {query.shards} at least 1"
+        )
+    schedule = query.schedule
+    if schedule.start is None:
+        raise StoreError(
+            f"query {query.name!r}: windows.start is missing; budget is reserved from the first window on, so set it"
+        )
+    grid = SlotGrid(**domain.grid)
+    for field, slot in (("windows.start", schedule.start), ("windows.stop", schedule.stop)):
+        if slot is not None and not -_INT64 <= grid.time_of(slot) <= _INT64:
+            raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")

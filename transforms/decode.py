@@ -1,0 +1,261 @@
+"""Decode: files of readings to Arrow record batches, and the rows that are none to a second output.
+
+What is to be read is found and checked when the transform is made: patterns, headers and schemas, before any reading.
+Past this step an element is a batch, never a reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import PBegin, TaggedOutput
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from ..schemas.readings import RejectReason
+from ..schemas.settings import FileFormat, FileSource, Readings, SettingsError
+from ..schemas.slots import time_zone
+from . import coders, decode_avro, decode_csv, decode_jsonl, decode_parquet
+from .decode_rows import RawRows, RowDecoder
+from .files import SourceFileError, expand, open_bytes, open_text
+from .rejects import DECODED, METRICS, counter_name, reject_batch
+
+REJECTED = "rejected"
+#: Bytes of text that are parsed at a time, for each row of a batch.
+_LINE_BYTES = 64
+#: More problems than these are not listed.
+_SHOWN_PROBLEMS = 20
+
+
+class DecodedReadings(NamedTuple):
+    """What comes out of :class:`ReadReadings`.
+
+    Attributes:
+        readings: batches of ``READING_SCHEMA``, or ``GROUPED_READING_SCHEMA`` where a column names the group. The
+            timestamp of a batch is its earliest reading's.
+        rejected: batches of ``REJECT_SCHEMA``.
+    """
+
+    readings: Any
+    rejected: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A part of the source that is read at once.
+
+    Attributes:
+        path: the file.
+        groups: for Parquet, the first row group, the one after the last, and the rows before them.
+    """
+
+    path: str
+    groups: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class FileDecoder:
+    """Decodes the files of a source; a plain value that travels to any machine.
+
+    Attributes:
+        format: of the files.
+        delimiter: of CSV files.
+        readings: the columns and how to read them.
+        timezone: zone of stamps without an offset.
+        group: column with the group.
+        batch_rows: readings in a batch, about.
+    """
+
+    format: FileFormat
+    delimiter: str
+    readings: Readings
+    timezone: str = "UTC"
+    group: str | None = None
+    batch_rows: int = 1 << 17
+
+    def rows(self) -> RowDecoder:
+        """What turns raw rows into readings.
+
+        Raises:
+            ValueError: the time format cannot be read.
+        """
+        return RowDecoder(self.readings, timezone=self.timezone, group=self.group)
+
+    def tasks(self, path: str) -> list[FileTask]:
+        """Check a file's columns and cut it into parts; a file without rows has none.
+
+        Raises:
+            SettingsError: it lacks a column.
+            SourceFileError: it cannot be read.
+        """
+        columns = self.rows().columns
+        if self.format == "parquet":
+            with decode_parquet.open_parquet(path, columns) as file:
+                decode_parquet.check_columns(file.schema_arrow, path, columns)
+                return [
+                    FileTask(path, groups) for groups in decode_parquet.row_groups(file, (self.batch_rows + 1) // 2)
+                ]
+        if self.format == "avro":
+            with open_bytes(path) as stream:
+                decode_avro.check_columns(stream, path, columns)
+        else:
+            with open_text(path) as stream:
+                if self.format == "jsonl":
+                    decode_jsonl.check_columns(stream, path, columns)
+                elif decode_csv.read_form(stream, path, columns, self.delimiter) is None:
+                    return []
+        return [FileTask(path)]
+
+    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
+        """Take a part of the source apart.
+
+        Args:
+            task: the part.
+            parquet: its Parquet file if that is open already.
+
+        Raises:
+            SourceFileError: the file is damaged.
+        """
+        columns = self.rows().columns
+        if self.format == "parquet":
+            file = decode_parquet.open_parquet(task.path, columns) if parquet is None else parquet
+            yield from decode_parquet.parquet_rows(file, task.path, columns, task.groups, self.batch_rows)
+            return
+        block_bytes = self.batch_rows * _LINE_BYTES
+        with open_bytes(task.path) if self.format == "avro" else open_text(task.path) as stream:
+            if self.format == "avro":
+                yield from decode_avro.avro_rows(stream, task.path, columns, self.batch_rows)
+            elif self.format == "csv":
+                yield from decode_csv.csv_rows(stream, task.path, columns, self.delimiter, block_bytes)
+            else:
+                yield from decode_jsonl.jsonl_rows(stream, task.path, columns, block_bytes)
+
+
+class ReadReadings(beam.PTransform[Any, Any]):
+    """Read the files of a source as record batches of readings.
+
+    Args:
+        source: format and paths or patterns.
+        readings: the columns and how to read them.
+        timezone: zone of stamps without an offset.
+        group: column with the group, where the grouping comes from the data.
+        batch_rows: readings in a batch, about; for text files so many lines of usual length.
+        resolve: makes a path of the settings absolute.
+
+    Raises:
+        SettingsError: a pattern names no file, a file lacks a column or cannot be read; one line for every mistake.
+    """
+
+    def __init__(
+        self,
+        source: FileSource,
+        readings: Readings,
+        *,
+        timezone: str = "UTC",
+        group: str | None = None,
+        batch_rows: int = 1 << 17,
+        resolve: Callable[[str], str] = str,
+    ) -> None:
+        super().__init__()
+        time_zone(timezone)
+        if batch_rows < 1:
+            raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
+        decode_csv.check_delimiter(source.delimiter)
+        self._decoder = FileDecoder(source.format, source.delimiter, readings, timezone, group, batch_rows)
+        try:
+            self._decoder.rows()
+        except ValueError as error:
+            raise SettingsError([f"readings.time_format: {error}"]) from None
+        self._tasks: list[FileTask] = []
+        problems: list[str] = []
+        for path in expand(source.patterns, resolve, f"source.{source.format}"):
+            tasks, more = self._plan(path)
+            self._tasks += tasks
+            problems += more
+        if len(problems) > _SHOWN_PROBLEMS:
+            problems = [
+                *problems[:_SHOWN_PROBLEMS],
+                f"and {len(problems) - _SHOWN_PROBLEMS} more problems of this kind",
+            ]
+        if problems:
+            raise SettingsError(problems)
+
+    def _plan(self, path: str) -> tuple[list[FileTask], tuple[str, ...]]:
+        try:
+            return self._decoder.tasks(path), ()
+        except SettingsError as error:
+            return [], error.problems
+        except SourceFileError as error:
+            return [], (f"source.{self._decoder.format}: {error}",)
+
+    @property
+    def tasks(self) -> tuple[FileTask, ...]:
+        """The parts that are read, each at once."""
+        return tuple(self._tasks)
+
+    def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
+        """Read every part; the parts are spread over the workers."""
+        decoded: Any = (
+            input_or_inputs
+            | "Files" >> beam.Create(self._tasks)
+            | "Decode" >> beam.ParDo(DecodeFiles(self._decoder)).with_outputs(REJECTED, main="readings")
+        )
+        for output in (decoded.readings, decoded[REJECTED]):
+            output.element_type = pa.RecordBatch
+        return DecodedReadings(decoded.readings, decoded[REJECTED])
+
+
+class DecodeFiles(beam.DoFn):
+    """``FileTask`` to batches of readings; batches of rejects go to the output ``rejected``."""
+
+    def __init__(self, decoder: FileDecoder) -> None:
+        self._decoder = decoder
+
+    def setup(self) -> None:
+        """Make what belongs to the worker."""
+        self._rows = self._decoder.rows()
+        self._open: tuple[str, Any] | None = None
+        self._decoded = Metrics.counter(METRICS, DECODED)
+        self._rejected = {reason: Metrics.counter(METRICS, counter_name(reason)) for reason in RejectReason}
+
+    def process(self, task: FileTask) -> Iterator[Any]:
+        """Decode one part.
+
+        Raises:
+            SourceFileError: the file is damaged, so that readings behind the damage are lost.
+        """
+        for raw in self._decoder.raw_rows(task, self._parquet(task.path)):
+            decoded = self._rows.decode(raw)
+            if decoded.rejects:
+                for one in decoded.rejects:
+                    self._rejected[one.reason].inc(len(one.positions))
+                yield TaggedOutput(REJECTED, reject_batch(task.path, decoded.rejects))
+            if decoded.readings is not None:
+                self._decoded.inc(decoded.readings.num_rows)
+                yield TimestampedValue(decoded.readings, Timestamp(micros=decoded.earliest_us))
+
+    def teardown(self) -> None:
+        """Close the file that is open."""
+        self._close()
+
+    def _parquet(self, path: str) -> Any:
+        """The open Parquet file of a path: its footer is read once for the parts that come one after another."""
+        if self._decoder.format != "parquet":
+            return None
+        if self._open is None or self._open[0] != path:
+            self._close()
+            self._open = (path, decode_parquet.open_parquet(path, self._rows.columns))
+        return self._open[1]
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+__all__ = ["DecodeFiles", "DecodedReadings", "FileDecoder", "FileTask", "ReadReadings", "coders"]
