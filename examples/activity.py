@@ -13,12 +13,11 @@ from pathlib import Path
 
 import apache_beam as beam
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines import data
-from quiltstream.schemas import READING_SCHEMA
+from quiltstream.schemas import READING_SCHEMA, Settings
 from quiltstream.transforms import PrivateHistograms
 
 MINUTE_US = 60_000_000
@@ -31,8 +30,8 @@ class ReadDays(beam.DoFn):
     def process(self, path: str):  # noqa: ANN201 - a generator of record batches
         """Read one file, whole batches at a time."""
         for batch in pa_csv.open_csv(path):
-            days = pc.multiply(pc.subtract(batch["day"], 1), DAY_US)
-            times = pc.add(days, pc.multiply(batch["minute"], MINUTE_US))
+            days, minutes = batch["day"].to_numpy(), batch["minute"].to_numpy()
+            times = pa.array((days - 1) * DAY_US + minutes * MINUTE_US)
             yield pa.RecordBatch.from_arrays(
                 [
                     batch["person"].cast(pa.utf8()).dictionary_encode(),
@@ -45,15 +44,17 @@ class ReadDays(beam.DoFn):
 
 def main(folder: Path) -> None:
     """Publish the week once; a second run in the same folder prints the same rows."""
-    histograms = PrivateHistograms(
-        slots={"interval": "1min"},
-        states={"edges": [100], "unit": "counts", "labels": ["still", "moving"]},
-        model={"pi_min": 0.2, "gap": 0.2},  # a belief given by hand
-        windows={"size": "7d", "start": "1970-01-01", "stop": "1970-01-08"},
-        privacy={"epsilon": 1.0},
-        query="moving-minutes",
-        domain="wearer",
-        ledger=f"sqlite:///{folder / 'activity-ledger.db'}",
+    settings = Settings.parse(
+        {
+            "slots": {"interval": "1min"},
+            "states": {"edges": [100], "unit": "counts", "labels": ["still", "moving"]},
+            "model": {"pi_min": 0.2, "gap": 0.2},  # a belief given by hand
+            "windows": {"size": "7d", "start": "1970-01-01", "stop": "1970-01-08"},
+            "privacy": {"epsilon": 1.0},
+            "query": "moving-minutes",
+            "domain": "wearer",
+            "ledger": f"sqlite:///{folder / 'activity-ledger.db'}",
+        }
     )
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         readings = (
@@ -61,7 +62,7 @@ def main(folder: Path) -> None:
             | "File" >> beam.Create([str(data.path("activity_1min_1person_7days.csv"))])
             | "Readings" >> beam.ParDo(ReadDays())
         )
-        published = readings | histograms
+        published = readings | PrivateHistograms(settings)
         _ = published.releases | "Rows" >> beam.FlatMap(lambda batch: batch.to_pylist()) | "Print" >> beam.Map(show)
 
 

@@ -70,7 +70,7 @@ class Errors:
 
 
 def split_households() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The households of the history and of the feeder: every other one in the order of their names, fixed and public."""
+    """The households of the history and of the feeder: every other one by name, fixed and public."""
     column = pq.read_table(data.path(_FILE), columns=["household"])["household"]
     names = sorted(pc.unique(column).to_pylist())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
     return tuple(names[0::2]), tuple(names[1::2])
@@ -118,9 +118,9 @@ def demonstrate(out: Path) -> None:
         CommandError: the folder cannot be written.
     """
     began = perf_counter()
-    history, feeder = split_households()
+    _, feeder = split_households()
     with working("reading 60 households, fitting on 30 of them"):
-        settings = _prepare(out, history, feeder)
+        settings = _prepare(out, feeder)
     with working("publishing 52 weeks of the other 30"):
         summary = run_job(settings)
     rows = sorted(released(settings), key=lambda row: row.window_start)
@@ -132,7 +132,7 @@ def demonstrate(out: Path) -> None:
     _files(console, out, perf_counter() - began)
 
 
-def _prepare(out: Path, history: tuple[str, ...], feeder: tuple[str, ...]) -> Settings:
+def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     path = out / "settings.yaml"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def _prepare(out: Path, history: tuple[str, ...], feeder: tuple[str, ...]) -> Se
     return settings
 
 
-def _show(
+def _show(  # noqa: PLR0917 - all of it is shown
     console: Console,
     settings: Settings,
     summary: Summary,
@@ -159,21 +159,20 @@ def _show(
     plan = make_plan(settings)
     origin, noise = plan.model.provenance, plan.calibration
     heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
-    found = plan.model.diagnostics
+    found, row = plan.model.diagnostics, rows[_WEEK]
     facts(
         console,
         [
             ("data", "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)"),
-            ("split", "by name in alphabetical order: the 1st, 3rd, 5th ... are the history, the 2nd, 4th ... the feeder"),
-            ("belief", f"every home follows a chain with pi_min at least {found['pi_min']:.5f} and gap at least {found['gap']:.4f},"
-                       f" as one chain fitted on the history has ({origin.transitions:,} transitions)"),
+            ("split", "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder"),
+            ("belief", f"every home follows a chain with pi_min at least {found['pi_min']:.5f} and gap at least "
+                       f"{found['gap']:.4f}, as the chain fitted on the history has"),
             ("not in it", f"{origin.outside} of the {origin.series} fitted homes, by their own counts; "
                           "for such a home the loss below does not hold"),
             ("noise", f"{noise.method}: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
-            ("", f"of scale {float(plan.scale):.1f} half-hours in every count; 95 % of it within {rows[0].half_width_95:,}"),
+            ("", f"of scale {float(plan.scale):.1f} half-hours in every count, 95 % within {row.half_width_95:,}"),
         ],
     )  # fmt: skip
-    row = rows[_WEEK]
     week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
     heading(console, f"Half-hours of 30 homes in each band, week of {week}")
     lines = comparison(
@@ -225,7 +224,7 @@ def _show(
 def _this_run(summary: Summary) -> str:
     if summary.windows_published:
         return f"{plural(summary.windows_published, 'window')} published and charged"
-    return f"nothing was charged: all {summary.windows_on_record} windows were on record already, and the same rows came out"
+    return f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
 
 
 def _files(console: Console, out: Path, seconds: float) -> None:

@@ -49,8 +49,9 @@ def check_hosts(options: PipelineOptions, address: StoreAddress) -> None:
     if name is None or name.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
         return
     raise CommandError(
-        f"runner {name} may spread over several machines, and the ledger {address} is a file on one of them: each would "
-        "keep an account of its own; set ledger to a PostgreSQL URL, or leave the runner out to run on this machine"
+        f"runner {name} may spread over several machines, and the ledger {address} is a file on one of them: "
+        "each would keep an account of its own; set ledger to a PostgreSQL URL, or leave the runner out to run on "
+        "this machine"
     )
 
 

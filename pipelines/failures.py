@@ -68,15 +68,30 @@ def explain(error: BaseException) -> Failure:
     """Find the exit code and the message of any error."""
     if isinstance(error, CommandError):
         return Failure(error.code, str(error))
+    error, step = _raised_first(error)
     known = _code_of(type(error))
     if known is not None:
-        return Failure(known, str(error))
+        return Failure(known, _STEP.sub("", str(error)))
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error))  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
         return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs")
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
-    return Failure(ExitCode.FAILURE, _unexpected(error)) if wrapped is None else wrapped
+    return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
+
+
+def _raised_first(error: BaseException) -> tuple[BaseException, str]:
+    """The error that a step raised, and the step: Beam calls its class again, with the step's name in the message."""
+    found = _STEP.search(str(error).replace("\n", ""))
+    if found is None:
+        return error, ""
+    before = error.__context__
+    return error if before is None or type(before) is not type(error) else before, _place(found)
+
+
+def _taken_apart(text: str) -> bool:
+    """Whether a message is one letter a line, as of a class that takes a list of messages and got one message."""
+    return max(map(len, text.split("\n"))) <= 1
 
 
 def _code_of(kind: type) -> ExitCode | None:
@@ -103,7 +118,8 @@ def _unwrap(text: str) -> Failure | None:
         module, _, name = match["kind"].rpartition(".")
         kind = getattr(sys.modules.get(module), name, None)
         code = _code_of(kind) if isinstance(kind, type) else None
-        if code is not None and (found is None or not _STEP.search(match["text"])):
+        again = _taken_apart(match["text"]) or (found is not None and _STEP.search(match["text"]))
+        if code is not None and not again:
             found = Failure(code, _STEP.sub("", match["text"]).strip())
     if found is not None:
         return found
@@ -112,17 +128,20 @@ def _unwrap(text: str) -> Failure | None:
         return None
     kinds = _KIND.findall(text)
     kind = kinds[0] if kinds else "an error"
-    place = step["step"].split("-ptransform-")[0]
-    return Failure(ExitCode.FAILURE, f"{kind} in the step {place!r} of the pipeline{_ADVICE}")
+    return Failure(ExitCode.FAILURE, f"{kind} in the step {_place(step)!r} of the pipeline{_ADVICE}")
+
+
+def _place(step: re.Match[str]) -> str:
+    return step["step"].split("-ptransform-")[0]
 
 
 _ADVICE = (
-    "; its text may quote data and is not shown: run the command again with --debug to see it, and keep what that prints "
-    "inside the trust boundary"
+    "; its text may quote data and is not shown: run the command again with --debug to see it, and keep what that "
+    "prints inside the trust boundary"
 )
 
 
-def _unexpected(error: BaseException) -> str:
+def _unexpected(error: BaseException, step: str) -> str:
     name = type(error).__name__
     trace, place = error.__traceback__, ""
     while trace is not None:
@@ -131,4 +150,5 @@ def _unexpected(error: BaseException) -> str:
             place = f" at {module}, line {trace.tb_lineno}"
         trace = trace.tb_next
     own = "" if getattr(builtins, name, None) is type(error) else f"{type(error).__module__}."
-    return f"{own}{name}{place}{_ADVICE}"
+    within = f" in the step {step!r} of the pipeline" if step else ""
+    return f"{own}{name}{place}{within}{_ADVICE}"

@@ -132,8 +132,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     kept = [n for n in counts.series if (wanted is None or n in wanted) and (unwanted is None or n not in unwanted)]
     if not kept:
         raise CommandError(
-            f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, --start "
-            "and --stop, and the columns"
+            f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
+            "--start and --stop, and the columns"
         )
     return model_from_counts(settings, counts.subset(kept), smoothing=choice.smoothing, source=source)
 
@@ -226,7 +226,7 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
     absent = [f"--{name}" for name, value in needed.items() if value is None]
     if absent:
         raise CommandError(
-            f"{', '.join(absent)}: needed to read {path.name}; give them, or let `quiltstream init {path}` write settings"
+            f"{', '.join(absent)}: needed to read {path.name}; give them, or let `quiltstream init` write settings"
         )
     try:
         edges = [float(edge) for edge in str(columns["edges"]).split(",")]
@@ -285,8 +285,8 @@ def show(console: Console, fitted: Fitted) -> None:
     said = [*origin.notes]
     if fitted.protected:
         said.append(
-            f"{fitted.protected} of its series are in the settings' roster: what is published about them would be 'given "
-            "the model', which is a function of their data; leave them out with --exclude"
+            f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
+            "'given the model', which is a function of their data; leave them out with --exclude"
         )
     said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
     heading(console, "Remember")

@@ -14,6 +14,8 @@ from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger
 from ..privacy.noise import DiscreteLaplace, epsilon_dp_of
 from ..privacy.schedules import Schedule as ChargedSchedule
+from ..schemas.roster import Roster
+from ..schemas.settings import Constant, Settings
 from ..schemas.slots import format_duration, format_instant
 from ..transforms.plan import Plan
 from .console import facts, heading, notes, number, plural
@@ -103,13 +105,18 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(plan: Plan) -> Forecast:
-    """Say what a plan will do.
+def forecast(settings: Settings, plan: Plan) -> Forecast:
+    """Say what a job will do.
+
+    Args:
+        settings: the job.
+        plan: the plan made of them.
 
     Raises:
         StoreError: there is a ledger of record and it cannot be read.
     """
-    schedule, grid, roster, calibration = plan.schedule, plan.grid, plan.roster, plan.calibration
+    schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
+    roster = _constant(settings) if plan.roster is None else plan.roster
     law = DiscreteLaplace(plan.scale)
     epsilon_dp = epsilon_dp_of(plan.scale, HISTOGRAM_SENSITIVITY)
     charged = ChargedSchedule(
@@ -154,22 +161,28 @@ def forecast(plan: Plan) -> Forecast:
         budget=plan.domain.budget,
         account=account_of(plan),
         admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
-        from_data=left_to_data(plan),
+        from_data=left_to_data(plan, settings),
         assumptions=assumptions(plan),
     )
 
 
-def left_to_data(plan: Plan) -> tuple[str, ...]:
+def left_to_data(plan: Plan, settings: Settings) -> tuple[str, ...]:
     """What the settings leave to the data, which takes it as public."""
     return tuple(
         name
         for name, open_ in (
             ("windows.start", plan.schedule.start is None),
             ("windows.stop", plan.schedule.stop is None),
-            ("roster", plan.roster is None),
+            ("roster", plan.roster is None and _constant(settings) is None),
         )
         if open_
     )
+
+
+def _constant(settings: Settings) -> Roster | None:
+    """The roster of a source that is one series: its name is in the settings."""
+    series = None if settings.readings is None else settings.readings.series
+    return Roster.of([series.constant]) if isinstance(series, Constant) else None
 
 
 _MISSING = {
@@ -191,8 +204,8 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
     ]
     if origin.outside:
         found.append(
-            f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by plug-in; "
-            "the loss does not hold for such a series"
+            f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by "
+            "plug-in; the loss does not hold for such a series"
         )
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
@@ -235,9 +248,7 @@ def show(console: Console, said: Forecast) -> None:
     if said.from_data:
         notes(
             console,
-            [
-                f"{', '.join(said.from_data)}: left out, so it is taken from the data, as public, and frozen by the first run"
-            ],
+            [f"{', '.join(said.from_data)}: left out, so taken from the data, as public, and frozen by the first run"],
         )
 
 

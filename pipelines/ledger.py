@@ -156,8 +156,8 @@ def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
         before = store.summary(domain)
         if ask:
             click.confirm(
-                f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up to "
-                f"{budget:g} instead of {before.budget:g}, and it is never lowered again.",
+                f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up "
+                f"to {budget:g} instead of {before.budget:g}, and it is never lowered again.",
                 abort=True,
             )
         after = store.raise_budget(domain, budget)

@@ -144,8 +144,8 @@ def check_history(settings: Settings, ids: list[str]) -> None:
     shown = ", ".join(sorted(unknown)[:_FEW]) + (" and others" if len(unknown) > _FEW else "")
     raise CommandError(
         f"sink: it holds {len(unknown):,} of {plural(len(ids), 'release')} that are not on record ({shown}): "
-        f"the ledger {address} {store_is}, so what they cost is in no account and publishing now would spend the budget "
-        "again; point ledger to the store they came from, or sink to another file, or say --history-lost if that store "
-        "is lost for good",
+        f"the ledger {address} {store_is}, so what they cost is in no account and publishing now would "
+        "spend the budget again; point ledger to the store they came from, or sink to another file, or say "
+        "--history-lost if that store is lost for good",
         ExitCode.STORE,
     )

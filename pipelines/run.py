@@ -97,7 +97,8 @@ def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
 
 def dry(path: Path, *, as_json: bool) -> None:
     """Say what a settings file would do."""
-    said = forecast(make_plan(read_settings(path)))
+    settings = read_settings(path)
+    said = forecast(settings, make_plan(settings))
     if as_json:
         print_json(said.to_dict())
     else:
@@ -165,7 +166,7 @@ def _summary(
         raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
     schedule, roster = registration.query.schedule, registration.query.roster
     found: list[str] = []
-    for name in left_to_data(plan):
+    for name in left_to_data(plan, settings):
         if name == "roster":
             groups = "" if roster.kind == "series" else f" in {plural(len(roster.keys), 'group')}"
             found.append(f"roster: {len(roster.series):,} series{groups}")
@@ -215,7 +216,7 @@ def show(console: Console, summary: Summary) -> None:
             ("rows", f"{summary.rows:,} in {summary.sink}"),
             (
                 "loss",
-                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of the budget {summary.budget:g}{naive}",
+                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",
             ),
         ],
     )

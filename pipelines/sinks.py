@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..schemas.releases import Release, releases_from_batch
+from ..schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ..schemas.settings import Settings, SettingsError
 from ..transforms.files import is_local
 from ..transforms.formats import REJECTS, read_releases
@@ -59,8 +59,18 @@ def _table(settings: Settings) -> pa.Table | None:
     if not is_local(path) or not Path(path).exists():
         return None
     try:
-        return read_releases(path)
+        table = read_releases(path)
+        if not table.num_rows:
+            _check_header(Path(path).read_bytes())
+        return table
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CommandError(
-            f"sink: {path} exists and holds no releases ({type(error).__name__}); name another file, or move that one away"
+            f"sink: {path} exists and holds no releases ({type(error).__name__}); name another file, or move that one"
         ) from error
+
+
+def _check_header(content: bytes) -> None:
+    """A file without rows that is neither Parquet nor Avro is empty, or is CSV with the header of releases."""
+    head = content.split(b"\n", 1)[0].decode()
+    if content and not content.startswith((b"PAR1", b"Obj\x01")) and head.split(",") != RELEASE_SCHEMA.names:
+        raise ValueError("no header of releases")

@@ -6,12 +6,13 @@
 Both sides of a slot separate for a pair, so each is minimised apart (``sides``) and their sum, with the density of
 the slot itself, is maximised.
 
-Which slots are looked at: (1) Slots of density 0 behind the last charged slot: from i to i + 1 the end of a quilt at
-lag a becomes min(a + 1, reach), with no more density inside and no more influence, and the other side costs 0 at
-both; so the first such slot is the worst of them, and before the first charged slot likewise. One slot beyond each
-end is enough. (2) In a run longer than twice the reach, the slots further than the reach from both edges see either a
-quilt within the run, the same for all, or none: the sum of the two sides is concave and piecewise linear there, so
-its maximum is at a kink. (3) All other slots are looked at one by one, those of density 0 between windows included.
+Which slots are looked at. (1) None before the first charged slot or behind the last: from a slot i to i + 1 behind it,
+an end at lag a can be kept at lag min(a + 1, reach), with at most d(i) more inside and no more influence, no end costs
+d(i) more, and the other side costs nothing at both; so slot i + 1 loses at most what slot i loses, and the last charged
+slot is worse than all behind it; likewise at the start. (2) In a run longer than twice the reach, the slots further
+than the reach from both edges see either an end within the run, the same for all, or none: the sum of the two sides is
+concave and piecewise linear there, so its maximum is at a kink. (3) All other slots are looked at one by one, those of
+density 0 between windows included.
 
 Runs are taken in the order of the largest density they can see. The loss at a slot is at most that of an endless
 stream with that density everywhere, so the sweep ends as soon as the worst so far reaches this ceiling: for a long
@@ -193,12 +194,10 @@ def _between_edges(left: SideCosts, right: SideCosts, place: _Place, reach: int)
 
 
 class _View:
-    """The runs of a scene with one slot of density 0 beyond each end, and what each of them sees."""
+    """The runs of a scene, and what each of them sees."""
 
     def __init__(self, scene: Scene, tables: SidedInfluence) -> None:
-        before = () if scene.open_left else (Run(scene.runs[0].start - 1, scene.runs[0].start, 0.0),)
-        after = () if scene.open_right else (Run(scene.runs[-1].stop, scene.runs[-1].stop + 1, 0.0),)
-        self.runs = (*before, *scene.runs, *after)
+        self.runs = scene.runs
         self._scene = scene
         self._shapes = tuple((run.length, run.density) for run in self.runs)
         starts = np.array([run.start for run in self.runs])

@@ -1,8 +1,8 @@
 """Where the ledger of record is: a URL that travels to the workers unresolved.
 
-    sqlite:///out/ledger.db                                          one file, for jobs on one machine
-    postgresql+psycopg://${DB_USER}:${DB_PASSWORD}@db.internal/quilt  a server, with parts from the environment
-    postgresql://quilt@db.internal/quilt?password_file=/run/secrets/db  the password from a file
+    sqlite:///out/ledger.db                                            one file, for jobs on one machine
+    postgresql://${DB_USER}:${DB_PASSWORD}@db.internal/quilt           a server, with parts from the environment
+    postgresql://quilt@db.internal/quilt?password_file=/run/secrets/db   the password from a file
 
 ``${NAME}`` stands in the user, the password, the host, the database and the values after the question mark, and is
 filled in from the environment of the process that connects; what is filled in needs no percent-encoding. The first line
@@ -32,6 +32,7 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
+_FILE = re.compile(r"sqlite(?:\+pysqlite)?:///(.*)", re.DOTALL)
 _PART = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _EXAMPLES = "sqlite:///ledger.db or postgresql+psycopg://user@host/database?password_file=FILE"
 _PASSWORD_FILE = "password_file"  # noqa: S105 - the name of a parameter
@@ -61,7 +62,7 @@ class StoreAddress:
                 parsed = parsed.set(database=str(Path(path).absolute()))
         elif parsed.database is None:
             raise AddressError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
-        object.__setattr__(self, "url", parsed.render_as_string(hide_password=False))
+        object.__setattr__(self, "url", _text(parsed, hide=False))
 
     @property
     def is_sqlite(self) -> bool:
@@ -123,11 +124,21 @@ class StoreAddress:
 
 
 def _shown(parsed: URL) -> str:
-    hidden = {name: "***" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
-    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+    hidden = {name: "HIDDEN" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
+    return _text(parsed.update_query_dict(hidden), hide=True)
+
+
+def _text(parsed: URL, *, hide: bool) -> str:
+    if parsed.drivername == "sqlite":
+        return f"sqlite:///{parsed.database}"
+    return parsed.render_as_string(hide_password=hide)
 
 
 def _parsed(text: str) -> URL:
+    file = _FILE.fullmatch(text)
+    if file is not None:
+        # the path as it is written: versions of SQLAlchemy differ in what they do with a percent sign in it
+        return URL.create("sqlite", database=file[1])
     try:
         parsed = make_url(text)
     except (ArgumentError, ValueError):
@@ -150,10 +161,10 @@ def _check_sqlite(parsed: URL) -> None:
             "ledger: an SQLite database in memory is forgotten with the process, and its budget with it; "
             "use a file: sqlite:///ledger.db"
         )
-    if parsed.host or parsed.query or str(parsed.database).startswith("file:"):
+    if parsed.host or parsed.query or str(parsed.database).startswith("file:") or "?" in str(parsed.database):
         raise AddressError(
-            f"ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
-            f"got {_shown(parsed)}: four slashes begin an absolute path"
+            "ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
+            "four slashes begin an absolute path"
         )
 
 

@@ -2,7 +2,8 @@
 
 Whoever needs a window first charges all earlier ones of the query as well, so the entries of a query are always the
 first so many windows of its schedule, whatever arrived first. Whether a window is charged was settled when budget was
-reserved; the ledger is asked again all the same, and what would pass the budget is refused.
+reserved; the ledger is asked again all the same, and what would pass the budget is refused. The ``loss_after`` of a
+refusal is the loss that the budget does not allow, and depends on what is reserved alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.ledger import BudgetExceeded
 from ..schemas.slots import Schedule, Window
 from . import tables
-from .accounts import Account
+from .accounts import Account, loss_of, priced, promised
 from .codec import Row
 from .schema import now_us
 from .specs import DomainSpec, QuerySpec
@@ -119,13 +120,24 @@ class Charger:
                 "loss_after": made.loss_after,
                 "rule": made.rule,
             }
-        spent = self.account.ledger.loss
         return values | {
             "decision": "refused",
-            "loss_before": spent,
-            "loss_after": spent + self.account.ledger.would_cost(*span),
-            "rule": "refused: the budget reserved for the query ends before this window",
+            "loss_before": self.account.ledger.loss,
+            "loss_after": self._loss_through(window, segments),
+            "rule": "refused: with all that is reserved, the query's windows up to this one would pass the budget",
         }
+
+    def _loss_through(self, window: Window, segments: list[tuple[int, int | None]]) -> float:
+        """What the domain would lose by all that is reserved and this query up to a window it has no budget for.
+
+        The window alone could seem cheap, because others before it were refused and left a gap.
+        """
+        schedule = self.query.schedule
+        admitted = max(stop for _, stop in segments if stop is not None)
+        more = priced(
+            schedule, self.query.epsilon_dp, start=admitted - schedule.size + schedule.every, stop=window.stop
+        )
+        return loss_of(self.domain, [*promised(self.connection, self.domain_row["id"]), more])
 
 
 def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[Window]:

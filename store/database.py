@@ -103,7 +103,7 @@ class Database:
     @contextmanager
     def read(self) -> Generator[Connection]:
         """A transaction that sees one state of the ledger and writes nothing."""
-        options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with self._transaction(**options) as connection:
             yield connection
 

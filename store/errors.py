@@ -121,8 +121,8 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         self.what, self.reserved, self.asked, self.budget = what, reserved, asked, budget
         self.remaining = max(0.0, budget - reserved)
         super().__init__(
-            f"{what} would cost {asked:.6g} epsilon, but {reserved:.6g} of the budget {budget:.6g} is reserved and "
-            f"{self.remaining:.6g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
+            f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
+            f"{self.remaining:.9g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
             f"domain's budget by an explicit decision"
         )
 

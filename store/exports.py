@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def whole_file(path: Path) -> Generator[Path]:
     Raises:
         ExportError: the file or its folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -47,11 +48,11 @@ def whole_file(path: Path) -> Generator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise ExportError(
-            f"{path}: cannot be written ({os.strerror(error.errno or 0)}); check the folder and the room on its disk"
-        ) from None
+        reason = error.strerror or type(error).__name__
+        raise ExportError(f"{path}: cannot be written ({reason}); check the folder and the room on its disk") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 Rows = Callable[[pa.RecordBatch], list[dict[str, Any]]]

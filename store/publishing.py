@@ -19,7 +19,7 @@ from . import tables
 from .accounts import Account, account_of
 from .charging import Charger
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
-from .errors import ChargeMismatch, DraftError, UnknownNameError
+from .errors import ChargeMismatch, DraftError, StoreDamaged, UnknownNameError
 from .layout import Layout, layout_of, total_is_public
 from .lookups import lock_domain
 from .schema import now_us
@@ -75,6 +75,11 @@ class Publisher:
             if not charger.charge_through(max(absent)):
                 return None
             charges = self._charges(query_row["id"], {draft.window.start for draft in drafts})
+        if any(draft.window.start not in charges for draft in drafts):
+            raise StoreDamaged(
+                f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
+                f"of the ledger were removed: restore the newest backup"
+            )
         for charge in charges.values():
             _check_charge(registration, charge)
         wanted: dict[Place, Draft] = {}

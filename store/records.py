@@ -9,6 +9,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -264,12 +265,13 @@ class Store:
         database = self._database()
         with exports.whole_file(target) as temporary:
             temporary.touch(mode=0o600)
-            copy = sqlite3.connect(temporary)
-            try:
-                with database.raw_sqlite() as source:
+            with closing(sqlite3.connect(temporary)) as copy, database.raw_sqlite() as source:
+                try:
                     source.backup(copy)
-            finally:
-                copy.close()
+                except sqlite3.Error as error:
+                    raise ExportError(
+                        f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
+                    ) from None
 
     def check(self) -> None:
         """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.

@@ -245,9 +245,10 @@ def _compare_queries(domain: DomainSpec, held: QuerySpec, given: QuerySpec) -> N
     name = f"query {given.name!r}"
     old, new = plain(held.frozen_fields(domain)), plain(given.frozen_fields(domain))
     anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
-    # neither is part of the digest, but both say what the loss is
-    for field in ("release_epsilon_dp", "given_model"):
-        old[field], new[field] = getattr(held, field), getattr(given, field)
+    # neither is part of the digest, but both say what the loss is; the second depends on the series as well
+    old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
+    if given.roster == held.roster:
+        old["given_model"], new["given_model"] = held.given_model, given.given_model
     difference = first_difference(old, new)
     if difference is not None:
         raise RegistrationConflict(name, *difference, _QUERY_ADVICE)

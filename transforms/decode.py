@@ -6,7 +6,8 @@ Past this step an element is a batch, never a reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ class FileDecoder:
         """
         columns = self.rows().columns
         if self.format == "parquet":
-            with decode_parquet.open_parquet(path, columns) as file:
+            with self._parquet(path, None) as file:
                 decode_parquet.check_columns(file.schema_arrow, path, columns)
                 return [
                     FileTask(path, groups) for groups in decode_parquet.row_groups(file, (self.batch_rows + 1) // 2)
@@ -123,8 +124,8 @@ class FileDecoder:
         """
         columns = self.rows().columns
         if self.format == "parquet":
-            file = decode_parquet.open_parquet(task.path, columns) if parquet is None else parquet
-            yield from decode_parquet.parquet_rows(file, task.path, columns, task.groups, self.batch_rows)
+            with self._parquet(task.path, parquet) as file:
+                yield from decode_parquet.parquet_rows(file, task.path, columns, task.groups, self.batch_rows)
             return
         block_bytes = self.batch_rows * _LINE_BYTES
         with open_bytes(task.path) if self.format == "avro" else open_text(task.path) as stream:
@@ -134,6 +135,16 @@ class FileDecoder:
                 yield from decode_csv.csv_rows(stream, task.path, columns, self.delimiter, block_bytes)
             else:
                 yield from decode_jsonl.jsonl_rows(stream, task.path, columns, block_bytes)
+
+    @contextmanager
+    def _parquet(self, path: str, opened: Any) -> Generator[Any]:
+        """The Parquet file that is open already, or one for this use only."""
+        file = decode_parquet.open_parquet(path, self.rows().columns) if opened is None else opened
+        try:
+            yield file
+        finally:
+            if opened is None:
+                decode_parquet.close_parquet(file)
 
 
 class ReadReadings(beam.PTransform[Any, Any]):
@@ -254,7 +265,7 @@ class DecodeFiles(beam.DoFn):
 
     def _close(self) -> None:
         if self._open is not None:
-            self._open[1].close()
+            decode_parquet.close_parquet(self._open[1])
             self._open = None
 
 

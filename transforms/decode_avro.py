@@ -71,8 +71,8 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
     while True:
         try:
             block = next(blocks, None)
-            for _ in range(0 if block is None else block.num_records):
-                records.append(cast("dict[str, Any]", fastavro.schemaless_reader(block.bytes_, schema, None)))  # noqa: PERF401 - a bad record keeps those before it in hand
+            if block is not None:
+                records += [_record(block.bytes_, schema) for _ in range(block.num_records)]
         except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
             raise _damaged(path, error, f"after row {before + len(records)}") from None
         if records and (block is None or len(records) >= batch_rows):
@@ -83,6 +83,10 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
             records = []
         if block is None:
             return
+
+
+def _record(stream: BinaryIO, schema: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", fastavro.schemaless_reader(stream, schema, None))
 
 
 #: Logical types of times: Arrow reads their integers at once, and none of them is out of Python's range.

@@ -20,7 +20,9 @@ _WHOLE_BATCHES = 4
 
 
 def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
-    """Open a file; on this machine it is mapped into memory.
+    """Open a file, to be closed by :func:`close_parquet`; on this machine it is mapped into memory.
+
+    Pages with checksums are checked against them; without them, damage that still decodes cannot be seen.
 
     Raises:
         SourceFileError: it is not a Parquet file.
@@ -30,13 +32,18 @@ def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
         schema = pq.read_schema(source)
         names = [one for one in (columns.series, columns.group) if one is not None and _is_text(schema, one)]
         source.seek(0)
-        return pq.ParquetFile(source, read_dictionary=names or None)
+        return pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         source.close()
         raise SourceFileError(
             f"file {path} is not a whole Parquet file ({type(error).__name__}); write it again, or take it out of "
             "source.parquet"
         ) from None
+
+
+def close_parquet(file: pq.ParquetFile) -> None:
+    """Close a file and what it reads from."""
+    file.close(force=True)
 
 
 def _has_bytes(path: str) -> bool:
@@ -62,7 +69,7 @@ def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
             problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
         elif not places:
             problems.append(missing_column(setting, name, path, schema.names))
-        elif not _fits(schema.field(places[0]).type, setting):
+        elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
             kind = schema.field(places[0]).type
             problems.append(
                 f"{setting}: the column {name!r} of {path} is of type {kind}, which cannot be read as "
@@ -80,7 +87,7 @@ _WANTED = {
 }
 
 
-def _fits(kind: pa.DataType, setting: str) -> bool:
+def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
@@ -89,7 +96,8 @@ def _fits(kind: pa.DataType, setting: str) -> bool:
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if setting == "readings.value":
         return text or number or pa.types.is_null(kind)
-    return text or number or pa.types.is_temporal(kind)
+    clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
+    return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
 def row_groups(file: pq.ParquetFile, rows: int) -> Iterator[tuple[int, int, int]]:

@@ -76,7 +76,8 @@ def _matches(where: str) -> list[str]:
     if is_local(where) and Path(where).is_file():
         return [where]  # a name with brackets in it is itself before it is a pattern
     (result,) = cast("Any", FileSystems.match([where]))
-    return sorted(one.path for one in result.metadata_list)
+    paths = sorted(one.path for one in result.metadata_list)
+    return [path for path in paths if not (is_local(path) and Path(path).is_dir())]
 
 
 def open_bytes(path: str) -> BinaryIO:

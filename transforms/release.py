@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.ledger import LEDGER_SCHEMA
 from ..schemas.roster import Roster
-from ..schemas.slots import Window
+from ..schemas.slots import Schedule, Window
 from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Block, Draft, Registration
@@ -62,26 +62,27 @@ class CountCells(beam.DoFn):
     ) -> Iterator[tuple[int, Ints]]:
         """Count the cells of one shard in one window."""
         shard, steps = element
-        schedule = registration.query.schedule
         place = window_of(self._plan, window)
-        if not schedule.contains(place):
-            return  # at the ends of a sliding schedule only whole windows are published
-        bins, first = self._plan.space.bins, (place.start - schedule.anchor) // schedule.every
+        # at the ends of a sliding schedule only whole windows are published
+        if registration.query.schedule.contains(place):
+            counts = self._count(place, steps, registration.query.schedule)
+            if registration.query.roster.kind == "series":
+                yield shard, counts
+            else:
+                for target, keys, rows, places in self._group_rows(registration)[shard]:
+                    sums = np.zeros((keys, counts.shape[1]), dtype=np.int64)
+                    np.add.at(sums, places, counts[rows])
+                    yield target, sums
+
+    def _count(self, place: Window, steps: Steps, schedule: Schedule) -> Ints:
+        space, first = self._plan.space, (place.start - schedule.anchor) // schedule.every
         if first in steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
             self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
-        counts = sum(cells.histograms(bins, self._bits) for cells in steps.values())
-        if not isinstance(counts, np.ndarray):
-            return
-        if self._plan.space.missing_state:
+        counts = np.add.reduce([cells.histograms(space.bins, self._bits) for cells in steps.values()])
+        if space.missing_state:
             counts = np.column_stack([counts, schedule.size - counts.sum(axis=1)])
-        if registration.query.roster.kind == "series":
-            yield shard, counts
-            return
-        for target, keys, rows, places in self._group_rows(registration)[shard]:
-            sums = np.zeros((keys, counts.shape[1]), dtype=np.int64)
-            np.add.at(sums, places, counts[rows])
-            yield target, sums
+        return counts
 
     def _group_rows(self, registration: Registration) -> dict[int, list[tuple[int, int, Ints, Ints]]]:
         if self._sums is None or self._sums[0] != registration.digest:

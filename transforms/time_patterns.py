@@ -4,8 +4,8 @@ A format becomes one regular expression whose groups are read as integers; the c
 Nothing depends on the process's locale, nothing raises for a row that does not match, and no Python runs per row.
 
 >>> times = TimePattern.compile("%m/%d/%Y %H").read(pa.array(["11/4/2012 1", "2/30/2012 1"]))
->>> times.stamp_us[0], times.good.tolist(), times.zoned.tolist()
-(np.int64(1351990800000000), [True, False], [False, False])
+>>> int(times.stamp_us[0]), times.good.tolist(), times.zoned.tolist()
+(1351990800000000, [True, False], [False, False])
 """
 
 from __future__ import annotations

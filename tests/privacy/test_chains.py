@@ -20,9 +20,9 @@ CYCLE = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 HIDDEN = [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
 
 
-def primitive_with_reducible_product():
+def primitive_with_reducible_product(share=0.5):
     """0 -> 1 -> 2 -> {0, 1}: every power from the fifth on is positive, yet no two of rows 0 and 1 share a target."""
-    return MarkovChain([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
+    return MarkovChain([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [share, 1 - share, 0.0]])
 
 
 def test_the_papers_first_chain_has_the_papers_gap_and_rarest_state():
@@ -64,8 +64,9 @@ def test_rare_states_keep_their_relative_accuracy():
     assert chain.pi_min == pytest.approx(rare / (rare + 0.5), rel=1e-13)
 
 
-def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero_with_its_multiplicity():
-    chain = primitive_with_reducible_product()
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.123, 0.9])
+def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero_with_its_multiplicity(share):
+    chain = primitive_with_reducible_product(share)
     assert (chain.is_irreducible, chain.period) == (True, 1)
     assert (chain.gap, chain.rho, chain.gap_multiplicity) == (0.0, 1.0, 2)
 

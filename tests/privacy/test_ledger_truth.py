@@ -9,9 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Schedule
+from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Schedule, SidedInfluence
 from quiltstream.privacy import sides as sides_module
+from quiltstream.privacy.density import Density
 from quiltstream.privacy.sides import Surroundings
+from quiltstream.privacy.sweep import Scene, Sweep
 
 from . import reference
 from .strategies import distributions, transitions, windows
@@ -118,7 +120,50 @@ def test_both_ways_to_price_a_side_agree(data):
         assert one[pair, offset] == pytest.approx(min(sum(outward), *ends, sum(outward)), rel=1e-9)
 
 
+@st.composite
+def falling_tables(draw):
+    """Influence by pair and lag of any falling shape, infinite at first or throughout, still large at the last lag."""
+    pairs, lags = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    values = st.one_of(st.just(np.inf), st.floats(0, 4))
+    rows = [sorted(draw(st.lists(values, min_size=lags, max_size=lags)), reverse=True) for _ in range(2 * pairs)]
+    return np.array(rows[:pairs]), np.array(rows[pairs:])
+
+
+@settings(max_examples=200, deadline=None)
+@given(falling_tables(), windows(40, most=6, epsilon=(0.01, 1.0)))
+def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(tables, charges):
+    left, right = tables
+    density = Density()
+    for charge in charges:
+        density = density.plus(*charge)
+    worst = Sweep(SidedInfluence(left, right, (), "any")).worst(Scene(density.runs()))
+    lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
+    rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
+    assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, left.shape[1]), rel=1e-12)
+    # the quilt named is the one that decides
+    assert worst.slot is not None
+    assert worst.pair is not None
+    assert worst.quilt is not None
+    level = {slot: run.density for run in density.runs() for slot in range(run.start, run.stop)}
+    back = range(worst.slot - (worst.quilt.left or 99) + 1, worst.slot)
+    ahead = range(worst.slot + 1, worst.slot + (worst.quilt.right or 99))
+    inside = sum(level.get(slot, 0.0) for slot in (*back, worst.slot, *ahead))
+    influence = sum(
+        side[worst.pair, lag - 1] for side, lag in ((left, worst.quilt.left), (right, worst.quilt.right)) if lag
+    )
+    assert inside + influence == pytest.approx(worst.loss, rel=1e-12)
+
+
 QUICK = MixingBounds(pi_min=0.5, gap=2.0)  # reach 30: endless schedules can be written out
+
+
+@settings(max_examples=40, deadline=None)
+@given(windows(150, most=4, epsilon=(0.01, 1.0)), st.floats(0.01, 1.0))
+def test_in_windows_longer_than_the_reach_the_loss_is_the_rule_slot_by_slot(charges, epsilon_dp):
+    left, right = (lambda lag: 2 * reference.lemma_f(0.5, 2.0, lag)), (lambda lag: reference.lemma_f(0.5, 2.0, lag))
+    for extra in ([], [(0, 150, epsilon_dp)], [(0, 45, epsilon_dp), (45, 50, 5 * epsilon_dp)]):
+        expected = reference.rule([left], [right], [*charges, *extra], 40)
+        assert Ledger(QUICK).loss_of([*charges, *extra]) == pytest.approx(expected, rel=1e-10)
 
 
 @settings(max_examples=60, deadline=None)

@@ -130,6 +130,11 @@ def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_w
     assert str(calibration.quilt) == "to the start, to the end"
 
 
+@pytest.mark.parametrize("length", [48, 95])
+def test_a_window_just_below_eight_reaches_is_searched_in_full(length):
+    assert "Algorithm 4" in mqm_approx(BOUNDS, 1.0, length).assumptions[-1]
+
+
 def test_a_gap_close_to_nothing_leaves_group_privacy_for_a_window_and_a_clear_error_for_a_stream():
     crawling = MixingBounds(0.1, 1e-9)
     assert mqm_approx(crawling, 2.0, 1000).sigma == 500.0

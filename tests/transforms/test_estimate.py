@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -16,6 +17,8 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import EstimateTransitions
+
+from .feed import feed
 
 EDGES = (250.0, 500.0, 1000.0, 2000.0)
 HALF_HOUR = 1_800_000_000
@@ -35,7 +38,9 @@ def batches(rows: list[tuple[str, int, float]], size: int) -> list[pa.RecordBatc
     return table.to_batches(max_chunksize=size)
 
 
-def counted(rows: list[tuple[str, int, float]], truth: Any, *, size: int = 1000, missing: bool = False) -> None:
+def counted(
+    folder: Path, rows: list[tuple[str, int, float]], truth: Any, *, size: int = 1000, missing: bool = False
+) -> None:
     """Runs the estimate and compares it with a truth of (names, counts, visits)."""
     names, counts, visits = truth
 
@@ -47,7 +52,7 @@ def counted(rows: list[tuple[str, int, float]], truth: Any, *, size: int = 1000,
 
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=missing)
-        estimate = pipeline | beam.Create(batches(rows, size), reshuffle=False) | EstimateTransitions(grid, space)
+        estimate = pipeline | feed(folder, batches(rows, size)) | EstimateTransitions(grid, space)
         assert_that(estimate, check)
 
 
@@ -86,7 +91,7 @@ def rows() -> list[tuple[str, int, float]]:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, capsys, missing):
+def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, tmp_path, capsys, missing):
     seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
     with capsys.disabled():
         print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
@@ -95,16 +100,16 @@ def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, 
     # a second, later or earlier reading in the same slot
     mixed += [(s, t + shuffler.choice([1, HALF_HOUR - 1]), v * 3) for s, t, v in shuffler.sample(rows, 500)]
     shuffler.shuffle(mixed)
-    counted(mixed, plain(mixed, missing=missing), size=7001, missing=missing)
+    counted(tmp_path, mixed, plain(mixed, missing=missing), size=7001, missing=missing)
 
 
-def test_a_gap_cuts_the_chain():
+def test_a_gap_cuts_the_chain(tmp_path):
     rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0) for slot in (0, 1, 2, 5, 6)]
     names, counts, visits = plain(rows)
     assert counts[0, 0, 0] == 3
-    counted(rows, (names, counts, visits))
+    counted(tmp_path, rows, (names, counts, visits))
 
 
-def test_no_reading_gives_no_series():
+def test_no_reading_gives_no_series(tmp_path):
     rows = [("m", ORIGIN, float("nan"))]
-    counted(rows, ([], np.zeros((0, 5, 5)), np.zeros((0, 5))))
+    counted(tmp_path, rows, ([], np.zeros((0, 5, 5)), np.zeros((0, 5))))

@@ -18,6 +18,7 @@ from quiltstream.schemas.settings import Settings, SettingsError
 from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
 
+from .feed import feed
 from .truth import cells, histograms
 
 DAY = 48
@@ -56,28 +57,34 @@ def batches(frame: pl.DataFrame, rows: int, groups: dict[str, str] | None = None
     return table.to_batches(max_chunksize=rows)
 
 
-def publish(given: list[pa.RecordBatch], job: Settings) -> list[Release]:
-    out: list[Release] = []
-    sink = Gather(out)
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    result = pipeline | beam.Create(given, reshuffle=False) | PrivateHistograms(job, noise="none")
-    result.releases | beam.Map(sink)  # pyright: ignore[reportUnusedExpression] - that is how Beam builds a graph
-    pipeline.run().wait_until_finish()
+def publish(given: list[pa.RecordBatch], job: Settings, folder: Path) -> list[Release]:
+    """Runs the job without noise and returns what left the pipeline, which must be what is on record."""
+    out = folder / f"out-{len(list(folder.iterdir()))}"
+    out.mkdir()
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = pipeline | feed(folder, given) | PrivateHistograms(job, noise="none")
+        _ = result.releases | beam.Map(write, str(out))
+    left = [release for path in sorted(out.iterdir()) for release in read(path)]
     store = Store(PrivateHistograms(job, noise="none").plan.address)
-    for batch in store.releases(job.domain, job.query):
-        out.extend(releases_from_batch(batch))
+    recorded = [r for batch in store.releases(job.domain, job.query) for r in releases_from_batch(batch)]
     store.close()
-    return out
+
+    def by_name(release: Release) -> str:
+        return release.release_id
+
+    assert sorted(left, key=by_name) == sorted(recorded, key=by_name)
+    return left
 
 
-class Gather:
-    """Checks that what leaves the pipeline has the released schema."""
+def write(batch: pa.RecordBatch, folder: str) -> None:
+    path = Path(folder) / f"{len(list(Path(folder).iterdir())):05d}.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
 
-    def __init__(self, _out: list[Release]) -> None:
-        pass
 
-    def __call__(self, batch: pa.RecordBatch) -> int:
-        return len(releases_from_batch(batch))
+def read(path: Path) -> list[Release]:
+    with pa.OSFile(str(path)) as file:
+        return releases_from_batch(pa.ipc.open_file(file).read_all())
 
 
 def by_window(releases: list[Release], interval_us: int = 1_800_000_000) -> dict[tuple[int, str], list[int]]:
@@ -110,7 +117,7 @@ def test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order(lon
         keys={name: [name] for name in names},
         bins=5,
     )
-    releases = publish(batches(doubled, 100_003), settings(tmp_path))
+    releases = publish(batches(doubled, 100_003), settings(tmp_path), tmp_path)
     assert by_window(releases) == truth
     assert {r.mechanism for r in releases} == {"none"}
     assert all(r.total == sum(r.counts) for r in releases)
@@ -139,7 +146,7 @@ def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
         keys=keys,
         bins=5,
     )
-    releases = publish(batches(london, 1 << 17), job)
+    releases = publish(batches(london, 1 << 17), job, tmp_path)
     assert by_window(releases) == truth
     plan = PrivateHistograms(job, noise="none").plan
     assert plan.share == 4 * 2
@@ -154,10 +161,10 @@ def test_groups_and_ends_that_come_from_the_data_are_frozen(london, tmp_path):
     found = cells(few, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
     keys = {g: [s for s in groups if groups[s] == g] for g in ("g0", "g1")}
     truth = histograms(found, windows=weeks()[1:], keys=keys, bins=5)
-    assert by_window(publish(batches(few, 5000, groups), job)) == truth
+    assert by_window(publish(batches(few, 5000, groups), job, tmp_path)) == truth
     # a rerun over less data publishes the rows of record
     fewer = few.filter(pl.col("time") < ORIGIN + 86_400_000_000 * 30)
-    assert by_window(publish(batches(fewer, 5000, groups), job)) == truth
+    assert by_window(publish(batches(fewer, 5000, groups), job, tmp_path)) == truth
 
 
 def test_empty_cells_are_a_state_of_their_own_when_asked(london, tmp_path):
@@ -166,7 +173,7 @@ def test_empty_cells_are_a_state_of_their_own_when_asked(london, tmp_path):
     job = settings(tmp_path, missing="state")
     found = cells(one, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
     truth = histograms(found, windows=weeks(), keys={early: [early]}, bins=5)
-    releases = publish(batches(one, 1000), job)
+    releases = publish(batches(one, 1000), job, tmp_path)
     assert len(releases) == 52
     assert by_window(releases) == {k: [*v, 7 * DAY - sum(v)] for k, v in truth.items()}
     assert releases[-1].counts == (0, 0, 0, 0, 0, 336)
@@ -175,7 +182,7 @@ def test_empty_cells_are_a_state_of_their_own_when_asked(london, tmp_path):
 def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_path):
     roster = tmp_path / "roster.csv"
     roster.write_text("series\nMAC000002\nnever seen\n", encoding="utf-8")
-    releases = publish(batches(london.head(1000), 1000), settings(tmp_path, roster=str(roster)))
+    releases = publish(batches(london.head(1000), 1000), settings(tmp_path, roster=str(roster)), tmp_path)
     assert sorted({r.key for r in releases}) == ["MAC000002", "never seen"]
     assert len(releases) == 104
     assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
@@ -206,7 +213,7 @@ def test_uci_by_the_minute_equals_a_plain_computation(shared_data, tmp_path):
         keys={"house": ["house"]},
         bins=51,
     )
-    releases = publish(batches(frame, 1 << 17), job)
+    releases = publish(batches(frame, 1 << 17), job, tmp_path)
     assert {((r.window_start - origin) // 60_000_000, r.key): list(r.counts) for r in releases} == truth
 
 
@@ -219,7 +226,7 @@ def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_pat
     good = two.filter(pl.col("value").is_finite() & (pl.col("series") == "MAC000002"))
     found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
     truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
-    assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)))) == truth
+    assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)), tmp_path)) == truth
 
 
 def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):

@@ -1,0 +1,118 @@
+"""The contract of the ledger of record on a real PostgreSQL server, and what only a server can do wrong."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+from quiltstream.store import (
+    ExportError,
+    NotDurableError,
+    Store,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+from ..store.contract import StoreContract, prices
+from ..store.samples import domain, drafts, query, seen
+from .postgres import PostgresServer
+
+
+def new_schema(url: str, options: str = "") -> str:
+    """The address of an empty schema of its own."""
+    name = f"s{secrets.token_hex(8)}"
+    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as connection:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(name)))
+    return f"{url}&options=-csearch_path%3D{name}{options}"
+
+
+class TestPostgres(StoreContract):
+    @pytest.fixture
+    def url(self, postgres_url: str) -> str:
+        return new_schema(postgres_url)
+
+    @pytest.fixture
+    def fresh_urls(self, postgres_url: str) -> Iterator[str]:
+        return (new_schema(postgres_url) for _ in range(10_000))
+
+    def refuse_releases(self, store: Store) -> None:
+        with store._database().write() as connection:
+            connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")
+
+    def test_a_query_outlives_a_crash_of_the_server(
+        self, store: Store, url: str, postgres_server: PostgresServer
+    ) -> None:
+        held = store.register(domain(), query())
+        windows = list(held.query.schedule.windows())
+        first = store.publish(held, drafts(held, windows[:3]))
+        postgres_server.kill()
+        try:
+            with pytest.raises(StoreUnavailable, match="the job stops"):
+                store.publish(held, drafts(held, windows[3:]))
+            with Store(url) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
+                other.domains()
+        finally:
+            postgres_server.start()
+        again = store.publish(held, drafts(held))
+        assert seen(again).items() >= seen(first).items()
+        prices(store.entries(), 1.0)
+
+
+def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
+    for level in ("off", "local", "remote_write"):
+        url = new_schema(postgres_url, f"%20-csynchronous_commit%3D{level}")
+        with Store(url) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
+            store.register(domain(), query())
+    with Store(new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply")) as store:
+        assert store.register(domain(), query()).fresh
+
+
+def test_a_server_that_takes_no_writes_is_an_error_that_says_so(postgres_url: str) -> None:
+    url = new_schema(postgres_url, "%20-cdefault_transaction_read_only%3Don")
+    with Store(url) as store, pytest.raises(StoreReadOnly, match="standby"):
+        store.register(domain(), query())
+
+
+def test_a_wrong_password_or_database_is_an_error_without_a_secret(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = make_url(postgres_url)
+    assert right.password is not None
+    wrong = right.set(password="not-the-password").render_as_string(hide_password=False)  # noqa: S106 - a wrong one
+    nowhere = right.set(database="nowhere").render_as_string(hide_password=False)
+    with caplog.at_level(logging.DEBUG):
+        for url in (wrong, nowhere):
+            with Store(url) as store, pytest.raises(StoreUnavailable) as caught:
+                store.domains()
+            shown = f"{caught.value}{caught.value!r}{store!r}{store.address}"
+            assert right.password not in shown
+            assert "not-the-password" not in shown
+    assert right.password not in caplog.text
+    assert "not-the-password" not in caplog.text
+
+
+def test_the_password_comes_from_the_environment_or_a_file_of_the_worker(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = make_url(new_schema(postgres_url))
+    password = str(right.password)
+    (tmp_path / "password").write_text(f"{password}\n", encoding="utf-8")
+    monkeypatch.setenv("LEDGER_PASSWORD", password)
+    placeholder = right.set(password="${LEDGER_PASSWORD}").render_as_string(hide_password=False)  # noqa: S106
+    by_file = right._replace(password=None).update_query_dict({"password_file": str(tmp_path / "password")})
+    for url in (placeholder, by_file.render_as_string(hide_password=False)):
+        with Store(url) as store:
+            assert password not in store.address.url
+            store.register(domain(), query())
+
+
+def test_a_backup_of_a_server_is_left_to_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
+    with Store(new_schema(postgres_url)) as store, pytest.raises(ExportError, match="pg_dump"):
+        store.backup(tmp_path / "copy.db")

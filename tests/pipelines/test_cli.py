@@ -1,0 +1,140 @@
+"""The command line as a whole: help, start-up, exit codes, streams."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from quiltstream.pipelines import ExitCode
+from quiltstream.pipelines.cli import main
+
+from .jobs import call, job, spawn
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+    return found
+
+
+ALL = commands(main)
+
+
+def test_the_commands_are_those_of_the_documents() -> None:
+    assert {" ".join(path) for path in ALL} == {
+        "demo",
+        "init",
+        "fit",
+        "run",
+        "ledger",
+        "ledger show",
+        "ledger export",
+        "ledger budget",
+        "ledger backup",
+        "ledger migrate",
+        "schema",
+    }
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_help_teaches_with_an_example(path: tuple[str, ...]) -> None:
+    done = call(*path, "--help")
+    assert done.code == 0
+    assert re.search(rf"Examples?:\n +quiltstream {' '.join(path)}", done.out), done.out
+    assert "\b" not in done.out
+    assert "\\b" not in done.out
+
+
+@pytest.mark.parametrize("words", [(), ("ledger",)])
+def test_the_help_of_a_group_lists_the_exit_codes(words: tuple[str, ...]) -> None:
+    done = call(*words, "--help")
+    for code in ExitCode:
+        assert done.said(f"{code.value} {code.text}")
+
+
+def test_the_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
+    page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
+    for code in ExitCode:
+        assert f"| {code.value} | {code.text} |" in page
+
+
+def test_the_version_is_said() -> None:
+    done = call("--version")
+    assert done.code == 0
+    assert re.fullmatch(r"quiltstream(, not installed: running from its source| \d+\.\d+\.\d+\S*)\n", done.out)
+
+
+IMPORTS = """
+import sys
+from quiltstream.pipelines.cli import main
+try:
+    main(prog_name="quiltstream")
+finally:
+    print(sorted(name for name in ("apache_beam", "numpy", "pyarrow", "sqlalchemy", "pydantic") if name in sys.modules))
+"""
+
+
+def test_asking_for_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = spawn("run", "--help", cwd=tmp_path, program=IMPORTS)
+    assert done.out.splitlines()[-1] == "[]"
+
+
+def test_looking_at_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    done = spawn("ledger", "show", "settings.yaml", cwd=tmp_path, program=IMPORTS)
+    assert done.code == 0, done.err
+    assert "apache_beam" not in done.out.splitlines()[-1]
+
+
+def test_a_usage_error_ends_with_exit_code_2(tmp_path: Path) -> None:
+    for words in (("fly",), ("run",), ("run", "a.yaml", "--runner=FlinkRunner"), ("ledger", "show")):
+        assert call(*words).code == 2
+
+
+def test_an_unexpected_failure_ends_with_exit_code_1_without_its_text_unless_debug_asks_for_it(tmp_path: Path) -> None:
+    job(tmp_path)
+    broken = (
+        "from quiltstream.pipelines import init\n"
+        "def fail(*_):\n    raise KeyError('the value 17')\n"
+        "init.guess = fail\n"
+        "from quiltstream.pipelines.cli import main; main()"
+    )
+    quiet = spawn("init", "readings.csv", "-o", "x.yaml", cwd=tmp_path, program=broken)
+    assert (quiet.code, quiet.out) == (1, "")
+    assert quiet.err.startswith("Error: KeyError at quiltstream.pipelines.cli, line ")
+    assert "17" not in quiet.err.split("line ")[1].split(";")[1]
+    loud = spawn("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken)
+    assert loud.code == 1
+    assert "Traceback" in loud.err
+    assert "the value 17" in loud.err
+
+
+def test_results_go_to_stdout_and_nothing_else_is_said_where_stderr_is_no_terminal(tmp_path: Path) -> None:
+    job(tmp_path)
+    done = spawn("run", "settings.yaml", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"privacy": {"epsilon": -1}}, 2),
+        ({"privacy": {"epsilon": 1.0, "budget": 0.001}}, 3),
+        ({"ledger": "sqlite:///settings.yaml"}, 4),
+        ({"source": {"parquet": "readings.csv"}}, 5),
+    ],
+)
+def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[str, object], code: int) -> None:
+    job(tmp_path, **changes)
+    done = spawn("run", "settings.yaml", cwd=tmp_path)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("Error: ")
+    assert "Traceback" not in done.err

@@ -1,0 +1,106 @@
+"""Errors become an exit code and a message of our own, however they come."""
+
+from __future__ import annotations
+
+import pytest
+
+from quiltstream.pipelines import CommandError, ExitCode, explain
+from quiltstream.privacy.ledger import BudgetExceeded
+from quiltstream.schemas.models import ModelError
+from quiltstream.schemas.roster import RosterError
+from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.slots import parse_duration
+from quiltstream.store.errors import BudgetRefused, RegistrationConflict, StoreBusy, StoreError
+from quiltstream.transforms.files import SourceFileError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SettingsError(["a", "b"]), ExitCode.SETTINGS),
+        (ModelError("a"), ExitCode.SETTINGS),
+        (RosterError("a"), ExitCode.SETTINGS),
+        (BudgetExceeded(0.5, 0.75, 1.0), ExitCode.REFUSED),
+        (BudgetRefused("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
+        (StoreError("a"), ExitCode.STORE),
+        (StoreBusy("a"), ExitCode.STORE),
+        (RegistrationConflict("q", "f", 1, 2, "x"), ExitCode.STORE),
+        (SourceFileError("a"), ExitCode.SOURCE),
+        (CommandError("a", ExitCode.STORE), ExitCode.STORE),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_our_own_errors_are_shown_with_their_code(error: Exception, code: ExitCode) -> None:
+    failure = explain(error)
+    assert (failure.code, failure.text) == (code, str(error))
+
+
+def test_a_value_that_our_own_check_refused_is_a_mistake_in_the_settings() -> None:
+    with pytest.raises(ValueError, match="duration") as caught:
+        parse_duration("soon")
+    assert explain(caught.value).code == ExitCode.SETTINGS
+    assert "'soon'" in explain(caught.value).text
+
+
+def test_a_value_error_of_a_library_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="secret") as caught:
+        float("secret")
+    failure = explain(caught.value)
+    assert failure.code == ExitCode.FAILURE
+    assert failure.text.startswith("ValueError; its text may quote data")
+    assert "secret" not in failure.text
+
+
+#: What Beam makes of an error in a worker of another process: the traceback, with the error raised twice.
+WRAPPED = """Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1512, in process
+quiltstream.{module}.{name}: {text}
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1512, in process
+quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-17']
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "text", "code"),
+    [
+        ("store.errors", "StoreBusy", "ledger: busy", ExitCode.STORE),
+        ("store.errors", "BudgetRefused", "too much", ExitCode.REFUSED),
+        ("schemas.settings", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
+        ("transforms.files", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
+    ],
+)
+def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(
+    module: str, name: str, text: str, code: ExitCode
+) -> None:
+    failure = explain(RuntimeError(WRAPPED.format(module=module, name=name, text=text)))
+    assert (failure.code, failure.text) == (code, text)
+
+
+def test_a_wrapped_error_of_a_library_gives_its_kind_and_its_step_only() -> None:
+    text = (
+        "Traceback (most recent call last):\n  File \"x.py\", line 1\npyarrow.lib.ArrowInvalid: secret\n\n"
+        "Traceback (most recent call last):\nKeyError: 'secret' [while running 'Read/Decode-ptransform-3']\n"
+    )
+    failure = explain(RuntimeError(text))
+    assert failure.code == ExitCode.FAILURE
+    assert "in the step 'Read/Decode' of the pipeline" in failure.text
+    assert "secret" not in failure.text
+
+
+def test_an_error_raised_again_by_beam_is_shown_as_it_was_raised() -> None:
+    first = SettingsError(["one problem", "another"])
+    again: SettingsError | None = None
+    try:
+        try:
+            raise first
+        except SettingsError as error:
+            # what Beam does: the class is called with the message and the step
+            raise SettingsError(error.args[0] + " [while running 'Register']") from None
+    except SettingsError as error:
+        again = error
+    assert explain(again).text == "one problem\nanother"

@@ -1,0 +1,117 @@
+"""``quiltstream ledger``: looking at the record, exporting and keeping it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from quiltstream.pipelines.cli import main
+
+from .jobs import Job, call, job
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    made = job(tmp_path_factory.mktemp("ledger"))
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    return made
+
+
+def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) -> None:
+    shown = [call("ledger", "show", where) for where in (ran.ledger, f"sqlite:///{ran.ledger}", ran.settings)]
+    assert {done.code for done in shown} == {0}
+    assert len({done.out for done in shown}) == 1
+    for text in ("Domain streets", "after 7 windows charged; naive adding says 7", "2024-03-07 to 2024-03-08  charged"):
+        assert text in shown[0].out
+
+
+def test_the_ledger_as_json_holds_every_entry(ran: Job) -> None:
+    (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
+    assert (domain["name"], domain["charged"], len(domain["entries"])) == ("streets", 7, 7)
+    assert [entry["sequence"] for entry in domain["entries"]] == list(range(1, 8))
+    assert domain["loss"] == domain["entries"][-1]["loss_after"]
+
+
+def test_a_domain_that_is_not_there_ends_with_exit_code_4_and_names_those_that_are(ran: Job) -> None:
+    done = call("ledger", "show", ran.ledger, "--domain", "avenues")
+    assert done.code == 4
+    assert done.said("it has streets")
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "message"),
+    [
+        ("nothing.db", 2, "there is no such file"),
+        ("nothing.yaml", 2, "cannot be read"),
+        ("sqlite:///nothing.db", 4, "there is none"),
+        ("mysql://me:secret@host/db", 4, "mysql"),
+    ],
+)
+def test_a_ledger_that_is_not_there_is_not_made_and_no_password_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("ledger", "show", where)
+    assert done.code == code, done.err
+    assert done.said(message)
+    assert "secret" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_ledger_ends_with_exit_code_4(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"a letter " * 500)
+    done = call("ledger", "show", path)
+    assert done.code == 4
+    assert "letter" not in done.err
+
+
+def test_what_may_be_published_is_exported(ran: Job, tmp_path: Path) -> None:
+    assert call("ledger", "export", ran.ledger, "-o", tmp_path / "p").code == 0
+    assert call("ledger", "export", ran.settings, "-o", tmp_path / "a", "--format", "avro").code == 0
+    assert pq.read_table(tmp_path / "p" / "ledger-entries.parquet").num_rows == 7
+    rows = pq.read_table(tmp_path / "p" / "releases.parquet")
+    assert sorted(rows["release_id"].to_pylist()) == sorted(row.release_id for row in ran.rows())
+    for name, count in (("ledger-entries", 7), ("releases", 14)):
+        with (tmp_path / "a" / f"{name}.avro").open("rb") as file:
+            assert len(list(fastavro.reader(file))) == count
+
+
+def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    done = call("ledger", "backup", ran.ledger, "-o", copy)
+    assert done.code == 0
+    assert done.said("it forgets every charge made after now")
+    assert call("ledger", "show", copy).out == call("ledger", "show", ran.ledger).out
+    assert call("ledger", "backup", ran.ledger, "-o", copy).code == 4
+
+
+def test_a_budget_is_raised_after_asking_and_on_record_and_never_lowered(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    call("run", made.settings)
+    words = ["ledger", "budget", str(made.ledger), "streets", "2"]
+    refused = CliRunner().invoke(main, words, input="n\n")
+    assert refused.exit_code == 1
+    assert "from 1 to 2?" in refused.output
+    agreed = CliRunner().invoke(main, words, input="y\n")
+    assert agreed.exit_code == 0
+    shown = call("ledger", "show", made.ledger)
+    assert shown.said("budget raised: 1.0 to 2.0")
+    assert shown.said("2; 1.000000 is left")
+    lowered = call("ledger", "budget", made.ledger, "streets", "1.5", "--yes")
+    assert lowered.code == 4
+    assert lowered.said("can only be raised")
+    # settings that still say the old budget go on
+    assert call("run", made.settings).code == 0
+
+
+def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
+    done = call("ledger", "migrate", ran.settings)
+    assert done.code == 0
+    assert done.said("those of this version")

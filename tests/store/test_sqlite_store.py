@@ -1,0 +1,255 @@
+"""The contract on SQLite, and what only a file can do wrong."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+import quiltstream.store
+from quiltstream.store import (
+    ExportError,
+    Store,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    schema,
+)
+
+from .contract import StoreContract, prices
+from .samples import domain, drafts, query
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/store/ledger.db"
+
+    @pytest.fixture
+    def fresh_urls(self, tmp_path: Path) -> Iterator[str]:
+        return (f"sqlite:///{tmp_path}/fresh/ledger-{number}.db" for number in range(10_000))
+
+    def refuse_releases(self, store: Store) -> None:
+        with store._database().write() as connection:
+            connection.exec_driver_sql(
+                "CREATE TRIGGER refuse BEFORE INSERT ON quiltstream_releases BEGIN SELECT RAISE(ABORT, 'refused'); END"
+            )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(f"sqlite:///{path}") as store:
+        yield store
+
+
+def test_the_connection_is_as_safe_as_the_file_can_be(store: Store, path: Path) -> None:
+    store.register(domain(), query())
+    with store._database().raw_sqlite() as connection:
+        pragmas = {
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "secure_delete": 1,
+        "foreign_keys": 1,
+        "busy_timeout": 60_000,
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_closed_store_is_one_file(store: Store, path: Path) -> None:
+    held = store.register(domain(), query())
+    store.publish(held, drafts(held))
+    store.close()
+    assert sorted(one.name for one in path.parent.iterdir()) == ["ledger.db"]
+
+
+def test_a_store_that_is_collected_closes_its_connection(path: Path) -> None:
+    Store(f"sqlite:///{path}").domains()
+    assert sorted(one.name for one in path.parent.iterdir()) == ["ledger.db"]
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, bytes(range(256)) * 40])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(store: Store, path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="the job stops before anything is published"):
+        store.register(domain(), query())
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(store: Store, path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("create table holidays (day text)")
+    other.commit()
+    other.close()
+    with pytest.raises(StoreDamaged, match="something else"):
+        store.register(domain(), query())
+
+
+def test_a_damaged_page_is_found_before_a_job_starts(store: Store, path: Path) -> None:
+    held = store.register(domain(), query(windows=40))
+    store.publish(held, drafts(held))
+    store.close()
+    data = bytearray(path.read_bytes())
+    assert len(data) > 20 * 4096
+    for page in range(4, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(data)
+    with pytest.raises(StoreDamaged, match="newest backup"):
+        store.register(domain(), query(windows=40))
+
+
+def test_a_full_disk_is_an_error_that_says_so_and_leaves_the_store_whole(store: Store) -> None:
+    held = store.register(domain(), query(windows=60, shards=4))
+    with store._database().raw_sqlite() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    with pytest.raises(StoreFull, match="make room"):
+        store.publish(held, drafts(held))
+    assert store.entries() == []
+    with store._database().raw_sqlite() as connection:
+        connection.execute("PRAGMA max_page_count = 1000000")
+    store.publish(held, drafts(held))
+    prices(store.entries(), 1.0)
+
+
+def test_a_file_that_another_program_keeps_locked_is_an_error_that_says_so(path: Path) -> None:
+    with Store(f"sqlite:///{path}", wait=0.1) as store:
+        store.domains()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match="locked for too long"):
+            store.register(domain(), query())
+        other.execute("ROLLBACK")
+        other.close()
+        assert store.register(domain(), query()).fresh
+
+
+def test_a_folder_that_is_a_file_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        Store(f"sqlite:///{tmp_path}/file/ledger.db") as store,
+        pytest.raises(StoreUnavailable, match="check the path"),
+    ):
+        store.domains()
+
+
+AS_NOBODY = """
+import os, sys
+from quiltstream.store import Store, StoreError
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+for path in sys.argv[1:]:
+    try:
+        Store(f"sqlite:///{path}").domains()
+        print("opened")
+    except StoreError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_file_or_folder_that_cannot_be_written_is_an_error_that_says_so(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("unwritable")
+    with Store(f"sqlite:///{folder}/ledger.db") as store:
+        store.domains()
+    (folder / "ledger.db").chmod(0o444)
+    folder.chmod(0o555)
+    # the temporary folders above are their owner's alone, so the child is given a way in
+    opened: list[tuple[Path, int]] = []
+    try:
+        for parent in folder.parents:
+            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & stat.S_IXOTH:
+                opened.append((parent, parent.stat().st_mode))
+                parent.chmod(parent.stat().st_mode | stat.S_IXOTH)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, str(folder / "ledger.db"), str(folder / "new.db")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        for parent, mode in opened:
+            parent.chmod(mode)
+        folder.chmod(0o755)
+    assert done.stdout.split() == ["StoreReadOnly", "StoreReadOnly"], done.stderr
+
+
+def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -> None:
+    held = store.register(domain(), query())
+    path.rename(path.with_name("elsewhere.db"))
+    with pytest.raises(StoreUnavailable, match="moved, removed or replaced"):
+        store.publish(held, drafts(held))
+    with Store(f"sqlite:///{path}") as fresh:
+        assert fresh.domains() == ()
+        with pytest.raises(StoreUnavailable):
+            store.entries()
+
+
+def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path: Path) -> None:
+    held = store.register(domain(), query())
+    store.publish(held, drafts(held))
+    target = tmp_path / "backups" / "monday.db"
+    store.backup(target)
+    store.publish(store.register(domain("other"), query(domain="other")), [])
+    with Store(f"sqlite:///{target}", create=False) as copy:
+        assert copy.entries() == store.entries()
+        assert copy.domains() == ("homes",)
+        assert [b.to_pylist() for b in copy.releases("homes", "weekly")] == [
+            b.to_pylist() for b in store.releases("homes", "weekly")
+        ]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    with pytest.raises(ExportError, match="never replaces"):
+        store.backup(target)
+    assert path.exists()
+
+
+def test_an_older_copy_of_the_store_does_not_know_the_newer_releases(store: Store, tmp_path: Path) -> None:
+    held = store.register(domain(), query())
+    store.backup(tmp_path / "older.db")
+    store.publish(held, drafts(held))
+    ids = [i for batch in store.releases("homes", "weekly") for i in batch.column("release_id").to_pylist()]
+    with Store(f"sqlite:///{tmp_path}/older.db") as older:
+        assert store.has_releases(ids)
+        assert not older.has_releases(ids[-1:])
+
+
+def test_the_program_knows_every_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))
+    scripts = ScriptDirectory.from_config(config)
+    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == schema.REVISIONS
+    assert scripts.get_heads() == [schema.HEAD]
+
+
+def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path}/50%25 of @it/a b#é.db") as store:
+        assert store.register(domain(), query()).fresh
+        assert store.address == type(store.address)(store.address.url)
+    assert (tmp_path / "50%25 of @it" / "a b#é.db").exists()
+
+
+def test_an_error_says_no_more_than_its_kind(store: Store) -> None:
+    store.domains()
+    with pytest.raises(StoreError) as caught, store._database().write() as connection:
+        connection.exec_driver_sql("INSERT INTO quiltstream_meta VALUES (?, ?, ?, ?, ?)", (1, "secret", None, 1, "x"))
+    assert "secret" not in str(caught.value)
+    assert "IntegrityError" in str(caught.value)

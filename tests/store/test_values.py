@@ -1,0 +1,184 @@
+"""What the store keeps comes back as it was, and its errors can travel."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from quiltstream.schemas.ledger import LedgerEntry
+from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
+from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.slots import Window
+from quiltstream.store import Block, DraftError, Record, Registration, StoreDamaged, errors, rows_of
+from quiltstream.store.codec import block_bytes, block_from_bytes, roster_bytes, roster_from_bytes
+from quiltstream.store.layout import layout_of, total_is_public
+from quiltstream.store.registering import first_difference
+
+from .samples import GRID, block, domain, query
+
+COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
+
+
+@given(counts=COUNTS, with_totals=st.booleans())
+def test_a_block_comes_back_as_it_was(counts: npt.NDArray[np.int64], with_totals: bool) -> None:
+    keys = tuple(f"m{n}" for n in range(len(counts)))
+    one = Block(keys, np.arange(len(keys), dtype=np.int64), counts, "replayed")
+    found = block_from_bytes(block_bytes(one, with_totals=with_totals), "replayed")
+    assert (found.keys, found.completeness) == (keys, "replayed")
+    assert found.counts.dtype == np.int64
+    assert np.array_equal(found.counts, counts)
+    assert np.array_equal(found.totals, one.totals if with_totals else np.zeros_like(one.totals))
+
+
+@given(counts=COUNTS, cut=st.integers(0, 200))
+def test_a_damaged_block_is_an_error_and_no_other_block(counts: npt.NDArray[np.int64], cut: int) -> None:
+    keys = tuple(f"m{n}" for n in range(len(counts)))
+    data = block_bytes(Block(keys, np.zeros(len(keys), dtype=np.int64), counts), with_totals=True)
+    with pytest.raises(StoreDamaged):
+        block_from_bytes(data[:cut], "live")
+
+
+def test_totals_that_are_not_public_are_not_in_the_block() -> None:
+    marker = 0x5EC2E7
+    one = Block(("m1",), np.array([marker]), np.array([[1, 2]]))
+    assert block_from_bytes(block_bytes(one, with_totals=False), "live").totals.tolist() == [0]
+    assert marker.to_bytes(3, "little") not in block_bytes(one, with_totals=False)
+    assert marker.to_bytes(3, "little") in block_bytes(one, with_totals=True)
+    assert [total_is_public(rule) for rule in ("public", "state", "break 2h", "unheard of")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1)), min_size=1))
+def test_a_roster_comes_back_whatever_its_names(names: list[tuple[str]]) -> None:
+    roster = Roster.of(name for (name,) in names)
+    assert roster_from_bytes(roster_bytes(roster)) == roster
+
+
+def registration(**changes: Any) -> Registration:
+    spec = query(**changes)
+    return Registration(domain(), spec, spec.digest(domain()), None, 1.0, fresh=False)
+
+
+def entry(held: Registration, window: Window) -> LedgerEntry:
+    return LedgerEntry(
+        entry_id="e",
+        sequence=1,
+        domain="homes",
+        query="weekly",
+        query_digest=held.digest,
+        window_start=window.start,
+        window_stop=window.stop,
+        start_us=GRID.time_of(window.start),
+        stop_us=GRID.time_of(window.stop),
+        decision="charged",
+        epsilon_dp=held.query.epsilon_dp,
+        loss_before=0.25,
+        loss_after=0.5,
+        budget=1.0,
+        rule="a rule",
+        mechanism="mqm-approx",
+        model_id="model-1",
+        given_model=False,
+    )
+
+
+def test_rows_say_everything_about_themselves() -> None:
+    roster = Roster((("m1", "north"), ("m2", "north"), ("m2", "south"), ("m3", "south")))
+    held = registration(roster=roster, shards=1)
+    window = Window(96, 144)
+    counts = np.array([[100, -3, 2], [40, 5, 1]])
+    one = Block(("north", "south"), np.array([96, 40]), counts, "replayed")
+    batch = rows_of(held, Record(window, 0, entry(held, window), one, fresh=True))
+    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
+    batch.validate(full=True)
+    north, south = releases_from_batch(batch)
+    assert (north.key, north.key_kind, north.members, south.members) == ("north", "group", 2, 2)
+    assert (north.counts, north.total, north.completeness) == ((100, -3, 2), 96, "replayed")
+    assert south.estimate is not None
+    assert sum(south.estimate) == pytest.approx(40)
+    # a row says what one release of it costs; the entry, what the window cost a series in two groups
+    assert north.epsilon_dp == held.query.release_epsilon_dp
+    assert entry(held, window).epsilon_dp == 2 * north.epsilon_dp
+    assert (north.loss_before, north.loss_after, north.query_digest) == (0.25, 0.5, held.digest)
+    assert (north.scale_exact, north.edges, north.unit) == (
+        f"{held.query.scale.numerator}/{held.query.scale.denominator}",
+        (250.0, 500.0),
+        "W",
+    )
+
+
+def test_a_refused_window_has_no_rows() -> None:
+    held = registration()
+    with pytest.raises(DraftError, match="refused"):
+        rows_of(held, Record(Window(96, 144), 0, entry(held, Window(96, 144)), None, fresh=False))
+
+
+def test_a_total_that_is_not_public_makes_no_estimate() -> None:
+    held = replace(registration(shards=1), domain=domain(missing="unheard of"))
+    one = block(held, 0)
+    batch = rows_of(held, Record(Window(96, 144), 0, entry(held, Window(96, 144)), one, fresh=True))
+    assert {(row.total, row.estimate) for row in releases_from_batch(batch)} == {(None, None)}
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 16])
+def test_the_layout_is_that_of_the_roster(shards: int) -> None:
+    held = registration(shards=shards)
+    layout = layout_of(held)
+    members = dict(zip(held.query.roster.keys, held.query.roster.members.tolist(), strict=True))
+    for shard in range(shards):
+        keys = held.query.roster.shard_keys(shard, shards)
+        assert layout.keys(shard) == keys
+        assert layout.members(shard).tolist() == [members[key] for key in keys]
+    assert layout.occupied == tuple(s for s in range(shards) if layout.keys(s))
+    assert layout_of(registration(shards=shards)) is layout
+    assert layout_of(registration(shards=shards, roster=Roster.of(["m1"]))) is not layout
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "expected"),
+    [
+        ({"a": 1, "b": {"c": [1, 2]}}, {"a": 1, "b": {"c": [1, 2]}}, None),
+        ({"a": 1, "b": {"c": [1, 2]}}, {"a": 1, "b": {"c": [1, 3]}}, ("b.c", [1, 2], [1, 3])),
+        ({"a": 1}, {"a": 1, "d": 2}, ("d", None, 2)),
+        ({"a": 1, "d": 2}, {"a": 1}, ("d", 2, None)),
+        ({"a": 1}, {"a": True}, ("a", 1, True)),
+        ({"a": {"kind": "x"}}, {"a": "x"}, ("a", {"kind": "x"}, "x")),
+    ],
+)
+def test_the_first_difference_is_named_with_its_path(recorded: Any, given: Any, expected: Any) -> None:
+    assert first_difference(recorded, given) == expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.StoreError("plain"),
+        errors.StoreBusy("busy"),
+        errors.RegistrationConflict("query 'q'", "windows.size", 1, 2, "do this"),
+        errors.ChargeMismatch("q", "scale", "1/2", "1/3"),
+        errors.BudgetRefused("the first window", 0.5, 1.0, 1.2),
+    ],
+)
+def test_an_error_travels_between_processes(error: errors.StoreError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error)
+    assert str(found) == str(error)
+    assert vars(found) == vars(error)
+
+
+def test_a_long_value_is_cut_in_a_message() -> None:
+    error = errors.RegistrationConflict("domain 'd'", "belief", "x" * 500, "y", "do this")
+    assert len(str(error)) < 200
+    assert error.recorded == "x" * 500
