@@ -57,7 +57,8 @@ def check_hosts(options: PipelineOptions, address: StoreAddress) -> None:
 
 def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """A pipeline on the runner that is named, or on FnApiRunner by name: nothing is downloaded silently."""
-    if runner_name(options) is None:
+    name = runner_name(options)
+    if name is None or name.lower() == "fnapirunner":  # which Beam 2.62 does not know by its short name
         return beam.Pipeline(runner=FnApiRunner(), options=options)
     return beam.Pipeline(options=options)
 

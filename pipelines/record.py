@@ -80,8 +80,8 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
             registration = store.registered(domain, query)
         except StoreMissing:
             return OnRecord(Account(exists=False))
-        if registration is None:
-            return OnRecord(account)
+        if registration is None or registration.query.schedule.stop is None:
+            return OnRecord(account, registration)  # of an endless schedule no window is the last
         refused = frozenset(
             entry.window_start
             for entry in store.entries(domain)

@@ -62,11 +62,11 @@ def _table(settings: Settings) -> pa.Table | None:
         table = read_releases(path)
         if not table.num_rows:
             _check_header(Path(path).read_bytes())
-        return table
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CommandError(
             f"sink: {path} exists and holds no releases ({type(error).__name__}); name another file, or move that one"
         ) from error
+    return table
 
 
 def _check_header(content: bytes) -> None:

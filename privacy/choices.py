@@ -179,11 +179,16 @@ def _pick(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[
     picked = np.zeros(len(gaps), dtype=np.int64)
     waiting = np.arange(len(gaps))
     while waiting.size:
-        proposed = uniform_below(gaps.shape[1], waiting.size, entropy)
-        kept = _kept(gaps[waiting, proposed], rate, entropy)
-        picked[waiting[kept]] = proposed[kept]
-        waiting = waiting[~kept]
+        picked[waiting] = _attempt(gaps[waiting], rate, entropy)
+        waiting = waiting[picked[waiting] < 0]
     return picked
+
+
+def _attempt(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+    """Propose one column per row and return it, or -1 where it is not kept."""
+    proposed = uniform_below(gaps.shape[1], len(gaps), entropy)
+    kept = _kept(gaps[np.arange(len(gaps)), proposed], rate, entropy)
+    return np.where(kept, proposed, -1)
 
 
 def _kept(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.bool_]:

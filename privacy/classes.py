@@ -1,7 +1,8 @@
 """Classes of chains: what may be believed when no single chain is.
 
 ``MixingBounds`` is every chain that visits its rarest state often enough and mixes fast enough; ``FiniteClass`` is a
-list of chains.
+list of chains; ``AnyInitial`` is a list of transition matrices with every start; ``BinaryInterval`` is every chain of two
+states whose probabilities to stay lie in two intervals.
 
 >>> MixingBounds.of([MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.8, 0.2], [0.3, 0.7]])]).kind
 'multiplicative'
@@ -12,7 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias, get_args
+
+import numpy.typing as npt
 
 from .chains import ChainError, MarkovChain
 from .checks import positive
@@ -127,11 +131,7 @@ class FiniteClass:
 
     def __init__(self, chains: Iterable[MarkovChain]) -> None:
         members = tuple(chains)
-        if not members:
-            raise ChainError("FiniteClass got no chain: give at least one")
-        sizes = sorted({chain.states for chain in members})
-        if len(sizes) > 1:
-            raise ChainError(f"the chains of a FiniteClass have {sizes} states: fit them all over the same bins")
+        _same_states("FiniteClass", members)
         object.__setattr__(self, "chains", members)
 
     @property
@@ -155,7 +155,142 @@ class FiniteClass:
         return cls(MarkovChain.from_dict(chain) for chain in data["chains"])
 
 
-Belief: TypeAlias = MarkovChain | FiniteClass | MixingBounds
+@dataclass(frozen=True, slots=True)
+class AnyInitial:
+    """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
+
+    With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
+    M_{i-1}[x, x'] + M_a[x', x], and some start comes as close to it as one likes. M_n never rises with n (mediant
+    inequality) and i > a, so M_a[x, x'] + M_a[x', x] holds at every slot.
+
+    Attributes:
+        chains: The matrices as chains; their start is not used.
+
+    Raises:
+        ChainError: If there is none, if one is no transition matrix, or if they differ in their number of states.
+    """
+
+    chains: tuple[MarkovChain, ...]
+
+    def __init__(self, transitions: Iterable[npt.ArrayLike]) -> None:
+        members = tuple(MarkovChain(transition) for transition in transitions)
+        _same_states("AnyInitial", members)
+        object.__setattr__(self, "chains", members)
+
+    @property
+    def states(self) -> int:
+        """Number of states k of every member."""
+        return self.chains[0].states
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain form for JSON."""
+        return {"kind": "any-initial", "transitions": [chain.transition.tolist() for chain in self.chains]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AnyInitial:
+        """Read the form that ``to_dict`` writes.
+
+        Raises:
+            ChainError: If the field is missing or a member is no transition matrix.
+        """
+        if "transitions" not in data:
+            raise ChainError("a class of any initial distribution needs the field transitions, a list of matrices: add it")
+        return cls(data["transitions"])
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryInterval:
+    """Every chain of two states whose probabilities to stay lie in two intervals, with every initial distribution.
+
+    *The worst members.* Write u = 1 - P(0, 0), v = 1 - P(1, 1), lambda = 1 - u - v, F_n for the table of the slot n
+    later. A chain of two states is reversible, so M_n[x', x] = log(pi(x) / pi(x')) + F_n[x, x'], and every influence of
+    ``AnyInitial`` on either side is a sum of entries of F: the slot a earlier has F_{i-1}[x', x] + F_a[x, x']. It is
+    enough to follow these. With s = lambda^n,
+
+        F_n[0, 1] = log(1 + s (u + v) / (v (1 - s)))      where s >= 0,
+        F_n[0, 1] = -log(1 + s (u + v) / (u (1 - s)))     where s < 0,
+
+    and F_n[1, 0] is the same with u and v exchanged.
+
+    1. lambda >= 0: s (u + v) / (v (1 - s)) = 1 / (v (lambda^-1 + ... + lambda^-n)), as u + v = 1 - lambda. It falls as
+       u or v grows: both lessen lambda, and v grows itself.
+    2. lambda < 0, n odd, m = -lambda: m^n (u + v) / (u (1 + m^n)) rises with v plainly. Its logarithm has the
+       derivative n / (m (1 + m^n)) - v / (u (u + v)) in u, which is not negative: m = u + v - 1 <= u, and for n = 1 it is
+       1 / (m (u + v)) - v / (u (u + v)) with v <= 1 and m <= u; for n >= 3 the first term is at least 3 / (2 u), the
+       second at most 1 / u.
+    3. lambda < 0, n even: m^n (u + v) / (v (1 - m^n)) rises with u plainly. Its logarithm has the derivative
+       n / (m (1 - m^n)) - u / (v (u + v)) in v, and m <= v makes the first term at least n / v, the second at most 1 / v.
+
+    So where lambda >= 0 every entry at every lag rises with both probabilities to stay, where lambda <= 0 it falls with
+    both. From any member of the first kind the straight way to the corner of the largest probabilities stays of that
+    kind; likewise down to the corner of the smallest. At most these two members decide, whatever the quilt, slot and
+    secret pair; both are in the class, so nothing is lost.
+
+    Attributes:
+        stay_0: Least and largest P(0, 0).
+        stay_1: Least and largest P(1, 1).
+
+    Raises:
+        ChainError: If an interval is not two probabilities, the smaller one first.
+    """
+
+    stay_0: tuple[float, float]
+    stay_1: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stay_0", _interval("stay_0", self.stay_0))
+        object.__setattr__(self, "stay_1", _interval("stay_1", self.stay_1))
+
+    @property
+    def states(self) -> int:
+        """Number of states of every member, 2."""
+        return 2
+
+    @property
+    def worst(self) -> AnyInitial:
+        """The one or two members that decide every influence."""
+        corners = list(zip(self.stay_0, self.stay_1, strict=True))
+        low, high = (Fraction(first) + Fraction(second) for first, second in corners)
+        kept = corners[1:] if low >= 1 else corners[:1] if high <= 1 else corners
+        return AnyInitial([[first, 1 - first], [1 - second, second]] for first, second in dict.fromkeys(kept))
+
+    def contains(self, chain: MarkovChain) -> bool:
+        """Whether a chain lies in the class; its initial distribution does not matter."""
+        if chain.states != self.states:
+            return False
+        first, second = float(chain.transition[0, 0]), float(chain.transition[1, 1])
+        return self.stay_0[0] <= first <= self.stay_0[1] and self.stay_1[0] <= second <= self.stay_1[1]
+
+    @property
+    def bounds(self) -> MixingBounds:
+        """The least pi_min and the least gap of all members, which are reversible.
+
+        Raises:
+            ChainError: If a member does not mix, or never visits one of its states.
+        """
+        (stay_0, stay_1), (most_0, most_1) = zip(self.stay_0, self.stay_1, strict=True)
+        rare = [_share(1 - most_1, 1 - stay_0), _share(1 - most_0, 1 - stay_1)]
+        slowest = max(abs(most_0 + most_1 - 1), abs(stay_0 + stay_1 - 1))
+        return MixingBounds(pi_min=min(_MAX_PI_MIN, *rare), gap=2 * max(0.0, 1 - slowest), kind="reversible")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain form for JSON."""
+        return {"kind": "binary-interval", "stay_0": list(self.stay_0), "stay_1": list(self.stay_1)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> BinaryInterval:
+        """Read the form that ``to_dict`` writes.
+
+        Raises:
+            ChainError: If a field is missing or no interval of probabilities.
+        """
+        for name in ("stay_0", "stay_1"):
+            if name not in data:
+                raise ChainError(f"a binary interval needs the field {name}, two probabilities: add it")
+        return cls(data["stay_0"], data["stay_1"])
+
+
+Belief: TypeAlias = MarkovChain | FiniteClass | MixingBounds | AnyInitial | BinaryInterval
 
 
 def belief_from_dict(data: Mapping[str, Any]) -> Belief:
@@ -168,6 +303,8 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
         "markov-chain": MarkovChain.from_dict,
         "finite-class": FiniteClass.from_dict,
         "mixing-bounds": MixingBounds.from_dict,
+        "any-initial": AnyInitial.from_dict,
+        "binary-interval": BinaryInterval.from_dict,
     }
     kind = data.get("kind")
     if kind not in readers:
@@ -176,10 +313,47 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
 
 
 def mixing_bounds(belief: Belief) -> MixingBounds:
-    """The bounds that hold for a belief: itself, or those of its chains."""
+    """The bounds that hold for a belief: itself, or those of its chains.
+
+    Raises:
+        ChainError: If a chain is reducible or does not mix.
+    """
     if isinstance(belief, MixingBounds):
         return belief
-    return MixingBounds.of(belief.chains if isinstance(belief, FiniteClass) else belief)
+    if isinstance(belief, BinaryInterval):
+        return belief.bounds
+    return MixingBounds.of(belief if isinstance(belief, MarkovChain) else belief.chains)
+
+
+def starts_stationary(belief: Belief) -> bool:
+    """Whether every chain of a belief starts in its stationary distribution."""
+    if isinstance(belief, MarkovChain):
+        return belief.initial is None
+    return isinstance(belief, FiniteClass) and all(chain.initial is None for chain in belief.chains)
+
+
+def _same_states(name: str, members: tuple[MarkovChain, ...]) -> None:
+    if not members:
+        raise ChainError(f"{name} got no chain: give at least one")
+    sizes = sorted({chain.states for chain in members})
+    if len(sizes) > 1:
+        raise ChainError(f"the chains of {name} have {sizes} states: fit them all over the same bins")
+
+
+def _interval(name: str, values: Any) -> tuple[float, float]:
+    advice = "give the least and the largest probability to stay"
+    try:
+        low, high = (float(value) for value in values)
+    except (TypeError, ValueError):
+        raise ChainError(f"{name} is {values!r}, but must be two numbers: {advice}") from None
+    if not 0 <= low <= high <= 1:
+        raise ChainError(f"{name} is ({low!r}, {high!r}), but must have 0 <= least <= largest <= 1: {advice}")
+    return low + 0.0, high + 0.0
+
+
+def _share(part: float, rest: float) -> float:
+    """part / (part + rest), rounded down; 0 where both are 0."""
+    return max(0.0, part / (part + rest) * (1 - 2.0**-50)) if part > 0 else 0.0
 
 
 def _bound(name: str, value: float, limit: float, advice: str) -> None:

@@ -3,7 +3,12 @@
 One interface serves every belief and every search: ``SidedInfluence`` holds, per secret pair and per side, an upper
 bound for each lag. The max-influence of the quilt {X_{i-a}, X_{i+b}} for a pair is ``left[pair, a - 1] + right[pair,
 b - 1]`` ([SWC17] Eq. 5). Mixing bounds make one pair, a chain makes one per ordered pair of states, a class the union
-over its members.
+over its members. These tables hold at every slot; what is known of single slots near the start of a chain is in
+``nodes``.
+
+>>> tables = sided_influence(MarkovChain([[0.9, 0.1], [0.4, 0.6]]))
+>>> [(pair, float(np.exp(tables.right[row, 0]).round(6))) for row, pair in enumerate(tables.pairs)]
+[((0, 0, 1), 2.25), ((0, 1, 0), 6.0)]
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .chains import FloatArray, MarkovChain, frozen
-from .classes import Belief, FiniteClass, MixingBounds
+from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds
+from .powers import ULP, PowerTables
 
 RESOLUTION = 1e-12
 """Tables end where every influence is at most this: further quilts cannot lower a loss by more than twice as much."""
@@ -26,12 +32,20 @@ RESOLUTION = 1e-12
 MAX_LAGS = 2**22
 """Longest closed-form table."""
 
-_MAX_CHAIN_LAGS = 20_000
-_MAX_ENTRIES = 2**24
+MAX_CHAIN_LAGS = 20_000
+"""Longest table of a chain."""
+
+MAX_ENTRIES = 2**24
+"""Most entries of one side of a chain's table."""
+
+Bound = Literal["lemma-4.8", "spectral"]
+"""Which closed form stands for the influence under mixing bounds."""
+
+_BLOCK = 64
 _LOOK_BACK = 1024
 _STALLED = 0.999
+_RHO_ROOM = 2.0**-48
 _TINY = 1e-290
-_ULP = 2.0**-52
 
 PairLabel: TypeAlias = tuple[int, int, int]
 """Member of the class, state x, state x'."""
@@ -87,110 +101,172 @@ def lemma_4_8_reach(bounds: MixingBounds, resolution: float = RESOLUTION) -> int
     return math.ceil(-(math.log(share) + math.log(bounds.pi_min)) * 2 / bounds.gap)
 
 
-def mixing_influence(bounds: MixingBounds, lags: int) -> SidedInfluence:
-    """Lemma 4.8 for every lag up to ``lags``, as one pair with 2 f on the left and f on the right."""
-    single = lemma_4_8(bounds, np.arange(1, lags + 1))[np.newaxis, :]
+def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
+    """The spectral form: f(d) = log((1 + D) / (1 - D)) with D = rho^d (1 / pi_min - 1).
+
+    Infinite where D >= 1. Never above Lemma 4.8: rho <= e^{-g/2} for either kind of gap, and 1 / pi_min - 1 is less than
+    1 / pi_min.
+
+    Proof. With h_x = 1_x / pi(x) - 1, of squared norm 1 / pi(x) - 1 and mean 0 under pi, P^t(x, y) / pi(y) - 1 is the
+    inner product of (P*)^t h_x and h_y under pi. P* shrinks mean-zero functions by rho at least, where rho^2 is the
+    second eigenvalue of P P* counted with multiplicity. So |P^t(x, y) / pi(y) - 1| <= rho^t sqrt((1 / pi(x) - 1) (1 /
+    pi(y) - 1)) <= D, and a ratio of two rows is at most (1 + D) / (1 - D). P* has the same pi and rho, so the same f
+    bounds the slot d earlier of a chain that starts stationary; for any other start it is 2 f, as for the lemma.
+
+    Args:
+        bounds: The class of chains; its ``rho`` minds which kind of gap it holds.
+        lags: Distances d in slots, any shape.
+    """
+    lags = np.asarray(lags, dtype=np.float64)
+    # rho is known through 1 - g only: a gap within rounding of 1 must not make it 0
+    rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
+    share = np.exp(lags * math.log(rho)) * (1 / bounds.pi_min - 1)
+    share = np.where(share < 1, share, np.nan)
+    return np.nan_to_num(2 * np.arctanh(share), nan=np.inf)
+
+
+def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma-4.8") -> FloatArray:
+    """Lemma 4.8 or the spectral form, by name.
+
+    Raises:
+        ValueError: If there is no bound of that name.
+    """
+    check_bound(bound)
+    return lemma_4_8(bounds, lags) if bound == "lemma-4.8" else spectral_influence(bounds, lags)
+
+
+def check_bound(bound: str) -> None:
+    """Refuse a name that is none of a closed form.
+
+    Raises:
+        ValueError: Then.
+    """
+    if bound not in get_args(Bound):
+        raise ValueError(f"bound is {bound!r}, but must be one of {', '.join(get_args(Bound))}")
+
+
+def mixing_influence(
+    bounds: MixingBounds, lags: int, bound: Bound = "lemma-4.8", *, stationary: bool = False
+) -> SidedInfluence:
+    """A closed form for every lag up to ``lags``, as one pair with 2 f on the left and f on the right.
+
+    Args:
+        bounds: The class of chains.
+        lags: How many lags.
+        bound: Which closed form.
+        stationary: Whether all chains start in their stationary distribution, which makes the left side f, too.
+    """
+    single = closed_form(bounds, np.arange(1, lags + 1), bound)[np.newaxis, :]
+    start = "a stationary start" if stationary else "whatever its initial distribution"
     return SidedInfluence(
-        left=frozen(2 * single),
+        left=frozen(single if stationary else 2 * single),
         right=frozen(single),
         pairs=(),
         basis=(
             f"every chain with pi_min at least {bounds.pi_min:.6g} and gap ({bounds.kind}) at least {bounds.gap:.6g}, "
-            "whatever its initial distribution (Lemma 4.8)"
+            f"{start} ({'Lemma 4.8' if bound == 'lemma-4.8' else 'spectral bound'})"
         ),
     )
 
 
-def _worst_ratio(weights: FloatArray, support: npt.NDArray[np.bool_]) -> FloatArray:
-    """Take max_y log(W(x, y) / W(x', y)) for all x, x', shape (k, k).
+def any_start(tables: PowerTables, first: int = 0) -> FloatArray:
+    """M_a[x, x'] + M_a[x', x] for the lags from ``first`` on: the influence on the slot a earlier, at every slot.
 
-    A zero below alone makes the entry infinite; 0/0 is no constraint, and an entry without any constraint is -inf.
-    ``support`` says which entries are zero in truth: one that has underflown counts as tiny above and as zero below,
-    which can only raise the result.
+    It holds for every start ([SWC17] App. C.4, and M_{i-1} <= M_a for i > a). A state that no state enters in a steps
+    is impossible at every slot that has a slot a earlier: no constraint, 0. Shape (lags, pairs).
     """
-    above = np.where(support, np.maximum(weights, _TINY), 0.0)
-    below = np.where(support & (weights >= _TINY), weights, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # 0/0 is nan, which fmax passes over
-        worst = np.fmax.reduce(above[:, np.newaxis, :] / below[np.newaxis, :, :], axis=2)
-        return np.log(np.nan_to_num(worst, nan=0.0, posinf=np.inf))
+    one = tables.left[first:]
+    other = one[:, tables.opposite]
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isneginf(one) | np.isneginf(other), 0.0, one + other)
 
 
-def _any_start(power: FloatArray, support: npt.NDArray[np.bool_]) -> FloatArray:
-    """M_a[x, x'] + M_a[x', x], which bounds the influence on the slot a earlier for every start.
+def stationary_odds(chain: MarkovChain, tables: PowerTables) -> FloatArray:
+    """log(pi(x') / pi(x)) per pair, rounded up, shape (pairs,); nan where a probability is below what floats hold.
 
-    A state that no state enters in a steps is impossible at every slot that has a slot a earlier: no constraint.
+    Raises:
+        ChainError: If the chain is reducible.
     """
-    ratios = _worst_ratio(power.T, support.T)
-    entered = support.any(axis=0)
-    kept = np.where(np.logical_and.outer(entered, entered), ratios, 0.0)
-    return kept + kept.T
+    logs = np.log(np.where(chain.stationary >= _TINY, chain.stationary, np.nan))
+    odds = logs[tables.columns] - logs[tables.rows]
+    return odds + ULP * (8 * np.abs(odds) + 16 * (chain.states + 4))
 
 
-def chain_influence(chain: MarkovChain, member: int = 0, resolution: float = RESOLUTION) -> SidedInfluence:
+def stationary_left(tables: PowerTables, odds: FloatArray, first: int = 0) -> FloatArray:
+    """Influence on the slot a earlier of a chain that starts stationary, shape (lags, pairs).
+
+    A probability too small for floats leaves the bound that holds for every start.
+    """
+    exact = np.maximum(tables.left[first:] + odds, 0.0)
+    return exact if np.isfinite(odds).all() else np.where(np.isnan(odds), any_start(tables, first), exact)
+
+
+def chain_influence(
+    chain: MarkovChain, member: int = 0, resolution: float = RESOLUTION, *, any_initial: bool = False
+) -> SidedInfluence:
     """Exact tables of one chain, rounded outward.
 
     The right side is F_b[x, x'] = max_y log(P^b(x, y) / P^b(x', y)). The left side of a stationary chain is the same
-    with the time reversal P*. With a fixed initial distribution it is M_a[x, x'] + M_a[x', x] with M_n[x, x'] = max_y
-    log(P^n(y, x') / P^n(y, x)), which bounds the influence at every slot and for every initial distribution ([SWC17]
-    App. C.4, and the mediant inequality M_{i-1} <= M_a for i > a).
+    with the time reversal P*. With a fixed or any initial distribution it is M_a[x, x'] + M_a[x', x] with M_n[x, x'] =
+    max_y log(P^n(y, x') / P^n(y, x)), which bounds the influence at every slot and for every initial distribution
+    ([SWC17] App. C.4, and the mediant inequality M_{i-1} <= M_a for i > a).
 
-    All are non-increasing in the lag, so each entry is the least of those up to its lag. A product of n non-negative
-    matrices has a relative error of at most n k / 2 ulp per entry; that of both sides of a ratio is added before, with
-    a share for the stationary distribution and the logarithm. Tables end where every finite entry is at most the
-    resolution, where they have stopped to fall, or at the longest allowed: that only takes quilts away.
+    All are non-increasing in the lag, so each entry is the least of those up to its lag. Tables end where every finite
+    entry is at most the resolution but for rounding, where they have stopped to fall, or at the longest allowed: that
+    only takes quilts away.
 
     Args:
         chain: Irreducible unless it has an initial distribution.
         member: Index of the chain in its class, for the labels.
         resolution: Influence that is small enough.
+        any_initial: Whether every initial distribution is meant.
 
     Raises:
         ChainError: If the chain is to start stationary and is reducible.
     """
-    states = chain.states
-    rows, columns = np.nonzero(~np.eye(states, dtype=np.bool_))
-    pairs = tuple((member, int(x), int(y)) for x, y in zip(rows, columns, strict=True))
-    weights = chain.stationary if chain.initial is None else None
-    start = "any initial distribution" if weights is None else "its stationary distribution to start from"
-    basis = f"one chain of {states} states with {start}"
+    free = any_initial or chain.initial is not None
+    basis = (
+        f"one chain of {chain.states} states with {'any initial' if free else 'its stationary'} distribution"
+        f"{'' if free else ' to start from'}"
+    )
+    tables = PowerTables(chain.transition)
+    pairs = tuple((member, int(x), int(y)) for x, y in zip(tables.rows, tables.columns, strict=True))
     if not pairs:
         return SidedInfluence(frozen(np.zeros((0, 0))), frozen(np.zeros((0, 0))), pairs, basis)
-    most = min(_MAX_CHAIN_LAGS, max(1, _MAX_ENTRIES // len(pairs)))
-    lefts: list[FloatArray] = []
-    rights: list[FloatArray] = []
-    power, support = np.eye(states), np.eye(states, dtype=np.bool_)
-    edges = chain.transition > 0
-    earlier = math.inf
-    for lag in range(1, most + 1):
-        power, support = power @ chain.transition, support @ edges
-        forward = _worst_ratio(power, support)
-        if weights is None:
-            backward = _any_start(power, support)
-        else:
-            backward = _worst_ratio(power.T * weights[np.newaxis, :] / weights[:, np.newaxis], support.T)
-        margin = _ULP * (lag + 8) * (states + 4)
-        rights.append(_outward(forward[rows, columns], margin))
-        lefts.append(_outward(backward[rows, columns], 2 * margin))
-        values = np.concatenate([forward[rows, columns], backward[rows, columns]])
-        finite = np.isfinite(values)
-        largest = float(values.max(initial=0.0, where=finite))
+    odds = None if free else stationary_odds(chain, tables)
+    most = longest(chain.states)
+    earlier, lefts = math.inf, list[FloatArray]()
+    while tables.lags < most:
+        first = tables.lags
+        tables.extend(min(most, first + _BLOCK))
+        lefts.append(any_start(tables, first) if odds is None else stationary_left(tables, odds, first))
+        margins = tables.margins[first:, np.newaxis]
+        raw = np.maximum(tables.right[first:] - margins, lefts[-1] - 3 * margins)
+        finite = np.isfinite(raw)
+        largest = np.max(raw, axis=1, initial=0.0, where=finite)
         # a zero of P^n that is still there after k^2 steps stays: the chain is periodic or reducible
-        if largest <= resolution and (bool(finite.all()) or lag >= states * states):
-            break
-        if lag % _LOOK_BACK == 0:
-            if largest > earlier * _STALLED:
+        lasting = np.arange(first + 1, tables.lags + 1) >= chain.states**2
+        small = (largest <= resolution) & (finite.all(axis=1) | lasting)
+        if small.any():
+            lags = first + int(np.argmax(small)) + 1
+            return _sides(np.concatenate(lefts)[:lags], tables.right[:lags], pairs, basis)
+        if tables.lags % _LOOK_BACK == 0:
+            if largest[-1] > earlier * _STALLED:
                 break
-            earlier = largest
-    return SidedInfluence(_table(lefts), _table(rights), pairs, basis)
+            earlier = float(largest[-1])
+    return _sides(np.concatenate(lefts), tables.right, pairs, basis)
 
 
-def _outward(values: FloatArray, margin: float) -> FloatArray:
-    return np.maximum(values, 0.0) * (1 + 4 * _ULP) + margin
+def longest(states: int) -> int:
+    """Most lags that a chain's tables may have."""
+    return min(MAX_CHAIN_LAGS, max(1, MAX_ENTRIES // max(1, states * (states - 1))))
 
 
-def _table(columns: list[FloatArray]) -> FloatArray:
-    return frozen(np.minimum.accumulate(np.stack(columns, axis=1), axis=1))
+def _sides(left: FloatArray, right: FloatArray, pairs: tuple[PairLabel, ...], basis: str) -> SidedInfluence:
+    def table(side: FloatArray) -> FloatArray:
+        return frozen(np.ascontiguousarray(np.minimum.accumulate(side, axis=0).T))
+
+    return SidedInfluence(table(left), table(right), pairs, basis)
 
 
 def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
@@ -213,19 +289,39 @@ def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
 
 
 @lru_cache(maxsize=8)
-def sided_influence(belief: Belief) -> SidedInfluence:
+def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
     Ending a table early only takes quilts away, so every loss computed from it stays an upper bound.
 
+    Args:
+        belief: What is believed about the series.
+        bound: The closed form under mixing bounds; of no effect for beliefs that name chains.
+
     Raises:
         ChainError: If a stationary chain is reducible.
+        ValueError: If there is no bound of that name.
     """
+    check_bound(bound)
     if isinstance(belief, MixingBounds):
-        return mixing_influence(belief, min(MAX_LAGS, lemma_4_8_reach(belief)))
+        return mixing_influence(belief, min(MAX_LAGS, lemma_4_8_reach(belief)), bound)
+    if isinstance(belief, MarkovChain):
+        return chain_influence(belief)
+    free = not isinstance(belief, FiniteClass)
+    chains = belief.worst.chains if isinstance(belief, BinaryInterval) else belief.chains
+    if belief.states == 1:
+        return chain_influence(chains[0], any_initial=free)
+    tables = (chain_influence(chain, member, any_initial=free) for member, chain in enumerate(chains))
+    return _union(tables, _basis(belief))
+
+
+def _basis(belief: FiniteClass | AnyInitial | BinaryInterval) -> str:
     if isinstance(belief, FiniteClass):
-        if belief.states == 1:
-            return chain_influence(belief.chains[0])
-        tables = (chain_influence(chain, member) for member, chain in enumerate(belief.chains))
-        return _union(tables, f"a class of {len(belief.chains)} chains of {belief.states} states")
-    return chain_influence(belief)
+        return f"a class of {len(belief.chains)} chains of {belief.states} states"
+    if isinstance(belief, AnyInitial):
+        return f"{len(belief.chains)} transition matrices of {belief.states} states with any initial distribution"
+    (low, high), (other_low, other_high) = belief.stay_0, belief.stay_1
+    return (
+        f"every chain of 2 states that stays in state 0 with probability {low:g} to {high:g} and in state 1 with "
+        f"probability {other_low:g} to {other_high:g}, whatever its initial distribution"
+    )

@@ -2,10 +2,10 @@
 
 >>> from quiltstream.privacy.classes import MixingBounds
 >>> london = MixingBounds(pi_min=0.0305228, gap=0.39007)  # 60 homes pooled, 5 bands of power, half-hourly
->>> day = plan(london, epsilon=1.0, window=48, bins=5)
+>>> day = plan_release(london, epsilon=1.0, window=48, bins=5)
 >>> round(day.sigma, 1), round(day.relative_error, 1)
 (84.4, 17.6)
->>> week = plan(london, epsilon=1.0, window=336, group=30, bins=5)
+>>> week = plan_release(london, epsilon=1.0, window=336, group=30, bins=5)
 >>> round(week.relative_error, 3)
 0.084
 >>> smallest_group(london, epsilon=1.0, window=336, bins=5, target=0.05).group
@@ -26,11 +26,13 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
+from .baselines import entry_dp, gk16, group_dp
+from .chains import MarkovChain
 from .checks import positive, whole
-from .classes import Belief
+from .classes import Belief, FiniteClass
 from .mechanisms import LaplaceHistogram
 from .noise import DiscreteLaplace
-from .quilts import Calibration, mqm_approx
+from .quilts import mqm_approx
 
 Guarantee = Literal["stream", "window"]
 
@@ -42,16 +44,58 @@ _BINS_ADVICE = "give the number of bins"
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
 
 
+class Calibrated(Protocol):
+    """What planning needs of a calibration or a baseline."""
+
+    @property
+    def sigma(self) -> float:
+        """Noise scale per unit of L1 sensitivity."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the number rests on."""
+        ...
+
+
 class Calibrator(Protocol):
     """What turns a belief into noise: `mqm_approx` and its like."""
 
-    def __call__(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
+    def __call__(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
         """Calibrate for windows of ``length`` slots, or for an endless stream."""
         ...
 
 
-METHODS: Mapping[str, Calibrator] = MappingProxyType({"mqm-approx": mqm_approx})
-"""The mechanisms that `compare` sets side by side, by name."""
+def _group_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - holds for all
+    return group_dp(epsilon, _window_of("group privacy", length))
+
+
+def _gk16(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    slots = _window_of("an influence matrix", length)
+    if not isinstance(belief, MarkovChain | FiniteClass):
+        # a method that does not apply is no wrong type: a comparison shows it with its reason
+        what = f"an influence matrix needs chains, not {type(belief).__name__}: give a chain or a finite class"
+        raise ValueError(what)  # noqa: TRY004
+    return gk16(belief, epsilon, slots)
+
+
+def _entry_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - looks at neither
+    return entry_dp(epsilon)
+
+
+def _window_of(what: str, length: int | None) -> int:
+    if length is None:
+        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
+    return length
+
+
+METHODS: Mapping[str, Calibrator] = MappingProxyType(
+    {"mqm-approx": mqm_approx, "group-dp": _group_dp, "gk16": _gk16, "entry-dp": _entry_dp}
+)
+"""The mechanisms that `compare_methods` sets side by side, by name.
+
+entry-dp does not protect correlated slots: it is the line to compare with.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +121,7 @@ class Plan:
     group: int
     bins: int
     overlap: int
-    calibration: Calibration
+    calibration: Calibrated
     mechanism: LaplaceHistogram
 
     @property
@@ -132,7 +176,7 @@ class NotApplicable:
     reason: str
 
 
-def plan(
+def plan_release(
     belief: Belief,
     epsilon: float,
     window: int,
@@ -187,7 +231,9 @@ def smallest_group(
         ValueError: If an argument is out of range.
     """
     target = positive("target", target, "give the relative error you accept, for example 0.05")
-    one = plan(belief, epsilon, window, bins=bins, method=method, guarantee=guarantee, overlap=overlap, methods=methods)
+    one = plan_release(
+        belief, epsilon, window, bins=bins, method=method, guarantee=guarantee, overlap=overlap, methods=methods
+    )
     return replace(one, group=_least(one.l1_error, window * Fraction(target)))
 
 
@@ -205,8 +251,9 @@ def smallest_window(
 ) -> Plan:
     """The plan with the shortest window whose relative error is at most the target.
 
-    For a stream the noise does not depend on the window. For windows alone it does not fall with their length (a quilt
-    of the longer window, cut to the shorter, holds no more slots and tells no more), so neither does
+    For a stream the noise does not depend on the window. For windows alone it does not fall with their length: to each
+    quilt of the longer window there is one of the shorter, the same or without an end that lies outside, that holds no
+    more slots and tells no more. So neither does
     phi(T) = ceil(bins E|Z_T| / (group target)), and the windows that will do are those with T >= phi(T). From T = 1 on,
     T -> phi(T) never passes the shortest of them, and where it stops it is one.
 
@@ -229,7 +276,7 @@ def smallest_window(
     return found
 
 
-def compare(
+def compare_methods(
     belief: Belief,
     epsilon: float,
     window: int,
@@ -261,8 +308,8 @@ def compare(
     return (*plans, *others)
 
 
-def table(plans: Iterable[Plan | NotApplicable]) -> str:
-    """A plain-text table of plans, one line each."""
+def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
+    """A plain-text table of plans, one line each, and below it what each of them assumes."""
     head = ("method", "sigma", "per bin", "95 %", "L1", "L1/cells")
     lines: list[tuple[str, ...]] = [head]
     notes: list[str] = []
@@ -272,6 +319,7 @@ def table(plans: Iterable[Plan | NotApplicable]) -> str:
             continue
         numbers = (one.sigma, one.bin_error, float(one.half_width()), one.l1_error)
         lines.append((one.method, *(f"{number:.1f}" for number in numbers), f"{one.relative_error:.1%}"))
+        notes.append(f"{one.method}: {'; '.join(one.calibration.assumptions)}")
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     rows = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
     return "\n".join([*rows, *notes])

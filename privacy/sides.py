@@ -82,9 +82,9 @@ def _masses(density: float, offset: int, outward: FloatArray) -> FloatArray:
     return np.concatenate([inside, offset * density + outward[: len(outward) - len(inside)]])
 
 
-def _each_node(table: FloatArray, density: float, around: Surroundings, nodes: int) -> FloatArray:
+def _each_node(table: FloatArray, density: float, around: Surroundings, offsets: Iterable[int]) -> FloatArray:
     outward = around.outward(table.shape[1])
-    best = [(table + _masses(density, offset, outward)).min(axis=1) for offset in range(nodes)]
+    best = [(table + _masses(density, int(offset), outward)).min(axis=1) for offset in offsets]
     return np.stack(best, axis=1)
 
 
@@ -134,11 +134,21 @@ def far(table: FloatArray, density: float) -> FloatArray:
 
 
 class SideCosts:
-    """Cost of one side of the nodes of a run, by offset from the near edge; rows are pairs."""
+    """Cost of one side of the nodes of a run, by offset from the near edge; rows are pairs.
 
-    def __init__(self, table: FloatArray, density: float, around: Surroundings, nodes: int) -> None:
-        """Take the tables of the side and the number of nodes, at most the lags, that see beyond the near edge."""
+    Args:
+        table: Influence on this side, shape (pairs, lags).
+        density: Density of the run.
+        around: What lies beyond the near edge.
+        nodes: How many nodes, at most the lags, see beyond the near edge.
+        gate: Other ends, beyond a change of belief: their cost by pair (or one row for all) and offset; None for none.
+    """
+
+    def __init__(
+        self, table: FloatArray, density: float, around: Surroundings, nodes: int, gate: FloatArray | None = None
+    ) -> None:
         self._table, self._density, self._around, self._nodes = table, density, around, nodes
+        self._gate = gate
 
     @cached_property
     def _far(self) -> FloatArray:
@@ -146,10 +156,13 @@ class SideCosts:
 
     @cached_property
     def _near(self) -> FloatArray:
+        return _by_runs(self._table, self._density, self._around, self._nodes)
+
+    def _ends(self, offsets: IntArray) -> FloatArray:
         # few nodes among many runs are priced one by one, many nodes among few runs run by run
-        few = self._nodes <= 4 * len(self._around.neighbours)
-        ends = (_each_node if few else _by_runs)(self._table, self._density, self._around, self._nodes)
-        return np.minimum(ends, self._around.total + np.arange(self._nodes) * self._density)
+        if len(offsets) <= 4 * (1 + len(self._around.neighbours)):
+            return _each_node(self._table, self._density, self._around, offsets)
+        return self._near[:, offsets]
 
     def beyond(self, offsets: npt.NDArray[Any]) -> FloatArray:
         """Costs at offsets beyond the reach, one per pair."""
@@ -157,11 +170,15 @@ class SideCosts:
 
     def at(self, offsets: IntArray) -> FloatArray:
         """Costs at offsets that are the same for all pairs, shape (pairs, offsets)."""
-        costs = np.minimum(self._far[:, np.newaxis], self._around.total + offsets * self._density)
+        none = self._around.total + offsets * self._density
         inside = offsets < self._nodes
-        if inside.any():
-            costs[:, inside] = self._near[:, offsets[inside]]
-        return costs
+        if inside.all():
+            costs = np.minimum(self._ends(offsets), none)
+        else:
+            costs = np.minimum(self._far[:, np.newaxis], none)
+            if inside.any():
+                costs[:, inside] = np.minimum(self._ends(offsets[inside]), none[inside])
+        return costs if self._gate is None else np.minimum(costs, self._gate[:, offsets])
 
     def kink(self, low: int, high: int) -> FloatArray:
         """Per pair the offset where "no end" stops being the cheaper choice, clipped to [low, high]."""

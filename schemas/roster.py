@@ -80,19 +80,23 @@ class Roster:
             groups.setdefault(series, []).append(series if group is None else group)
         return {series: tuple(names) for series, names in groups.items()}
 
-    @property
+    @cached_property
     def multiplicity(self) -> int:
         """In how many histograms of a window a cell counts at most."""
         return max(len(groups) for groups in self.groups_of.values())
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Digest of the entries."""
         return digest([list(pair) for pair in self.entries])
 
     def shard_keys(self, shard: int, shards: int) -> tuple[str, ...]:
         """The keys whose histograms belong to a shard, sorted."""
-        return tuple(key for key in self.keys if stable_hash(key) % shards == shard)
+        return tuple(self.keys[i] for i in np.flatnonzero(self._hashes % np.uint64(shards) == shard).tolist())
+
+    @cached_property
+    def _hashes(self) -> npt.NDArray[np.uint64]:
+        return np.array([stable_hash(key) for key in self.keys], dtype=np.uint64)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form for the store."""

@@ -58,8 +58,9 @@ class SettingsError(ValueError):
         problems: one line each: the field, the value, the limit and the next step.
     """
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Iterable[str] | str) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        # one text, so that pickles and exceptions made anew from it by a runner say the same
         super().__init__("\n".join(self.problems))
 
 

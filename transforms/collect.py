@@ -30,6 +30,7 @@ class CollectCells(beam.CombineFn):
         if cells is None:
             cells = mutable_accumulator[element.step] = Cells.empty(element.rows, element.width)
         cells.put(element.index.astype(np.int64), element.packed)
+        cells.readings += element.readings - len(element.packed)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Steps]) -> Steps:

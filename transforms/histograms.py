@@ -20,9 +20,9 @@ from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
 from ..store.specs import Noise
 from .collect import CollectCells
-from .encode import REJECTED, EncodeCells, ScheduledCells
+from .encode import REJECTED, EncodeCells
 from .plan import Plan, make_plan
-from .release import REFUSED, CountCells, ReleaseHistograms, SumHistograms
+from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledHistograms, SumHistograms
 from .survey import RegisterQuery, SurveyReadings, register
 
 
@@ -39,7 +39,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
 
     Args:
         settings: the job; its ``source`` and ``sink`` are not used here.
-        model: the belief; read from the file the settings name if left out.
+        model: the belief as an object, instead of the one that the settings name; or, with keyword fields, that of the
+            settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
@@ -56,14 +57,20 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self,
         settings: Settings | None = None,
         *,
-        model: Model | None = None,
+        model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
         **fields: Any,
     ) -> None:
         super().__init__()
         if (settings is None) == (not fields):
-            raise SettingsError(["settings: give either a Settings object or the fields as keyword arguments"])
-        self._plan = make_plan(Settings.parse(fields) if settings is None else settings, model, noise=noise)
+            raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
+        given = model if isinstance(model, Model) else None
+        if settings is None:
+            # the settings want a file or bounds; a Model object stands in for either
+            settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
+        elif model is not given:
+            raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
+        self._plan = make_plan(settings, given, noise=noise)
 
     @property
     def plan(self) -> Plan:
@@ -91,19 +98,20 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         scheduled = (
             readings.pipeline
             | "Seed" >> beam.Create([None])
-            | "Schedule" >> beam.ParDo(ScheduledCells(plan), registration)
+            | "Schedule" >> beam.ParDo(ScheduledHistograms(plan), registration)
+            | "Window schedule" >> beam.WindowInto(_windows(plan))
         )
-        histograms = (
-            (encoded.cells, scheduled)
-            | "Join" >> beam.Flatten()
+        counted = (
+            encoded.cells
             | "Window" >> beam.WindowInto(_windows(plan))
             | "Collect" >> beam.CombinePerKey(CollectCells())
             | "Count" >> beam.ParDo(CountCells(plan), registration)
         )
-        if plan.group_column is not None or (plan.roster is not None and plan.roster.kind == "group"):
-            histograms = histograms | "Sum groups" >> beam.CombinePerKey(SumHistograms())
-        released = histograms | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(
-            REFUSED, main="releases"
+        released = (
+            (counted, scheduled)
+            | "Join" >> beam.Flatten()
+            | "Sum" >> beam.CombinePerKey(SumHistograms())
+            | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(REFUSED, main="releases")
         )
         return Histograms(
             releases=released.releases,

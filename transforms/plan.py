@@ -18,7 +18,7 @@ from ..privacy.quilts import Calibration, mqm_approx
 from ..schemas.models import Model, Provenance
 from ..schemas.releases import RELEASE_SCHEMA
 from ..schemas.roster import Roster
-from ..schemas.settings import Bounds, Settings, SettingsError
+from ..schemas.settings import Bounds, Constant, Settings, SettingsError
 from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
@@ -204,6 +204,9 @@ def make_plan(
         if roster_file is None
         else Roster.read(Path(locate(roster_file.file)), series=roster_file.series, group=roster_file.group)
     )
+    if roster is None and settings.group_by is None and settings.readings is not None:
+        only = settings.readings.series
+        roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
     guarantee = settings.privacy.guarantee
     bounds = mixing_bounds(belief_from_dict(model.belief))
     length = None if guarantee == "stream" else schedule.size

@@ -7,7 +7,8 @@ of this any number of times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import IntervalWindow
+from apache_beam.transforms.window import IntervalWindow, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.ledger import LEDGER_SCHEMA
@@ -24,11 +26,12 @@ from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
 from ..store.records import Store
 from ..store.rows import rows_of
-from ..store.specs import Block, Draft, Registration
+from ..store.specs import Block, Draft, QuerySpec, Registration
 from .cells import Ints, state_bits
 from .collect import Steps
-from .encode import METRICS, Members
+from .encode import Members
 from .plan import Plan
+from .rejects import METRICS
 
 REFUSED = "refused"
 
@@ -45,7 +48,7 @@ def window_of(plan: Plan, window: IntervalWindow) -> Window:
 class CountCells(beam.DoFn):
     """``(shard, cells)`` of a window to ``(shard, histograms)``, summed per group where the query has groups.
 
-    Histograms are int64 of shape (keys of the shard, states), in the order of ``Roster.shard_keys``.
+    Histograms are int64 of shape (keys of the shard, bins), in the order of ``Roster.shard_keys``.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -63,7 +66,6 @@ class CountCells(beam.DoFn):
         """Count the cells of one shard in one window."""
         shard, steps = element
         place = window_of(self._plan, window)
-        # at the ends of a sliding schedule only whole windows are published
         if registration.query.schedule.contains(place):
             counts = self._count(place, steps, registration.query.schedule)
             if registration.query.roster.kind == "series":
@@ -79,10 +81,7 @@ class CountCells(beam.DoFn):
         if first in steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
             self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
-        counts = np.add.reduce([cells.histograms(space.bins, self._bits) for cells in steps.values()])
-        if space.missing_state:
-            counts = np.column_stack([counts, schedule.size - counts.sum(axis=1)])
-        return counts
+        return np.add.reduce([cells.histograms(space.bins, self._bits) for cells in steps.values()])
 
     def _group_rows(self, registration: Registration) -> dict[int, list[tuple[int, int, Ints, Ints]]]:
         if self._sums is None or self._sums[0] != registration.digest:
@@ -94,24 +93,43 @@ class CountCells(beam.DoFn):
 def _group_rows(roster: Roster, shards: int) -> dict[int, list[tuple[int, int, Ints, Ints]]]:
     """Shard of series -> (shard of groups, groups in it, rows of the series, places of their groups)."""
     members = Members.of(roster, shards)
-    plan: dict[int, list[tuple[int, int, Ints, Ints]]] = {int(s): [] for s in np.unique(members.shard)}
-    for target in range(shards):
-        keys = roster.shard_keys(target, shards)
-        place = {key: i for i, key in enumerate(keys)}
+    targets = [roster.shard_keys(target, shards) for target in range(shards)]
+    home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}
+    plan: dict[int, list[tuple[int, int, Ints, Ints]]] = {}
+    for shard in range(shards):
+        numbers = members.shard_rows(shard)
         found: dict[int, list[tuple[int, int]]] = {}
-        for series, groups in roster.groups_of.items():
-            number = members.place[series]
-            pairs = [(int(members.row[number]), place[group]) for group in groups if group in place]
-            if pairs:
-                found.setdefault(int(members.shard[number]), []).extend(pairs)
-        for shard, pairs in found.items():
-            rows, places = np.array(pairs, dtype=np.int64).T
-            plan[shard].append((target, len(keys), rows, places))
+        for row, number in enumerate(numbers):
+            for group in roster.groups_of[members.names[number].as_py()]:
+                target, place = home[group]
+                found.setdefault(target, []).append((row, place))
+        plan[shard] = [(target, len(targets[target]), *np.array(pairs).T) for target, pairs in sorted(found.items())]
     return plan
 
 
+class ScheduledHistograms(beam.DoFn):
+    """Zeros for every step of the schedule and shard with keys: every window exists, also without any reading.
+
+    Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def process(self, _seed: object, registration: Registration) -> Iterator[Any]:
+        """Emit the zeros of a bounded schedule."""
+        query, grid = registration.query, self._plan.grid
+        sizes = [(shard, len(query.roster.shard_keys(shard, query.shards))) for shard in range(query.shards)]
+        zeros = [(shard, np.zeros((size, self._plan.space.bins), dtype=np.int64)) for shard, size in sizes if size]
+        covered = query.schedule.covered
+        for slot in range(covered.start, covered.stop, query.schedule.every):
+            stamp = Timestamp(micros=grid.time_of(slot))
+            for element in zeros:
+                yield TimestampedValue(element, stamp)
+
+
 class SumHistograms(beam.CombineFn):
-    """Adds the histograms of a group's series in different shards."""
+    """Adds histograms: those of a group's series in different shards, and the zeros of the schedule."""
 
     def create_accumulator(self) -> Any:
         """Zero."""
@@ -130,12 +148,41 @@ class SumHistograms(beam.CombineFn):
         return accumulator
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A block that waits for its bundle's transaction: its slots, shard and true counts, and its place in Beam."""
+
+    window: Window
+    shard: int
+    counts: Ints
+    place: WindowedValue
+
+
+class NoisyBlocks:
+    """The noisy counts of some blocks, drawn together when the store first asks for one of them.
+
+    One draw for all is several times faster than one per block. What the store does not ask for is forgotten.
+    """
+
+    def __init__(self, plan: Plan, counts: Sequence[Ints]) -> None:
+        self._plan = plan
+        self._counts = counts
+        self._noisy: list[Ints] | None = None
+
+    def block(self, number: int, keys: tuple[str, ...]) -> Block:
+        """One of the blocks."""
+        if self._noisy is None:
+            ends = np.cumsum([len(one) for one in self._counts])[:-1]
+            self._noisy = np.split(self._plan.histogram.randomise(np.concatenate(self._counts)), ends)
+        return Block(keys=keys, totals=self._counts[number].sum(axis=1), counts=self._noisy[number])
+
+
 class ReleaseHistograms(beam.DoFn):
     """``(shard, histograms)`` of a window to the released rows of record; refusals go to the output ``refused``."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._drafts: list[tuple[Draft, WindowedValue]] = []
+        self._held: list[Held] = []
         self._registration: Registration | None = None
 
     def setup(self) -> None:
@@ -151,7 +198,7 @@ class ReleaseHistograms(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
-        self._drafts = []
+        self._held = []
 
     def process(
         self,
@@ -159,15 +206,17 @@ class ReleaseHistograms(beam.DoFn):
         registration: Registration,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
-    ) -> Iterator[WindowedValue]:
+    ) -> Iterator[Any]:
         """Take one block; blocks are published together when the bundle ends, or when many have gathered."""
         shard, counts = element
         self._registration = registration
-        keys = registration.query.roster.shard_keys(shard, registration.query.shards)
-        draw = partial(_draw, self._plan, keys, counts)
-        place = WindowedValue(None, timestamp, (window,))
-        self._drafts.append((Draft(window_of(self._plan, window), shard, draw), place))
-        if len(self._drafts) >= _BATCH:
+        place = window_of(self._plan, window)
+        # at the ends of a sliding schedule only whole windows are published
+        if registration.query.schedule.contains(place):
+            if self._plan.space.missing_state:
+                counts = _with_missing(counts, registration.query, shard)
+            self._held.append(Held(place, shard, counts, WindowedValue(None, timestamp, (window,))))
+        if len(self._held) >= _BATCH:
             yield from self._flush(registration)
 
     def finish_bundle(self) -> Any:
@@ -175,22 +224,30 @@ class ReleaseHistograms(beam.DoFn):
         if self._registration is not None:
             yield from self._flush(self._registration)
 
-    def _flush(self, registration: Registration) -> Iterator[WindowedValue]:
-        drafts, self._drafts = self._drafts, []
-        if not drafts:
+    def _flush(self, registration: Registration) -> Iterator[Any]:
+        held, self._held = self._held, []
+        if not held:
             return
-        records = self._store.publish(registration, [draft for draft, _ in drafts])
         roster, shards = registration.query.roster, registration.query.shards
+        noisy = NoisyBlocks(self._plan, [one.counts for one in held])
+        drafts = [
+            Draft(one.window, one.shard, partial(noisy.block, i, roster.shard_keys(one.shard, shards)))
+            for i, one in enumerate(held)
+        ]
+        records = self._store.publish(registration, drafts)
         speaker = next(s for s in range(shards) if roster.shard_keys(s, shards))
-        for record, (_, place) in zip(records, drafts, strict=True):
+        for record, place in zip(records, (one.place for one in held), strict=True):
             if record.block is not None:
                 (self._released if record.fresh else self._replayed).inc(len(record.block.keys))
                 yield place.with_value(rows_of(registration, record))
             elif record.shard == speaker:  # a refusal is the window's, not the shard's
                 self._refused.inc()
                 batch = pa.RecordBatch.from_pylist([record.entry.to_dict()], schema=LEDGER_SCHEMA)
-                yield place.with_value(TaggedOutput(REFUSED, batch))
+                yield TaggedOutput(REFUSED, place.with_value(batch))
 
 
-def _draw(plan: Plan, keys: tuple[str, ...], counts: Ints) -> Block:
-    return Block(keys=keys, totals=counts.sum(axis=1), counts=plan.histogram.randomise(counts))
+def _with_missing(counts: Ints, query: QuerySpec, shard: int) -> Ints:
+    """The histograms with one more column: the cells of a key's members that have no reading."""
+    members = dict(zip(query.roster.keys, query.roster.members.tolist(), strict=True))
+    cells = [members[key] * query.schedule.size for key in query.roster.shard_keys(shard, query.shards)]
+    return np.column_stack([counts, np.array(cells, dtype=np.int64) - counts.sum(axis=1)])

@@ -61,7 +61,7 @@ def write_as(form: str, path: Path, rows: list[Row]) -> Path:
     if form == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in plain), encoding="utf-8")
     elif form == "parquet":
-        stamps = [dt.datetime.fromisoformat(row["ts"]) for row in plain]
+        stamps = [dt.datetime.fromisoformat(t) for _, t, _ in rows]
         columns = {
             "meter": pa.array([row["meter"] for row in plain]).dictionary_encode(),
             "ts": pa.array(stamps, pa.timestamp("ms", tz="UTC")),

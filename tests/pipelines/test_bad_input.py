@@ -13,7 +13,7 @@ from quiltstream.pipelines import data
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
-from .jobs import HOMES, call, job, readings, spawn, write_as, write_csv
+from .jobs import HOMES, call, job, readings, write_as, write_csv
 
 HALF_HOUR_US = 1_800_000_000
 
@@ -311,6 +311,13 @@ def test_a_window_too_short_for_a_quilt_gets_the_noise_of_group_privacy_and_the_
     assert call("run", made.settings).code == 0
 
 
+def test_a_settings_file_that_is_no_yaml_says_where(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
+    done = call("run", tmp_path / "bad.yaml")
+    assert done.code == 2
+    assert done.said("not YAML at line 1")
+
+
 def test_a_roster_without_the_column_names_those_it_has(tmp_path: Path) -> None:
     made = job(tmp_path, group_by="avenue")
     done = call("run", made.settings)
@@ -324,11 +331,3 @@ def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> N
     assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 384}
     assert "stranger" not in (tmp_path / "rejects.csv").read_text(encoding="utf-8")
     assert "stranger" not in done.out + done.err
-
-
-def test_a_process_of_its_own_ends_with_the_same_codes(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
-    done = spawn("run", "bad.yaml", cwd=tmp_path)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: bad.yaml: not YAML at line")
-    assert "Traceback" not in done.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -93,7 +94,7 @@ def test_looking_at_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
     assert "apache_beam" not in done.out.splitlines()[-1]
 
 
-def test_a_usage_error_ends_with_exit_code_2(tmp_path: Path) -> None:
+def test_a_usage_error_ends_with_exit_code_2() -> None:
     for words in (("fly",), ("run",), ("run", "a.yaml", "--runner=FlinkRunner"), ("ledger", "show")):
         assert call(*words).code == 2
 
@@ -132,7 +133,7 @@ def test_results_go_to_stdout_and_nothing_else_is_said_where_stderr_is_no_termin
         ({"source": {"parquet": "readings.csv"}}, 5),
     ],
 )
-def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[str, object], code: int) -> None:
+def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[str, Any], code: int) -> None:
     job(tmp_path, **changes)
     done = spawn("run", "settings.yaml", cwd=tmp_path)
     assert (done.code, done.out) == (code, "")

@@ -74,16 +74,14 @@ quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-1
         ("transforms.files", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
     ],
 )
-def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(
-    module: str, name: str, text: str, code: ExitCode
-) -> None:
+def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(module: str, name: str, text: str, code: ExitCode) -> None:
     failure = explain(RuntimeError(WRAPPED.format(module=module, name=name, text=text)))
     assert (failure.code, failure.text) == (code, text)
 
 
 def test_a_wrapped_error_of_a_library_gives_its_kind_and_its_step_only() -> None:
     text = (
-        "Traceback (most recent call last):\n  File \"x.py\", line 1\npyarrow.lib.ArrowInvalid: secret\n\n"
+        'Traceback (most recent call last):\n  File "x.py", line 1\npyarrow.lib.ArrowInvalid: secret\n\n'
         "Traceback (most recent call last):\nKeyError: 'secret' [while running 'Read/Decode-ptransform-3']\n"
     )
     failure = explain(RuntimeError(text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", 
 EDGES = ("--edges", "250,500,1000,2000", "--unit", "W")
 
 
-def chain_of(rows: list[Row], homes: set[str]) -> list[list[float]]:
+def chain_of(rows: list[Row], homes: Iterable[str]) -> list[list[float]]:
     """The pooled chain in plain Python; the rows of a home are half an hour apart."""
     pairs: Counter[tuple[int, int]] = Counter()
     for home in homes:

@@ -71,6 +71,9 @@ encode.EncodeCells.process = broken
     from_worker = spawn("run", "settings.yaml", cwd=tmp_path, program=program + PROGRAM)
     assert from_worker.code == 1
     assert from_worker.out == ""
-    assert "Error: KeyError in the step 'Publish/Encode/ParDo(EncodeCells)' of the pipeline; its text may quote" in from_worker.err
+    assert (
+        "Error: KeyError in the step 'Publish/Encode/ParDo(EncodeCells)' of the pipeline; its text may quote"
+        in from_worker.err
+    )
     assert "m1" not in from_worker.err
     assert "Traceback" not in from_worker.err

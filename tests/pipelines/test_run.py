@@ -158,7 +158,9 @@ def test_a_sink_that_holds_something_else_is_not_replaced(tmp_path: Path) -> Non
     assert done.said("exists and holds no releases")
 
 
-@pytest.mark.parametrize("runner", ["FlinkRunner", "DataflowRunner", "PortableRunner", "apache_beam.runners.SparkRunner"])
+@pytest.mark.parametrize(
+    "runner", ["FlinkRunner", "DataflowRunner", "PortableRunner", "apache_beam.runners.SparkRunner"]
+)
 def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts_before_anything(
     tmp_path: Path, runner: str
 ) -> None:
@@ -218,7 +220,13 @@ def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) 
     (tmp_path / "readings.csv").unlink()
     done = call("run", "--dry-run", made.settings)
     assert done.code == 0, done.err
-    for text in ("7 windows of 1d (48 slots)", "2 group histograms of 3 series", "naive adding says 7", "sigma", "quilt"):
+    for text in (
+        "7 windows of 1d (48 slots)",
+        "2 group histograms of 3 series",
+        "naive adding says 7",
+        "sigma",
+        "quilt",
+    ):
         assert done.said(text), text
     assert done.said("1 for the whole schedule")
     assert done.said("the noise drowns it")

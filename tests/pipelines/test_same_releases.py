@@ -30,7 +30,9 @@ FORMATS = ("parquet", "csv", "jsonl", "avro")
 
 @pytest.fixture(scope="module")
 def readings() -> pl.DataFrame:
-    frame = pl.read_parquet(data.path("lcl2013_halfhourly_60hh.parquet")).with_columns(pl.col("household").cast(pl.Utf8))
+    frame = pl.read_parquet(data.path("lcl2013_halfhourly_60hh.parquet")).with_columns(
+        pl.col("household").cast(pl.Utf8)
+    )
     return frame.filter(pl.col("household").is_in(list(HOMES))).sample(fraction=1.0, shuffle=True, seed=1)
 
 
@@ -73,7 +75,7 @@ def released(form: str, folder: Path, frame: pl.DataFrame) -> list[Release]:
 
 def truth(frame: pl.DataFrame) -> dict[tuple[dt.datetime, str], list[int]]:
     """Counts by week and feeder, in plain Python: nothing is duplicated in this file."""
-    start, week = dt.datetime(2013, 1, 1), dt.timedelta(days=7)  # noqa: DTZ001 - the file's stamps have no zone
+    start, week = dt.datetime(2013, 1, 1), dt.timedelta(days=7)
     found = {(start + n * week, feeder): [0] * 5 for n in range(52) for feeder in "ab"}
     for home, stamp, kwh in frame.select("household", "ts", "kwh").iter_rows():
         n = (stamp - start) // week
@@ -90,8 +92,6 @@ def test_parquet_csv_json_lines_and_avro_give_identical_releases_equal_to_the_tr
     first = by_format["parquet"]
     assert len(first) == 104
     assert [form for form in FORMATS if by_format[form] != first] == []
-    epoch = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as above
-    counted = {
-        (epoch + dt.timedelta(microseconds=row.window_start), row.key): list(row.counts) for row in first
-    }
+    epoch = dt.datetime(1970, 1, 1)
+    counted = {(epoch + dt.timedelta(microseconds=row.window_start), row.key): list(row.counts) for row in first}
     assert counted == truth(readings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,7 +28,9 @@ def answer(path: Sequence[int], query: Query, states: int) -> tuple[int, ...]:
     return tuple(moves[x, y] for x in range(states) for y in range(states))
 
 
-def paths(initial: Sequence[float], transition: Sequence[Sequence[float]], length: int) -> Iterator[tuple[tuple, float]]:
+def paths(
+    initial: Sequence[float], transition: Sequence[Sequence[float]], length: int
+) -> Iterator[tuple[tuple[int, ...], float]]:
     """Every path with its probability."""
     for path in itertools.product(range(len(initial)), repeat=length):
         chance = initial[path[0]]
@@ -51,15 +53,16 @@ def discrete(distance: float, scale: float) -> float:
 def ratio(
     initial: Sequence[float],
     transition: Sequence[Sequence[float]],
-    length: int,
     queries: Sequence[Query],
     output: Sequence[Sequence[float]],
+    *,
+    length: int,
     law: Callable[[float, float], float],
 ) -> dict[tuple[int, int, int], float]:
     """log P(output | X_slot = x) / P(output | X_slot = y) for every slot, x and y that are possible there."""
     states = len(initial)
-    here: Counter[tuple[int, int]] = Counter()
-    likely: Counter[tuple[int, int]] = Counter()
+    here: defaultdict[tuple[int, int], float] = defaultdict(float)
+    likely: defaultdict[tuple[int, int], float] = defaultdict(float)
     for path, chance in paths(initial, transition, length):
         likelihood = chance
         for query, noisy in zip(queries, output, strict=True):

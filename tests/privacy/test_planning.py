@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -16,11 +17,11 @@ from quiltstream.privacy.planning import (
     METHODS,
     NotApplicable,
     Plan,
-    compare,
-    plan,
+    compare_methods,
+    plan_release,
+    plan_table,
     smallest_group,
     smallest_window,
-    table,
 )
 
 LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
@@ -35,7 +36,10 @@ def calibration(sigma, method="fixed"):
 
 
 def fixed(sigma):
-    return lambda belief, epsilon, length=None: calibration(sigma)
+    def calibrate(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
+        return calibration(sigma)
+
+    return calibrate
 
 
 def mean_and_moment(scale, power):
@@ -55,7 +59,7 @@ def mean_and_moment(scale, power):
     overlap=st.integers(1, 4),
 )
 def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, overlap):
-    found = plan(
+    found = plan_release(
         LONDON, 1.0, window, group=group, bins=bins, method="x", overlap=overlap, methods={"x": fixed(sigma)}
     )
     scale = 2 * sigma * overlap
@@ -89,7 +93,7 @@ def chernoff(scale, samples, error):
 @pytest.mark.parametrize(("window", "group", "bins"), [(336, 30, 5), (48, 1, 5), (1, 1, 2)])
 def test_drawn_releases_have_the_planned_error(window, group, bins):
     """Chernoff's bound holds for any number of draws, so the false-alarm rate is at most 1e-9 without approximation."""
-    found = plan(LONDON, 1.0, window, group=group, bins=bins)
+    found = plan_release(LONDON, 1.0, window, group=group, bins=bins)
     repeats = 400_000 // bins
     counts = np.zeros((repeats, bins), dtype=np.int64)
     counts[:, 0] = found.cells
@@ -102,7 +106,7 @@ def test_drawn_releases_have_the_planned_error(window, group, bins):
 
 
 def test_the_stated_sizes_are_reproduced():
-    day, week = plan(LONDON, 1.0, 48, bins=5), plan(LONDON, 1.0, 336, group=30, bins=5)
+    day, week = plan_release(LONDON, 1.0, 48, bins=5), plan_release(LONDON, 1.0, 336, group=30, bins=5)
     assert day.sigma == pytest.approx(84.4445, abs=0.01)
     assert day.relative_error > 10  # one home's day drowns
     assert week.relative_error == pytest.approx(0.08, abs=0.005)
@@ -118,9 +122,9 @@ class TestSmallest:
         found = smallest_group(QUICK, 1.0, window, target=target, bins=bins, guarantee=kind)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.group > 1:
-            less = plan(QUICK, 1.0, window, group=found.group - 1, bins=bins, guarantee=kind)
+            less = plan_release(QUICK, 1.0, window, group=found.group - 1, bins=bins, guarantee=kind)
             assert less.relative_error > target * (1 - 1e-12)
-        assert found == plan(QUICK, 1.0, window, group=found.group, bins=bins, guarantee=kind)
+        assert found == plan_release(QUICK, 1.0, window, group=found.group, bins=bins, guarantee=kind)
 
     @settings(max_examples=60, deadline=None)
     @given(target=st.floats(0.05, 3), group=st.integers(1, 40), bins=st.integers(2, 20), overlap=st.integers(1, 3))
@@ -128,7 +132,7 @@ class TestSmallest:
         found = smallest_window(QUICK, 1.0, target=target, group=group, bins=bins, overlap=overlap)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.window > 1:
-            less = plan(QUICK, 1.0, found.window - 1, group=group, bins=bins, overlap=overlap)
+            less = plan_release(QUICK, 1.0, found.window - 1, group=group, bins=bins, overlap=overlap)
             assert less.relative_error > target * (1 - 1e-12)
 
     @settings(max_examples=30, deadline=None)
@@ -137,15 +141,15 @@ class TestSmallest:
         found = smallest_window(QUICK, epsilon, target=target, group=group, bins=3, guarantee="window")
         assert found.relative_error <= target * (1 + 1e-12)
         for window in range(1, min(found.window, 40)):
-            shorter = plan(QUICK, epsilon, window, group=group, bins=3, guarantee="window")
+            shorter = plan_release(QUICK, epsilon, window, group=group, bins=3, guarantee="window")
             assert shorter.relative_error > target * (1 - 1e-12)
 
     def test_window_alone_has_noise_that_does_not_fall_with_its_length(self):
         sigmas = [mqm_approx(LONDON, 1.0, length).sigma for length in [*range(1, 300, 7), None]]
-        assert all(one <= other * (1 + 1e-12) for one, other in zip(sigmas, sigmas[1:], strict=False))
+        assert all(one <= other * (1 + 1e-12) for one, other in itertools.pairwise(sigmas))
 
     def test_window_that_does_not_exist_is_refused(self):
-        def over_all(belief, epsilon, length=None):
+        def over_all(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
             return calibration(10**9 if length is None else length / epsilon)
 
         with pytest.raises(ValueError, match=rf"target is 0\.1, but with all .* up to {LARGEST_WINDOW} slots"):
@@ -155,22 +159,23 @@ class TestSmallest:
 
 
 def test_methods_are_set_side_by_side_the_least_noise_first():
-    def none(belief, epsilon, length=None):
+    def none(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
         raise ChainError("no quilt is usable: merge rare bins")
 
     methods = {"mqm-approx": mqm_approx, "loud": fixed(1000.0), "none": none, "quiet": fixed(1.0)}
-    found = compare(LONDON, 1.0, 336, group=30, bins=5, methods=methods)
+    found = compare_methods(LONDON, 1.0, 336, group=30, bins=5, methods=methods)
     assert [one.method for one in found] == ["quiet", "mqm-approx", "loud", "none"]
     assert found[-1] == NotApplicable("none", "no quilt is usable: merge rare bins")
-    text = table(found)
-    assert len(text.splitlines()) == 5
+    text = plan_table(found)
+    assert len(text.splitlines()) == 1 + 3 + 4
+    assert "quiet: for the test" in text
     assert "none: does not apply: no quilt is usable" in text
-    assert f"{found[1].relative_error:.1%}" in text.splitlines()[2]
+    assert f"{plan_release(LONDON, 1.0, 336, group=30, bins=5).relative_error:.1%}" in text.splitlines()[2]
 
 
 def test_every_method_known_by_name_gives_a_plan_or_a_reason():
     for guarantee in ("stream", "window"):
-        found = compare(CHAIN, 1.0, 100, guarantee=guarantee)
+        found = compare_methods(CHAIN, 1.0, 100, guarantee=guarantee)
         assert {one.method for one in found} == set(METHODS)
         assert any(isinstance(one, Plan) and one.method == "mqm-approx" and one.bins == 2 for one in found)
 
@@ -178,21 +183,27 @@ def test_every_method_known_by_name_gives_a_plan_or_a_reason():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: plan(LONDON, 0, 48, bins=5), r"epsilon is 0\.0, but must be finite and above 0"),
-        (lambda: plan(LONDON, math.inf, 48, bins=5), r"epsilon is inf"),
-        (lambda: plan(LONDON, 1.0, 0, bins=5), r"window is 0, but must be at least 1"),
-        (lambda: plan(LONDON, 1.0, 48, bins=0), r"bins is 0, but must be at least 1"),
-        (lambda: plan(LONDON, 1.0, 48), r"bins is left out, but MixingBounds has no states"),
-        (lambda: plan(LONDON, 1.0, 48, bins=5, group=0), r"group is 0, but must be at least 1"),
-        (lambda: plan(LONDON, 1.0, 48, bins=5, overlap=0), r"overlap is 0"),
-        (lambda: plan(LONDON, 1.0, 48, bins=5, overlap=2, guarantee="window"), r"overlap is 2, but windows .* alone"),
-        (lambda: plan(LONDON, 1.0, 48, bins=5, method="magic"), r"method is 'magic', but must be one of mqm-approx"),
-        (lambda: plan(LONDON, 1.0, 48, bins=5, guarantee="day"), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
+        (lambda: plan_release(LONDON, 0, 48, bins=5), r"epsilon is 0\.0, but must be finite and above 0"),
+        (lambda: plan_release(LONDON, math.inf, 48, bins=5), r"epsilon is inf"),
+        (lambda: plan_release(LONDON, 1.0, 0, bins=5), r"window is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=0), r"bins is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48), r"bins is left out, but MixingBounds has no states"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, group=0), r"group is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=0), r"overlap is 0"),
+        (
+            lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=2, guarantee="window"),
+            r"overlap is 2, but windows .* alone",
+        ),
+        (
+            lambda: plan_release(LONDON, 1.0, 48, bins=5, method="magic"),
+            r"method is 'magic', but must be one of mqm-approx",
+        ),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, guarantee="day"), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
         (lambda: smallest_group(LONDON, 1.0, 48, bins=5, target=0), r"target is 0\.0"),
         (lambda: smallest_window(LONDON, 1.0, bins=5, target=math.nan), r"target is nan"),
         (lambda: smallest_window(LONDON, 1.0, bins=5, target=0.1, method="magic"), r"method is 'magic'"),
-        (lambda: compare(LONDON, 1.0, 0, bins=5), r"window is 0"),
-        (lambda: compare(LONDON, 1.0, 48), r"bins is left out"),
+        (lambda: compare_methods(LONDON, 1.0, 0, bins=5), r"window is 0"),
+        (lambda: compare_methods(LONDON, 1.0, 48), r"bins is left out"),
     ],
 )
 def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
@@ -201,7 +212,7 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 
 
 def test_the_states_of_the_belief_are_the_bins():
-    assert plan(CHAIN, 1.0, 100).bins == 2
-    assert plan(FiniteClass([CHAIN]), 1.0, 100).bins == 2
+    assert plan_release(CHAIN, 1.0, 100).bins == 2
+    assert plan_release(FiniteClass([CHAIN]), 1.0, 100).bins == 2
     with pytest.raises(ValueError, match="SimpleNamespace has no states"):
-        plan(SimpleNamespace(), 1.0, 100)  # pyright: ignore[reportArgumentType]
+        plan_release(SimpleNamespace(), 1.0, 100)  # pyright: ignore[reportArgumentType]

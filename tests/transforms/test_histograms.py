@@ -16,7 +16,7 @@ from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings import Settings, SettingsError
 from quiltstream.store.records import Store
-from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms import PrivateHistograms, encode
 
 from .feed import feed
 from .truth import cells, histograms
@@ -234,3 +234,23 @@ def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):
         PrivateHistograms()
     with pytest.raises(SettingsError, match=r"states\.edges is empty"):
         PrivateHistograms(settings(tmp_path, states={"edges": []}))
+
+
+def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
+    job = settings(tmp_path)
+    fields = job.model_dump(by_alias=True, exclude_unset=True, exclude={"model"})
+    assert PrivateHistograms(model={"pi_min": 0.01, "gap": 0.3}, **fields).plan == PrivateHistograms(job).plan
+
+
+def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, tmp_path, monkeypatch):
+    monkeypatch.setattr(encode, "_HELD_CELLS", 5000)
+    few = london.head(60_000)
+    names = sorted(few["series"].unique())
+    found = cells(few, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
+    truth = histograms(found, windows=weeks(), keys={name: [name] for name in names}, bins=5)
+    shuffled = few.sample(fraction=1.0, shuffle=True, seed=5)
+    for limit in (5000, 100):
+        monkeypatch.setattr(encode, "_HELD_CELLS", limit)
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        assert by_window(publish(batches(shuffled, 9973), settings(folder), folder)) == truth

@@ -1,0 +1,151 @@
+"""The density of an account as it grows: sorted runs that one charge changes in place.
+
+``Density`` is a value; a ``Timeline`` is the same step function kept in order, so that a charge touches the runs it
+overlaps and no others, however long the account is.
+
+>>> line = Timeline()
+>>> undo = line.add(0, 10, Fraction(1, 4))
+>>> undo = line.add(10, 20, Fraction(1, 4))
+>>> line.runs()
+(Run(start=0, stop=20, density=0.25),)
+>>> undo()
+>>> line.runs()
+(Run(start=0, stop=10, density=0.25),)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from itertools import accumulate
+
+from .density import Density, Run
+
+ZERO = Fraction(0)
+
+
+class Timeline:
+    """Runs of equal density in order; outside them the density is 0.
+
+    Attributes:
+        slots: Where the runs begin, and at last where the last one ends; strictly rising.
+        levels: Exact density of each run; one shorter than ``slots``.
+        shown: The same rounded to floats.
+        folded: Density summed over slots that are kept no more, all before the first run.
+        cuts: Slots at which a run begins even though the density stays.
+    """
+
+    def __init__(self, density: Density | None = None, *, folded: Fraction = ZERO, cuts: Iterable[int] = ()) -> None:
+        """Order a density, split at the cuts inside it."""
+        self.folded = folded
+        self.cuts = set(cuts)
+        steps = {} if density is None else density.steps
+        inner = (cut for cut in self.cuts if steps and min(steps) < cut < max(steps))
+        self.slots: list[int] = sorted({*steps, *inner})
+        self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
+        self.shown: list[float] = [float(level) for level in self.levels]
+
+    @property
+    def count(self) -> int:
+        """Number of runs."""
+        return len(self.levels)
+
+    @property
+    def mass(self) -> Fraction:
+        """Density summed over all slots, the folded ones included."""
+        return self.folded + sum(self._mass(index) for index in range(self.count))
+
+    def runs(self) -> tuple[Run, ...]:
+        """The runs as values, without those cuts where the density stays."""
+        return self.density().runs()
+
+    def density(self) -> Density:
+        """The step function as a value."""
+        rises: dict[int, Fraction] = {}
+        before = ZERO
+        for slot, level in zip(self.slots, [*self.levels, ZERO], strict=False):
+            if level != before:
+                rises[slot] = level - before
+            before = level
+        return Density(rises)
+
+    def find(self, slot: int) -> int:
+        """Index of the run that holds a slot, or of the first run behind it."""
+        return max(0, bisect_right(self.slots, slot) - 1)
+
+    def add(self, start: int, stop: int, rise: Fraction) -> Callable[[], None]:
+        """Raise the density of the slots ``[start, stop)`` and return what takes that back."""
+        low, high = self._around(start, stop)
+        old_slots, old_levels = self.slots[low:high], self.levels[low:high]
+        edges = {*old_slots, start, stop}
+        first, last = min(edges), max(edges)
+        bounds = sorted({*edges, *(cut for cut in self.cuts if first < cut < last)})
+        slots: list[int] = []
+        levels: list[Fraction] = []
+        before = self.levels[low - 1] if low else None
+        for slot in bounds:
+            held = self._level(slot) + (rise if start <= slot < stop else 0)
+            if held != before or slot in self.cuts:
+                slots.append(slot)
+                levels.append(held)
+            before = held
+        return self._replace(low, high, slots, levels)
+
+    def cut(self, slot: int) -> None:
+        """Let a run begin at a slot for good."""
+        self.cuts.add(slot)
+        index = self.find(slot)
+        if index < self.count and self.slots[index] < slot < self.slots[-1]:
+            self._replace(index + 1, index + 1, [slot], [self.levels[index]])
+
+    def drop_before(self, slot: int) -> None:
+        """Keep only the sum of the density before a slot, where a run begins or the density is 0."""
+        self.cut(slot)
+        gone = bisect_left(self.slots, slot) if self.slots and slot < self.slots[-1] else self.count
+        self.folded += sum((self._mass(index) for index in range(gone)), ZERO)
+        self.cuts = {cut for cut in self.cuts if cut >= slot}
+        del self.slots[: gone if gone < self.count else gone + 1], self.shown[:gone], self.levels[:gone]
+
+    def mass_before(self, index: int, limit: float) -> Fraction:
+        """Density summed over all slots before a run, or a part of it that is no less than the limit."""
+        mass = self.folded
+        while index > 0 and mass < limit:
+            index -= 1
+            mass += self._mass(index)
+        return mass
+
+    def mass_from(self, index: int, limit: float) -> Fraction:
+        """Density summed over all slots from a run on, or a part of it that is no less than the limit."""
+        mass = ZERO
+        while index < self.count and mass < limit:
+            mass += self._mass(index)
+            index += 1
+        return mass
+
+    def _mass(self, index: int) -> Fraction:
+        return self.levels[index] * (self.slots[index + 1] - self.slots[index])
+
+    def _level(self, slot: int) -> Fraction:
+        index = bisect_right(self.slots, slot) - 1
+        return self.levels[index] if 0 <= index < self.count else ZERO
+
+    def _around(self, start: int, stop: int) -> tuple[int, int]:
+        """The bounds from the last at or before a window's start to the first at or behind its end."""
+        low = max(0, bisect_right(self.slots, start) - 1)
+        return low, min(len(self.slots), bisect_left(self.slots, stop) + 1)
+
+    def _replace(self, low: int, high: int, slots: list[int], levels: list[Fraction]) -> Callable[[], None]:
+        last = high == len(self.slots)
+        old = self.slots[low:high], self.levels[low:high], self.shown[low:high]
+        self.slots[low:high] = slots
+        # at the very end there is one bound more than levels, and the level behind it is 0
+        self.levels[low:high] = levels[:-1] if last else levels
+        self.shown[low:high] = [float(level) for level in self.levels[low : low + len(levels) - last]]
+
+        def undo() -> None:
+            self.slots[low : low + len(slots)] = old[0]
+            self.levels[low : low + len(levels) - last] = old[1]
+            self.shown[low : low + len(levels) - last] = old[2]
+
+        return undo
