@@ -10,16 +10,10 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings import Settings, SettingsError
-from ..store.address import StoreAddress
 from ..transforms.decode import ReadReadings
 from ..transforms.rejects import METRICS
 from .exits import ExitCode
 from .failures import CommandError
-
-#: Runners whose workers are processes of this machine.
-_ONE_HOST = frozenset(
-    {"fnapirunner", "directrunner", "switchingdirectrunner", "bundlebaseddirectrunner", "prismrunner"}
-)
 
 
 def options_of(given: Sequence[str]) -> PipelineOptions:
@@ -37,22 +31,6 @@ def options_of(given: Sequence[str]) -> PipelineOptions:
 def runner_name(options: PipelineOptions) -> str | None:
     """The runner that the options name."""
     return options.view_as(StandardOptions).runner
-
-
-def check_hosts(options: PipelineOptions, address: StoreAddress) -> None:
-    """Refuse a ledger in a file for workers on several machines.
-
-    Raises:
-        CommandError: the runner may spread over hosts and the ledger is a file.
-    """
-    name = runner_name(options)
-    if name is None or name.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
-        return
-    raise CommandError(
-        f"runner {name} may spread over several machines, and the ledger {address} is a file on one of them: "
-        "each would keep an account of its own; set ledger to a PostgreSQL URL, or leave the runner out to run on "
-        "this machine"
-    )
 
 
 def new_pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -19,9 +19,10 @@ from ..schemas.settings import Settings, SettingsError, read_settings
 from ..schemas.slots import format_instant
 from ..store.address import StoreAddress
 from ..transforms.histograms import PrivateHistograms
+from ..transforms.hosts import check_hosts
 from ..transforms.plan import make_plan
 from .console import facts, heading, notes, paragraph, plural, print_json, results, working
-from .engine import check_hosts, counters, new_pipeline, options_of, read_source
+from .engine import counters, new_pipeline, options_of, read_source, runner_name
 from .exits import ExitCode
 from .forecast import assumptions, forecast, left_to_data
 from .forecast import show as show_forecast
@@ -114,7 +115,7 @@ def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_los
         CommandError: the runner, the sink or the input cannot be used.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    check_hosts(options_of(beam_options), StoreAddress(settings.ledger_url))
+    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     return publish(settings, PrivateHistograms(settings), beam_options, history_lost=history_lost)
 
 

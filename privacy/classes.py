@@ -1,8 +1,8 @@
 """Classes of chains: what may be believed when no single chain is.
 
 ``MixingBounds`` is every chain that visits its rarest state often enough and mixes fast enough; ``FiniteClass`` is a
-list of chains; ``AnyInitial`` is a list of transition matrices with every start; ``BinaryInterval`` is every chain of two
-states whose probabilities to stay lie in two intervals.
+list of chains; ``AnyInitial`` is a list of transition matrices with every start; ``BinaryInterval`` is every chain of
+two states whose probabilities to stay lie in two intervals.
 
 >>> MixingBounds.of([MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.8, 0.2], [0.3, 0.7]])]).kind
 'multiplicative'
@@ -194,7 +194,9 @@ class AnyInitial:
             ChainError: If the field is missing or a member is no transition matrix.
         """
         if "transitions" not in data:
-            raise ChainError("a class of any initial distribution needs the field transitions, a list of matrices: add it")
+            raise ChainError(
+                "a class of any initial distribution needs the field transitions, a list of matrices: add it"
+            )
         return cls(data["transitions"])
 
 
@@ -215,11 +217,12 @@ class BinaryInterval:
     1. lambda >= 0: s (u + v) / (v (1 - s)) = 1 / (v (lambda^-1 + ... + lambda^-n)), as u + v = 1 - lambda. It falls as
        u or v grows: both lessen lambda, and v grows itself.
     2. lambda < 0, n odd, m = -lambda: m^n (u + v) / (u (1 + m^n)) rises with v plainly. Its logarithm has the
-       derivative n / (m (1 + m^n)) - v / (u (u + v)) in u, which is not negative: m = u + v - 1 <= u, and for n = 1 it is
-       1 / (m (u + v)) - v / (u (u + v)) with v <= 1 and m <= u; for n >= 3 the first term is at least 3 / (2 u), the
+       derivative n / (m (1 + m^n)) - v / (u (u + v)) in u, which is not negative: m = u + v - 1 <= u, and for n = 1 it
+       is 1 / (m (u + v)) - v / (u (u + v)) with v <= 1 and m <= u; for n >= 3 the first term is at least 3 / (2 u), the
        second at most 1 / u.
     3. lambda < 0, n even: m^n (u + v) / (v (1 - m^n)) rises with u plainly. Its logarithm has the derivative
-       n / (m (1 - m^n)) - u / (v (u + v)) in v, and m <= v makes the first term at least n / v, the second at most 1 / v.
+       n / (m (1 - m^n)) - u / (v (u + v)) in v, and m <= v makes the first term at least n / v, the second at most
+       1 / v.
 
     So where lambda >= 0 every entry at every lag rises with both probabilities to stay, where lambda <= 0 it falls with
     both. From any member of the first kind the straight way to the corner of the largest probabilities stays of that
@@ -352,7 +355,7 @@ def _interval(name: str, values: Any) -> tuple[float, float]:
 
 
 def _share(part: float, rest: float) -> float:
-    """part / (part + rest), rounded down; 0 where both are 0."""
+    """The part of the whole, part / (part + rest), rounded down; 0 where both are 0."""
     return max(0.0, part / (part + rest) * (1 - 2.0**-50)) if part > 0 else 0.0
 
 

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .chains import FloatArray, MarkovChain, frozen
-from .classes import MixingBounds
+from .classes import BinaryInterval, MixingBounds
 from .estimation import EstimationError, TransitionCounts, check_table, name_states
 from .interval_chains import IntervalChain
 
@@ -85,6 +85,19 @@ class ConfidenceClass:
     def contains(self, chain: MarkovChain) -> bool:
         """Whether a chain lies in the region; its initial distribution does not matter."""
         return self.members.contains(chain)
+
+    def binary(self) -> BinaryInterval:
+        """The region itself as a belief, for two states; tighter than its mixing bounds.
+
+        Raises:
+            EstimationError: there are not two states.
+        """
+        if self.members.states != 2:  # noqa: PLR2004 - binary means two
+            raise EstimationError(
+                f"the chains have {self.members.states} states, and a BinaryInterval holds chains of 2: use bounds()"
+            )
+        (low_0, low_1), (high_0, high_1) = np.diag(self.lower).tolist(), np.diag(self.upper).tolist()
+        return BinaryInterval((low_0, high_0), (low_1, high_1))
 
     def bounds(self) -> MixingBounds:
         """Mixing bounds that hold for every member, as a belief for calibration and ledger.

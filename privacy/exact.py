@@ -1,12 +1,14 @@
 """Probabilities as exact fractions, for quantities that rounding would change by more than rounding.
 
 The distance of two quantile functions jumps when two cumulative sums that ought to be equal differ in the last bit.
-Where such a distance decides about noise, probabilities are therefore fractions. A float is read as the decimal that
-it prints as, because 0.1 in a table means one tenth; where a row of such numbers misses 1 by rounding, its largest
-entry takes the difference.
+Where such a distance decides about noise, probabilities are therefore fractions. A float is read as the simple fraction
+that it stands for: 0.1 in a table means one tenth, and 0.3333333333333333 one third. Where a row of such numbers misses
+1 by rounding, its largest entry takes the difference.
 
 >>> [str(value) for value in exact_distribution("row", [0.1, 0.2, 0.7])]
 ['1/10', '1/5', '7/10']
+>>> [str(value) for value in exact_distribution("row", [1 / 3, 2 / 3])]
+['1/3', '2/3']
 """
 
 from __future__ import annotations
@@ -18,9 +20,18 @@ from typing import SupportsFloat
 
 from .chains import SUM_TOLERANCE
 
+_SIMPLE = 10**6
+"""The largest denominator of a fraction that a float is taken to stand for."""
+
+_ROUNDING = Fraction(1, 2**51)
+"""How far, relatively, it may be from the float: two roundings, its own and that of a division by a row's sum."""
+
 
 def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
-    """Read a number as a fraction: whole numbers and fractions as they are, a float as the decimal it prints as.
+    """Read a number as a fraction.
+
+    Whole numbers and fractions stay as they are. A float within a relative 2^-51 of a fraction with a denominator up to
+    10^6 is that fraction; any other float is the decimal that it prints as.
 
     Args:
         name: What the message calls the number.
@@ -42,7 +53,8 @@ def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
         ) from None
     if not math.isfinite(number):
         raise ValueError(f"{name} is {number!r}, but must be finite: mend the entry")
-    return Fraction(repr(number))
+    simple = Fraction(number).limit_denominator(_SIMPLE)
+    return simple if abs(simple - Fraction(number)) <= _ROUNDING * abs(Fraction(number)) else Fraction(repr(number))
 
 
 def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) -> tuple[Fraction, ...]:

@@ -104,8 +104,8 @@ def lemma_4_8_reach(bounds: MixingBounds, resolution: float = RESOLUTION) -> int
 def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     """The spectral form: f(d) = log((1 + D) / (1 - D)) with D = rho^d (1 / pi_min - 1).
 
-    Infinite where D >= 1. Never above Lemma 4.8: rho <= e^{-g/2} for either kind of gap, and 1 / pi_min - 1 is less than
-    1 / pi_min.
+    Infinite where D >= 1. Never above Lemma 4.8: rho <= e^{-g/2} for either kind of gap, and 1 / pi_min - 1 is less
+    than 1 / pi_min.
 
     Proof. With h_x = 1_x / pi(x) - 1, of squared norm 1 / pi(x) - 1 and mean 0 under pi, P^t(x, y) / pi(y) - 1 is the
     inner product of (P*)^t h_x and h_y under pi. P* shrinks mean-zero functions by rho at least, where rho^2 is the
@@ -122,7 +122,8 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
     share = np.exp(lags * math.log(rho)) * (1 / bounds.pi_min - 1)
     share = np.where(share < 1, share, np.nan)
-    return np.nan_to_num(2 * np.arctanh(share), nan=np.inf)
+    # the room for rho could lift it above the lemma where the gap is tiny
+    return np.minimum(np.nan_to_num(2 * np.arctanh(share), nan=np.inf), lemma_4_8(bounds, lags))
 
 
 def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma-4.8") -> FloatArray:

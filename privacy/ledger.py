@@ -8,7 +8,14 @@ for releases in any number, overlap and order, later ones chosen in the light of
 of the quilt, only the slots inside it can differ between the two secrets, so by group privacy the density ratio of
 each release is at most e to the power of its epsilon_dp times the slots of it inside, independent noise multiplies,
 and the quilt itself tells at most its influence. Take the best quilt for each pair, then the worst pair. The seeds'
-rules are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3 and 3.7, [BHGKM] Theorem 6.2).
+rules are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2):
+``bounds`` says what each of them gives, or why it does not apply.
+
+Which slots are looked at. None before the first charged slot or behind the last: all outputs are then functions of the
+slots on one side, so their law given X_i is a mixture of their laws given the neighbour on that side, and a mixture of
+numbers has no larger ratio than the numbers. In a run of equal density the slots further than the reach from both edges
+see either an end within the run, the same for all, or none: the sum of both sides is concave and piecewise linear
+there, so its maximum is at a kink. All other slots are looked at, those of density 0 between windows included.
 
 >>> from quiltstream.privacy.classes import MixingBounds
 >>> from quiltstream.privacy.quilts import mqm_approx
@@ -24,205 +31,297 @@ rules are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Literal
 
-import numpy as np
-
-from .checks import positive, whole
-from .classes import Belief, FiniteClass, MixingBounds
-from .density import Density, Run, steps_of
-from .influence import sided_influence
+from .account import Account
+from .branches import Branch, joined_world
+from .charges import OUTWARD, BudgetExceeded, Charge, Span, outward, rule_of
+from .checks import float_above, positive, whole
+from .classes import Belief
+from .density import Density, steps_of
+from .entries import Entry
+from .influence import Bound
 from .inverse import largest_density
-from .quilts import Quilt
-from .schedules import Schedule, scenes
-from .sweep import Scene, Sweep, Worst
+from .reserving import extended_loss, saturated
+from .running import Patch, Worst
+from .schedules import Schedule
+from .seeds import Charges, SeedsBound, seeds_bounds
+from .states import AccountState, has_start
+from .timeline import Timeline
+from .worlds import World
 
-OUTWARD = 2.0**-46
-"""Every loss is raised by this relative amount (1.4e-14), more than the rounding of the few sums that make it."""
+__all__ = ["OUTWARD", "BudgetExceeded", "Charge", "Ledger", "Span"]
 
-Span: TypeAlias = tuple[int, int, float]
-"""A charge to come: first slot, slot after the last, loss per slot."""
+_ONE_BY_ONE = 16
+"""So many charges are entered one by one; for more the account is made anew."""
 
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One charge as it was made.
-
-    Attributes:
-        start: First slot.
-        stop: Slot after the last.
-        epsilon_dp: Loss per slot.
-        loss_before: Loss of the ledger without it.
-        loss_after: Loss of the ledger with it.
-        rule: What decided the loss, one sentence.
-        quilt: The quilt of the worst slot.
-        slot: The worst slot; None where there is no loss.
-    """
-
-    start: int
-    stop: int
-    epsilon_dp: float
-    loss_before: float
-    loss_after: float
-    rule: str
-    quilt: Quilt | None
-    slot: int | None
+_HALVINGS = 60
 
 
-class BudgetExceeded(ValueError):  # noqa: N818 - the public name says what happened
-    """A charge that the budget does not allow; the ledger is as it was.
-
-    Attributes:
-        spent: Loss before.
-        asked: What the charge would have added.
-        remaining: Budget less spent, at least 0.
-        budget: The limit.
-    """
-
-    def __init__(self, spent: float, asked: float, budget: float) -> None:
-        """Make the message from the numbers."""
-        self.spent, self.asked, self.budget = spent, asked, budget
-        self.remaining = max(0.0, budget - spent)
-        super().__init__(
-            f"the charge would cost {asked!r} epsilon, but {spent!r} of the budget {budget!r} is spent and "
-            f"{self.remaining!r} remains: release less often, add noise, or raise the budget by an explicit decision"
-        )
-
-    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[float, float, float]]:
-        return BudgetExceeded, (self.spent, self.asked, self.budget)
-
-
-class Ledger:
-    """An account of the loss of one belief.
+class Ledger(Account):
+    """An account of the loss of one belief, or of several that follow each other or are held side by side.
 
     The loss is a function of the density alone: the same charges in any order give the same float. It is rounded
     outward by ``OUTWARD``. It never falls when a charge is added, up to that rounding.
 
     Beliefs: mixing bounds by Lemma 4.8; a stationary chain by its exact influence; a chain with a fixed initial
-        distribution by
-    the bound that holds at every slot for every initial distribution, so that no slot need be named; a finite class
-    by its worst member. Windows lie anywhere on the integer line.
+        distribution by the bound that holds at every slot for every initial distribution, so that no slot need be
+        named; a class by its worst member. Windows lie anywhere on the integer line.
+
+    Time without end: ``fold`` (or ``keep``) forgets slots behind a horizon, see ``branches`` for what is kept of them
+    and why it is enough.
     """
 
-    def __init__(self, belief: Belief, budget: float | None = None, *, start: int | None = None) -> None:
+    def __init__(
+        self,
+        belief: Belief,
+        budget: float | None = None,
+        *,
+        start: int | None = None,
+        keep: int | None = None,
+        bound: Bound = "lemma-4.8",
+    ) -> None:
         """Open an empty account.
 
         Args:
             belief: What is believed about the series.
             budget: The most the loss may reach; None for no limit.
             start: The slot at which a chain with a fixed initial distribution begins: charges before it are refused.
+            keep: How many slots before the end of the latest charge another charge may still begin; what lies further
+                back is folded from time to time. None keeps everything until ``fold`` is called.
+            bound: The closed form under mixing bounds, as for ``mqm_approx``.
 
         Raises:
             ChainError: If a stationary chain is reducible.
-            ValueError: If the budget is not finite and above 0, or a start is given for a belief that has none.
+            TypeError: If start or keep is not a whole number.
+            ValueError: If the budget is not finite and above 0, keep is negative, or a start is given for a belief that
+                has none.
         """
-        self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
-        self._start = None if start is None else whole("start", start, "give the slot at which the chain begins")
-        if self._start is not None and not _has_start(belief):
+        budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
+        start = None if start is None else whole("start", start, "give the slot at which the chain begins")
+        keep = None if keep is None else whole("keep", keep, "give the slots that stay open, or None for all", least=0)
+        if start is not None and not has_start(belief):
             raise ValueError(
-                f"start is {self._start}, but the belief holds at every slot: "
-                "leave start out, it is for a chain with initial"
+                f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
-        self._belief = belief
-        self._tables = sided_influence(belief)
-        self._sweep = Sweep(self._tables)
-        self._density = Density()
-        self._worst = Worst()
+        super().__init__(AccountState((World.of(belief, bound),), budget, start, keep, bound=bound))
 
-    @property
-    def belief(self) -> Belief:
-        """What is believed about the series."""
-        return self._belief
+    @classmethod
+    def from_state(cls, state: AccountState) -> Ledger:
+        """The account that a state describes; its loss is that of the account the state was taken from, bit for bit."""
+        made = cls.__new__(cls)
+        Account.__init__(made, state)
+        return made
 
-    @property
-    def budget(self) -> float | None:
-        """The most the loss may reach; None for no limit."""
-        return self._budget
-
-    @property
-    def loss(self) -> float:
-        """Epsilon that all charges so far cost together."""
-        return _outward(self._worst.loss)
-
-    @property
-    def remaining(self) -> float:
-        """Budget less loss, at least 0; infinite without a budget."""
-        return math.inf if self._budget is None else max(0.0, self._budget - self.loss)
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """The density so far, in runs of equal density."""
-        return self._density.runs()
-
-    @property
-    def basis(self) -> str:
-        """What the loss rests on, one sentence for the record."""
-        return self._tables.basis
-
-    def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
+    def charge(
+        self,
+        start: int,
+        stop: int,
+        epsilon_dp: float,
+        *,
+        entry_id: str | None = None,
+        key: str = "",
+        behind: Literal["refuse", "bound"] = "refuse",
+    ) -> Charge:
         """Charge one window, or refuse it and change nothing.
 
         Args:
             start: First slot.
             stop: Slot after the last.
             epsilon_dp: Loss per slot: L1 sensitivity over noise scale.
+            entry_id: Name of the charge, a random one if left out; merges go by it.
+            key: What is charged, free text.
+            behind: What to do with a window that begins before the horizon: refuse it, or price it from above, which
+                marks the account as an upper bound.
 
         Raises:
             BudgetExceeded: If the loss would pass the budget.
             TypeError: If a slot is not a whole number.
-            ValueError: If the window is empty or begins before the chain, or epsilon_dp is not finite and above 0.
+            ValueError: If the window is empty or begins before the chain or, when refused, before the horizon,
+                epsilon_dp is not finite and above 0, or the name is taken.
         """
-        span = self._checked(start, stop, epsilon_dp)
-        density = self._density.plus(*span)
-        worst = self._price(density)
-        before, after = self.loss, _outward(worst.loss)
-        if self._budget is not None and after > self._budget:
-            raise BudgetExceeded(before, after - before, self._budget)
-        self._density, self._worst = density, worst
-        return Charge(*span, before, after, _rule(worst), worst.quilt, worst.slot)
+        entry = Entry.new(*self._checked(start, stop, epsilon_dp), entry_id=entry_id, key=key)
+        if entry.entry_id in self._entries:
+            raise ValueError(f"entry_id {entry.entry_id!r} is taken: a charge is made once; leave it out for a new one")
+        if self._horizon is not None and entry.start < self._horizon:
+            return self._charge_behind(entry, behind, self._horizon)
+        before = self.loss
+        undo, patches = self._tried(entry)
+        try:
+            worst = self._worst_of(patches)
+            self._afford(before, outward(worst.loss), "the charge")
+        except BaseException:
+            undo()
+            raise
+        self._take(entry, patches, worst)
+        self._advance()
+        return self._receipt(entry, before)
 
-    def replay(self, charges: Iterable[Span]) -> float:
+    def replay(self, charges: Iterable[Span | Entry]) -> float:
         """Enter charges that have been made already, asking no budget, and return the loss.
 
         All of them are entered or, on a bad one, none.
 
         Raises:
             TypeError: If a slot is not a whole number.
-            ValueError: If a charge is malformed.
+            ValueError: If a charge is malformed, begins before the horizon, or has a name that is taken.
         """
-        density = self._with(self._density, charges)
-        self._density, self._worst = density, self._price(density)
+        entries = [self._entered(charge) for charge in charges]
+        names = set(self._entries)
+        for entry in entries:
+            if entry.entry_id in names:
+                raise ValueError(f"entry_id {entry.entry_id!r} is taken: a charge is entered once")
+            names.add(entry.entry_id)
+            if self._horizon is not None and entry.start < self._horizon:
+                raise ValueError(_behind(entry.start, self._horizon))
+        if len(entries) <= _ONE_BY_ONE:
+            for entry in entries:
+                _, patches = self._tried(entry)
+                self._take(entry, patches, self._worst_of(patches))
+            self._advance()
+        elif entries:
+            self._open(replace(self.state, entries=(*self._entries.values(), *entries)))
+            self._advance()
         return self.loss
 
     def would_cost(self, start: int, stop: int, epsilon_dp: float) -> float:
-        """What a charge would add to the loss; the ledger stays as it is, and no budget is asked."""
-        density = self._density.plus(*self._checked(start, stop, epsilon_dp))
-        return max(0.0, _outward(self._price(density).loss) - self.loss)
+        """What a charge would add to the loss; the ledger stays as it is, and no budget is asked.
+
+        Raises:
+            ValueError: As ``charge``.
+        """
+        entry = Entry.new(*self._checked(start, stop, epsilon_dp))
+        if self._horizon is not None and entry.start < self._horizon:
+            raise ValueError(_behind(entry.start, self._horizon))
+        undo, patches = self._tried(entry)
+        try:
+            return max(0.0, outward(self._worst_of(patches).loss) - self.loss)
+        finally:
+            undo()
 
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
-        return _outward(self._price(self._with(Density(), charges)).loss)
+        spans = [self._checked(*charge) for charge in charges]
+        density = Density().with_steps(step for span in spans for step in steps_of(*span))
+        return self._alone(density).loss
+
+    def fold(self, horizon: int) -> None:
+        """Forget what lies behind a horizon, but for what still matters; later charges begin there or after it.
+
+        Only charges that begin at or behind the horizon are admitted from then on. A horizon that lies before the
+        present one changes nothing.
+
+        Raises:
+            TypeError: If the horizon is not a whole number.
+        """
+        horizon = whole("horizon", horizon, "give the slot at which later charges may begin")
+        if self._horizon is not None and horizon <= self._horizon:
+            return
+        line = self.state.line({horizon - branch.world.sight for branch in self._branches})
+        found = [branch.settled_at(line, horizon) for branch in self._branches]
+        floors = [live - branch.world.sight for branch, (_, live) in zip(self._branches, found, strict=True)]
+        peaks = (level for slot, level in zip(line.slots, line.levels, strict=False) if slot < horizon)
+        self._open(self.state.folded(horizon, min(floors), max([self._peak, *peaks]), found))
+
+    def join(self, belief: Belief) -> float:
+        """Let another belief join for the whole history: everything charged so far is repriced under it, too.
+
+        The loss is the largest of both from now on. What is folded is priced by its largest density, which marks the
+        account as an upper bound.
+
+        Returns:
+            The loss.
+
+        Raises:
+            BudgetExceeded: If the loss under the new belief is above the budget; the account stays as it was.
+            ChainError: If a stationary chain is reducible.
+            ValueError: If the belief has another number of states.
+        """
+        self._same_states(belief)
+        floor = self._line.floor
+        kept = None if self._horizon is None or floor is None else self._horizon - floor
+        world = joined_world(belief, kept, self._bound)
+        settled, live = 0.0, None
+        if self._horizon is not None:
+            live = self._horizon - world.sight
+            if world.closes and not world.is_idle and self._peak:
+                settled = Branch(world, Timeline()).ceiling(float_above(self._peak))
+        return self._changed(self.state.with_world(world, settled, live), "the belief that joins")
+
+    def switch(self, slot: int, belief: Belief) -> float:
+        """Declare that the transitions out of a public slot, and all later ones, follow another belief.
+
+        From that slot on nothing rests on a stationary start, see ``crossings``.
+
+        Returns:
+            The loss.
+
+        Raises:
+            BudgetExceeded: If what is charged would lose more than the budget; the account stays as it was.
+            TypeError: If the slot is not a whole number.
+            ValueError: If the slot lies before the horizon, the start of the chain or an earlier change, or the belief
+                has another number of states.
+        """
+        slot = whole("slot", slot, "give the first slot whose transitions follow the new belief")
+        self._same_states(belief)
+        for name, limit in (("horizon", self._horizon), ("start of the chain", self._start)):
+            if limit is not None and slot < limit:
+                raise ValueError(f"slot is {slot}, but the {name} is at {limit}: a belief changes there or later")
+        latest = max((change for branch in self._branches for change in branch.world.changes), default=None)
+        if latest is not None and slot <= latest:
+            raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
+        worlds = tuple(branch.world.switched(slot, belief, self._bound) for branch in self._branches)
+        return self._changed(replace(self.state, worlds=worlds), "the change of belief")
+
+    def bounds(self) -> Mapping[str, SeedsBound]:
+        """What the seeds' own theorems say about all charges so far, by name: a loss, or why one does not apply.
+
+        With the same belief and influence tables. The ledger's own loss is never above any of them.
+        """
+        whole_history = Charges(tuple(self._entries.values()), self._forgotten)
+        changes = any(branch.world.changes for branch in self._branches)
+        return seeds_bounds(
+            whole_history,
+            [branch.world.segments[0].pricer for branch in self._branches],
+            self._alone_of,
+            changes=changes,
+            late=self._upper_bound,
+        )
 
     def ceiling(self, density: float) -> float:
         """Loss of an endless stream whose every slot has this density.
 
         No charges with at most that density in every slot cost more.
         """
-        return _outward(self._sweep.ceiling(positive("density", density, "give the loss per slot")))
+        density = positive("density", density, "give the loss per slot")
+        return outward(max(branch.ceiling(density) for branch in self._branches))
 
     def density_for(self, epsilon: float) -> float:
         """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
 
-        For a chain this is the pairwise calibration: each secret pair uses its own quilt.
+        For a chain this is the pairwise calibration: each secret pair uses its own quilt. Where the belief changes, it
+        is lowered until the stream stays within epsilon at the change, too.
 
         Raises:
             ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix.
             ValueError: If epsilon is not finite and above 0.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        return largest_density(self._tables, epsilon, self.ceiling)
+        parts = [segment.pricer for branch in self._branches for segment in branch.world.segments]
+        found = min(
+            largest_density(part.tables, epsilon, lambda density, part=part: outward(part.ceiling(density)))
+            for part in parts
+        )
+        if not math.isfinite(found) or self.ceiling(found) <= epsilon:
+            return found
+        low, high = 0.0, found
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.ceiling(middle) <= epsilon else (low, middle)
+        return low
 
     def extended_loss(self, schedules: Iterable[Schedule]) -> float:
         """The loss of what is charged together with whole schedules, endless ones included.
@@ -232,13 +331,10 @@ class Ledger:
         upper bound.
 
         Raises:
-            ValueError: If a schedule begins before the chain.
+            ValueError: If a schedule begins before the chain or the horizon.
         """
         listed = [self._started(schedule) for schedule in schedules]
-        loss = -1.0
-        for scene in scenes(self._density, listed, self._tables.reach):
-            loss = max(loss, self._sweep.worst(scene, loss).loss)
-        return _outward(max(loss, 0.0))
+        return outward(extended_loss(self._branches, self._line, listed))
 
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
@@ -256,14 +352,14 @@ class Ledger:
             does.
 
         Raises:
-            ValueError: If a schedule begins before the chain.
+            ValueError: If a schedule begins before the chain or the horizon.
         """
         if self._budget is None or self._fits([*reserved, schedule]):
             return None
         low, high = 0, schedule.windows
         if high is None:
             high = 1
-            limit = self._saturated(schedule, reserved, self._budget)
+            limit = saturated(self._branches, self._line, schedule, reserved, self._budget)
             while high < limit and self._fits([*reserved, schedule.first(high)]):
                 low, high = high, min(2 * high, limit)
             if high == limit and self._fits([*reserved, schedule.first(high)]):
@@ -276,12 +372,76 @@ class Ledger:
                 high = middle
         return schedule.end_of(low)
 
-    def _price(self, density: Density) -> Worst:
-        return self._sweep.worst(Scene(density.runs()))
+    def _tried(self, entry: Entry) -> tuple[Callable[[], None], list[Patch]]:
+        """Put a charge on the timeline and price it; the first result takes it off again."""
+        undo = self._line.add(entry.start, entry.stop, Fraction(entry.epsilon_dp))
+        try:
+            return undo, [branch.running.patch(entry.start, entry.stop, entry.mass) for branch in self._branches]
+        except BaseException:
+            undo()
+            raise
 
-    def _with(self, density: Density, charges: Iterable[Span]) -> Density:
-        spans = [self._checked(*charge) for charge in charges]
-        return density.with_steps(step for span in spans for step in steps_of(*span))
+    def _take(self, entry: Entry, patches: Sequence[Patch], worst: Worst) -> None:
+        for branch, patch in zip(self._branches, patches, strict=True):
+            branch.running.commit(patch)
+        self._entries[entry.entry_id] = entry
+        self._worst = worst
+
+    def _receipt(self, entry: Entry, before: float) -> Charge:
+        worst = self._worst
+        return Charge(
+            entry.start,
+            entry.stop,
+            entry.epsilon_dp,
+            before,
+            self.loss,
+            rule_of(worst),
+            worst.quilt,
+            worst.slot,
+            entry.entry_id,
+            self._upper_bound,
+        )
+
+    def _afford(self, before: float, after: float, what: str) -> None:
+        if self._budget is not None and after > self._budget:
+            raise BudgetExceeded(before, after - before, self._budget, what)
+
+    def _changed(self, state: AccountState, what: str) -> float:
+        """Become another account, if the budget allows it."""
+        made = Ledger.from_state(state)
+        self._afford(self.loss, made.loss, what)
+        self._open(state)
+        return self.loss
+
+    def _charge_behind(self, entry: Entry, behind: str, horizon: int) -> Charge:
+        if behind != "bound":
+            raise ValueError(_behind(entry.start, horizon))
+        before = self.loss
+        alone = Density().plus(entry.start, entry.stop, entry.epsilon_dp)
+        peak = self._peak + Fraction(entry.epsilon_dp)
+        state = self.state.with_late(
+            entry,
+            peak,
+            tuple(branch.late_bound(peak, branch.alone(alone).loss) for branch in self._branches),
+        )
+        self._changed(state, "the charge")
+        return self._receipt(entry, before)
+
+    def _advance(self) -> None:
+        """Fold what ``keep`` lets go, once that is as much as is kept anyway."""
+        if self._keep is None or not self._line.count:
+            return
+        horizon = self._line.slots[-1] - self._keep
+        sight = max(branch.world.sight for branch in self._branches)
+        since = self._line.slots[0] if self._horizon is None else self._horizon
+        if horizon - since > max(sight, self._keep):
+            self.fold(horizon)
+
+    def _entered(self, charge: Span | Entry) -> Entry:
+        if isinstance(charge, Entry):
+            self._checked(charge.start, charge.stop, charge.epsilon_dp)
+            return charge
+        return Entry.new(*self._checked(*charge))
 
     def _checked(self, start: int, stop: int, epsilon_dp: float) -> Span:
         advice = "give the first slot and the slot after the last"
@@ -292,44 +452,26 @@ class Ledger:
         return start, stop, positive("epsilon_dp", epsilon_dp, "give L1 sensitivity over noise scale")
 
     def _started(self, schedule: Schedule) -> Schedule:
-        if self._start is not None and schedule.start < self._start:
-            raise ValueError(
-                f"the schedule starts at slot {schedule.start}, but the chain begins at slot {self._start}: "
-                "start it later"
-            )
+        for name, limit in (("chain begins", self._start), ("horizon is", self._horizon)):
+            if limit is not None and schedule.start < limit:
+                raise ValueError(
+                    f"the schedule starts at slot {schedule.start}, but the {name} at slot {limit}: start it later"
+                )
         return schedule
+
+    def _same_states(self, belief: Belief) -> None:
+        known, wanted = (getattr(one, "states", None) for one in (self.belief, belief))
+        if known is not None and wanted is not None and known != wanted:
+            raise ValueError(
+                f"the belief has {wanted} states, but the account is about {known}: fit both over the same bins"
+            )
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is not None and self.extended_loss(schedules) <= self._budget
 
-    def _saturated(self, schedule: Schedule, reserved: Sequence[Schedule], budget: float) -> int:
-        """So many windows that more of them change nothing, or that they have passed the budget.
 
-        Windows out of sight matter only while the density there is less than the influence at the last lag; a pair for
-        which that is infinite loses all the density there is.
-        """
-        lasting = scenes(self._density, (*reserved, schedule), self._tables.reach)[0]
-        end = schedule.start if lasting.stop is None else lasting.stop
-        slots = end + 2 * self._tables.reach - schedule.start
-        tails = np.concatenate([self._tables.left[:, -1], self._tables.right[:, -1]])
-        wanted = np.where(np.isfinite(tails), 2 * tails, budget).max() / (schedule.size * schedule.epsilon_dp)
-        return slots // schedule.every + math.ceil(wanted) + schedule.overlap + 2
-
-
-def _has_start(belief: Belief) -> bool:
-    if isinstance(belief, MixingBounds):
-        return False
-    chains = belief.chains if isinstance(belief, FiniteClass) else (belief,)
-    return any(chain.initial is not None for chain in chains)
-
-
-def _outward(loss: float) -> float:
-    return loss * (1 + OUTWARD)
-
-
-def _rule(worst: Worst) -> str:
-    if worst.slot is None or worst.quilt is None:
-        return "no loss: the belief has no secret pair"
-    if worst.quilt.left is None and worst.quilt.right is None:
-        return f"group privacy over all slots: no quilt of slot {worst.slot} is cheaper"
-    return f"quilt ledger: slot {worst.slot} is worst, with the quilt {worst.quilt}"
+def _behind(start: int, horizon: int) -> str:
+    return (
+        f"start is {start}, but the horizon is at slot {horizon} and what lies behind it is folded: charge later "
+        "slots, or ask for a bound with behind='bound'"
+    )

@@ -108,7 +108,9 @@ def network_quilts(
     *,
     size: int | None = None,
 ) -> tuple[NetworkQuilt, ...]:
-    """Every quilt of one variable with its influence and score, the best first.
+    """The quilts of one variable with their influences and scores, the best first.
+
+    Where all sets are tried, one that contains another with the same variables nearby is left out: it tells no less.
 
     Args:
         network: The network.
@@ -203,10 +205,17 @@ def _candidates(
     else:
         sets = list(dict.fromkeys([(), *(tuple(dict.fromkeys(quilt)) for quilt in quilts)]))
     found: list[_Parts] = []
+    smaller: dict[tuple[str, ...], list[frozenset[str]]] = {}
     for chosen in sets:
         remote = network.separated_from(node, chosen)
         away = {*chosen, *remote}
-        found.append(((node, *(name for name in others if name not in away)), chosen, remote))
+        nearby = (node, *(name for name in others if name not in away))
+        # a larger quilt with the same variables nearby tells no less, so it never wins
+        rivals = smaller.setdefault(nearby, [])
+        if quilts is None and any(rival <= frozenset(chosen) for rival in rivals):
+            continue
+        rivals.append(frozenset(chosen))
+        found.append((nearby, chosen, remote))
     return found
 
 

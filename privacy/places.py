@@ -109,12 +109,8 @@ def undominated(left: FloatArray, right: FloatArray) -> IntArray:
         if len(below):
             below = below[(tables[order[below]] <= tables[first]).all(axis=1)]
             order = np.delete(order, below)
-    return _mutual(tables, np.sort(np.array(kept, dtype=np.intp)))
-
-
-def _mutual(tables: FloatArray, kept: IntArray) -> IntArray:
-    # the order is that of a sample, so a row kept early may lie below one kept later: harmless, but it costs time
-    return kept
+    # by falling sum no row lies below a later one, but for rounding of the sums, which costs time and nothing else
+    return np.sort(np.array(kept, dtype=np.intp))
 
 
 @lru_cache(maxsize=16)
@@ -220,7 +216,11 @@ class Pricer:
         nodes = min(place.length, self.reach)
         left, right = (
             SideCosts(
-                *self._open(table[rows], gate, rows, place), Surroundings.of(runs, total), nodes, _gated(gate, rows, place)
+                self._open(table[rows], gate),
+                place.density,
+                Surroundings.of(runs, total),
+                nodes,
+                _gated(gate, rows, place),
             )
             for table, runs, total, gate in self._each_side(place)
         )
@@ -234,15 +234,13 @@ class Pricer:
             beyond = _gated(gate, rows, place)
             highest = None if beyond is None else beyond.max(axis=0, keepdims=True)
             sides.append(
-                SideCosts(*self._open(largest, gate, rows, place), Surroundings.of(runs, total), nodes, highest)
+                SideCosts(self._open(largest, gate), place.density, Surroundings.of(runs, total), nodes, highest)
             )
         return _sums(sides[0], sides[1], place, offsets)[0]
 
     @staticmethod
-    def _open(
-        table: FloatArray, gate: Gate | None, rows: IntArray | slice, place: Place
-    ) -> tuple[FloatArray, float]:
-        return (np.full_like(table, np.inf) if gate is not None and gate.blocked else table), place.density
+    def _open(table: FloatArray, gate: Gate | None) -> FloatArray:
+        return np.full_like(table, np.inf) if gate is not None and gate.blocked else table
 
     def _each_side(
         self, place: Place

@@ -32,7 +32,7 @@ from .checks import positive, whole
 from .classes import Belief, FiniteClass
 from .mechanisms import LaplaceHistogram
 from .noise import DiscreteLaplace
-from .quilts import mqm_approx
+from .quilts import mqm_approx, mqm_exact, pairwise
 
 Guarantee = Literal["stream", "window"]
 
@@ -66,6 +66,10 @@ class Calibrator(Protocol):
         ...
 
 
+def _mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    return mqm_approx(belief, epsilon, length, bound="spectral")
+
+
 def _group_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - holds for all
     return group_dp(epsilon, _window_of("group privacy", length))
 
@@ -90,7 +94,15 @@ def _window_of(what: str, length: int | None) -> int:
 
 
 METHODS: Mapping[str, Calibrator] = MappingProxyType(
-    {"mqm-approx": mqm_approx, "group-dp": _group_dp, "gk16": _gk16, "entry-dp": _entry_dp}
+    {
+        "mqm-approx": mqm_approx,
+        "mqm-approx-spectral": _mqm_approx_spectral,
+        "mqm-exact": mqm_exact,
+        "pairwise": pairwise,
+        "group-dp": _group_dp,
+        "gk16": _gk16,
+        "entry-dp": _entry_dp,
+    }
 )
 """The mechanisms that `compare_methods` sets side by side, by name.
 
@@ -255,7 +267,8 @@ def smallest_window(
     quilt of the longer window there is one of the shorter, the same or without an end that lies outside, that holds no
     more slots and tells no more. So neither does
     phi(T) = ceil(bins E|Z_T| / (group target)), and the windows that will do are those with T >= phi(T). From T = 1 on,
-    T -> phi(T) never passes the shortest of them, and where it stops it is one.
+    T -> phi(T) never passes the shortest of them, and where it stops it is one. (With a method whose noise can fall
+    with the length, what is found reaches the target, but a shorter window might, too.)
 
     Raises:
         ChainError: If the method has no noise for this belief.
@@ -354,6 +367,11 @@ class _Planner:
         bins = whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
         length = None if self.guarantee == "stream" else window
         calibration = self.calibrator(self.belief, self.epsilon, length)
+        if not calibration.sigma > 0:
+            raise ValueError(
+                f"{self.method} finds nothing secret under this belief, so there is no noise to plan: check the "
+                "belief, it has one possible state in every slot"
+            )
         return Plan(
             method=self.method,
             epsilon=float(self.epsilon),

@@ -20,7 +20,7 @@ entries of a ratio can be off by is added to every number, so that all of them a
 >>> tables = PowerTables(np.array([[0.9, 0.1], [0.4, 0.6]]))
 >>> tables.extend(2)
 >>> np.exp(tables.right).round(6).tolist()
-[[2.25, 6.0], [1.3, 1.75]]
+[[2.25, 6.0], [1.416667, 2.666667]]
 """
 
 from __future__ import annotations

@@ -9,10 +9,19 @@ from fractions import Fraction
 
 from .checks import positive, whole
 from .density import Density
-from .sweep import Scene
+from .running import View
 
 _MAX_PERIOD = 4096
 """Most density steps in one common period of several endless schedules that are followed exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A density, the slots at which its runs are split, and which of its slots to look at."""
+
+    density: Density
+    view: View
+    cuts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,29 +130,33 @@ def _levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
     return top, 1
 
 
-def scenes(density: Density, schedules: Iterable[Schedule], reach: int) -> tuple[Scene, ...]:
+def scenes(
+    density: Density, schedules: Iterable[Schedule], sight: int, changes: Iterable[int] = ()
+) -> tuple[Scene, ...]:
     """What must be looked at to price schedules on top of a density, the scene that lasts for ever first.
 
-    A node sees ``reach`` slots to each side. Endless schedules are periodic but for the ramp at their start, and
-    nowhere above the same schedules with an endless past. So every node that does not see the finite part loses at
-    most what one period of nodes loses that has the endless past and no finite part in sight (the lasting scene), and
-    only the nodes that do see it are looked at besides.
+    A node sees ``sight`` slots to each side. Endless schedules are periodic but for the ramp at their start, and
+    nowhere above the same schedules with an endless past. So every node that sees neither the finite part nor a change
+    of belief loses at most what one period of nodes loses that has the endless past and neither in sight (the lasting
+    scene), and only the nodes that do see one are looked at besides.
 
     Args:
         density: What is there already.
         schedules: Finite and endless ones.
-        reach: Lags of the influence tables.
+        sight: How far a node sees.
+        changes: Slots at which the belief changes.
     """
     listed = list(schedules)
     finite = density.with_steps(step for schedule in listed if schedule.stop is not None for step in schedule.steps())
     endless, period = _levelled([schedule for schedule in listed if schedule.stop is None])
     if not endless:
-        return (Scene(finite.runs()),)
-    steady = max([*finite.steps, *(schedule.start + schedule.size for schedule in endless)]) + reach
+        return (Scene(finite, View()),)
+    marks = [*finite.steps, *changes]
+    steady = max([*marks, *(schedule.start + schedule.size for schedule in endless)]) + sight
     end = steady + period
-    total = finite.with_steps(step for schedule in endless for step in schedule.steps(end + reach + 1))
-    lasting = Scene(total.runs((steady, end)), steady, end, open_left=True, open_right=True)
-    if not finite.steps:
+    total = finite.with_steps(step for schedule in endless for step in schedule.steps(end + sight + 1))
+    lasting = Scene(total, View(steady, end, open_left=True, open_right=True), (steady, end))
+    if not marks:
         return (lasting,)
-    low, high = min(finite.steps) - reach, max(finite.steps) + reach
-    return lasting, Scene(total.runs((low, high)), low, high, open_right=True)
+    low, high = min(marks) - sight, max(marks) + sight
+    return lasting, Scene(total, View(low, high, open_right=True), (low, high))

@@ -187,11 +187,11 @@ class SideCosts:
         return np.clip(np.nan_to_num(offsets, nan=low), low, high)
 
 
-def cheapest_end(row: FloatArray, density: float, offset: int, around: Surroundings) -> int | None:
-    """Lag of the cheapest end for one pair and node; None where no end is as cheap."""
+def cheapest_end(row: FloatArray, density: float, offset: int, around: Surroundings) -> tuple[int | None, float]:
+    """Lag and cost of the cheapest end for one pair and node; no lag where no end is as cheap."""
     whole_side = offset * density + around.total
     if not len(row):
-        return None
+        return None, whole_side
     costs = _masses(density, offset, around.outward(len(row))) + row
     first = int(np.argmin(costs))
-    return first + 1 if costs[first] < whole_side else None
+    return (first + 1, float(costs[first])) if costs[first] < whole_side else (None, whole_side)

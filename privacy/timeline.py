@@ -34,15 +34,25 @@ class Timeline:
         shown: The same rounded to floats.
         folded: Density summed over slots that are kept no more, all before the first run.
         cuts: Slots at which a run begins even though the density stays.
+        floor: The slot from which on slots are kept, also those of density 0 before the first charge; None for all.
     """
 
-    def __init__(self, density: Density | None = None, *, folded: Fraction = ZERO, cuts: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        density: Density | None = None,
+        *,
+        folded: Fraction = ZERO,
+        cuts: Iterable[int] = (),
+        floor: int | None = None,
+    ) -> None:
         """Order a density, split at the cuts inside it."""
         self.folded = folded
         self.cuts = set(cuts)
+        self.floor = floor
         steps = {} if density is None else density.steps
-        inner = (cut for cut in self.cuts if steps and min(steps) < cut < max(steps))
-        self.slots: list[int] = sorted({*steps, *inner})
+        edges = {*steps, *(() if floor is None or not steps else (floor,))}
+        inner = (cut for cut in self.cuts if edges and min(edges) < cut < max(edges))
+        self.slots: list[int] = sorted({*edges, *inner})
         self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
         self.shown: list[float] = [float(level) for level in self.levels]
 
@@ -77,13 +87,15 @@ class Timeline:
     def add(self, start: int, stop: int, rise: Fraction) -> Callable[[], None]:
         """Raise the density of the slots ``[start, stop)`` and return what takes that back."""
         low, high = self._around(start, stop)
-        old_slots, old_levels = self.slots[low:high], self.levels[low:high]
+        old_slots = self.slots[low:high]
         edges = {*old_slots, start, stop}
+        if not self.slots and self.floor is not None:
+            edges.add(self.floor)
         first, last = min(edges), max(edges)
         bounds = sorted({*edges, *(cut for cut in self.cuts if first < cut < last)})
         slots: list[int] = []
         levels: list[Fraction] = []
-        before = self.levels[low - 1] if low else None
+        before = self.levels[low - 1] if low else None  # the first bound is always kept
         for slot in bounds:
             held = self._level(slot) + (rise if start <= slot < stop else 0)
             if held != before or slot in self.cuts:
@@ -100,12 +112,15 @@ class Timeline:
             self._replace(index + 1, index + 1, [slot], [self.levels[index]])
 
     def drop_before(self, slot: int) -> None:
-        """Keep only the sum of the density before a slot, where a run begins or the density is 0."""
+        """Keep only the sum of the density before a slot; from there on slots of density 0 are kept, too."""
         self.cut(slot)
         gone = bisect_left(self.slots, slot) if self.slots and slot < self.slots[-1] else self.count
         self.folded += sum((self._mass(index) for index in range(gone)), ZERO)
         self.cuts = {cut for cut in self.cuts if cut >= slot}
+        self.floor = slot
         del self.slots[: gone if gone < self.count else gone + 1], self.shown[:gone], self.levels[:gone]
+        if self.slots and self.slots[0] > slot:
+            self._replace(0, 0, [slot], [ZERO])
 
     def mass_before(self, index: int, limit: float) -> Fraction:
         """Density summed over all slots before a run, or a part of it that is no less than the limit."""

@@ -26,7 +26,7 @@ def wasserstein_infinity(
 ) -> float:
     """W_inf of two laws on a finite support.
 
-    The comparison is exact: floats are read as the decimals that they print as, so that 0.1 + 0.2 and 0.3 meet.
+    The comparison is exact: floats are read as the fractions that they stand for, so that 0.1 + 0.2 and 0.3 meet.
 
     Args:
         p: Probabilities, shape (n,).

@@ -1,7 +1,6 @@
 """The Wasserstein Mechanism ([SWC17] Algorithm 1): noise for one release, from how far the answer's law can move.
 
->>> clique = JointTable.from_array(clique_of_four())
->>> worst = wasserstein_of_table(clique, query=sum)
+>>> worst = wasserstein_of_table(clique_of_four(), query=sum)
 >>> worst.value  # [SWC17] section 3: group privacy would say 4
 2.0
 >>> mechanism = WassersteinMechanism(worst.value, epsilon=1.0)
@@ -12,6 +11,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .chains import FloatArray, MarkovChain
+from .chains import MarkovChain
 from .checks import float_above, positive, whole
 from .classes import FiniteClass
 from .counts import check_counts
@@ -226,14 +226,12 @@ def require_composable(mechanism: Any) -> None:
         )
 
 
-def clique_of_four() -> FloatArray:
-    """The example of [SWC17] section 3: who of a clique of four has the flu, shape (2, 2, 2, 2).
+def clique_of_four() -> JointTable:
+    """The example of [SWC17] section 3: who of a clique of four has the flu, a table of four records of two states.
 
     The number N of infected has P(N = 0..4) = 0.1, 0.15, 0.5, 0.15, 0.1, and who they are is exchangeable. Then W = 2
     for the query N, while group privacy over the clique needs 4.
     """
-    law, choices = [0.1, 0.15, 0.5, 0.15, 0.1], [1, 4, 6, 4, 1]
-    table = np.zeros((2, 2, 2, 2))
-    for who in np.ndindex(table.shape):
-        table[who] = law[sum(who)] / choices[sum(who)]
-    return table
+    law = [Fraction(percent, 100) for percent in (10, 15, 50, 15, 10)]
+    rows = list(itertools.product(range(2), repeat=4))
+    return JointTable(rows, [law[sum(row)] / math.comb(4, sum(row)) for row in rows])

@@ -43,6 +43,7 @@ class Provenance:
         smoothing: additive smoothing per cell of a row.
         from_protected: whether series of the protected domain were used: the loss is then 'given the model'.
         series_hashes: a stable hash of each series used, to find those that a roster protects as well.
+        source_digests: BLAKE2 digests of the files that were read, to find a run that reads them again.
         notes: warnings of the diagnostics.
     """
 
@@ -54,6 +55,7 @@ class Provenance:
     smoothing: float = 0.0
     from_protected: bool = False
     series_hashes: tuple[str, ...] = field(default=(), repr=False)
+    source_digests: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = field(default=())
 
     def used(self, series: Iterable[str]) -> int:
@@ -63,15 +65,8 @@ class Provenance:
 
     @property
     def text(self) -> str:
-        """One line for a released row."""
-        parts = [self.method]
-        if self.series:
-            parts.append(f"{self.series} series, {self.transitions} transitions")
-        if self.outside is not None:
-            parts.append(f"{self.outside} of them outside the belief by plug-in")
-        if self.source:
-            parts.append(self.source)
-        return "; ".join(parts)
+        """One line for a released row: without the exact statistics of the history, which no ledger counts."""
+        return f"{self.method}; {self.source}" if self.source else self.method
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -84,6 +79,7 @@ class Provenance:
             "smoothing": self.smoothing,
             "from_protected": self.from_protected,
             "series_hashes": list(self.series_hashes),
+            "source_digests": list(self.source_digests),
             "notes": list(self.notes),
         }
 
@@ -91,7 +87,7 @@ class Provenance:
     def from_dict(cls, form: dict[str, Any]) -> Provenance:
         """The inverse of :meth:`to_dict`."""
         values: dict[str, Any] = {**form}
-        for name in ("notes", "series_hashes"):
+        for name in ("notes", "series_hashes", "source_digests"):
             values[name] = tuple(form.get(name, ()))
         return cls(**values)
 
@@ -154,6 +150,7 @@ class Model:
             "provenance": self.provenance.to_dict(),
             "diagnostics": self.diagnostics,
         }
+        form["digest"] = digest(form)
         return json.dumps(form, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -187,9 +184,10 @@ class Model:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{name}: damaged or incomplete ({error}); fit it again") from error
-        if form.get("model_id") != model.model_id:
+        content = {key: value for key, value in form.items() if key != "digest"}
+        if form.get("model_id") != model.model_id or form.get("digest") != digest(content):
             raise ModelError(
-                f"{name}: model_id {form.get('model_id')!r} does not match its content: it was edited; "
+                f"{name}: its digest does not match its content: it was edited or damaged; "
                 f"fit it again, or give bounds by hand as model: {{pi_min: ..., gap: ...}}"
             )
         return model

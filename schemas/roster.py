@@ -131,8 +131,8 @@ class Roster:
                 for name in (series, *([] if group is None else [group])):
                     if name not in columns:
                         raise RosterError(
-                            f"roster {path}: there is no column {name!r}; it has {', '.join(columns) or 'no header'}: "
-                            f"name the columns with roster: {{file: ..., series: ..., group: ...}}"
+                            f"roster {path}: its first line must be a header; it has {len(columns)} columns, none "
+                            f"of them {name!r}: name the columns with roster: {{file: ..., series: ..., group: ...}}"
                         )
                 return cls(tuple((row[series] or "", None if group is None else row[group] or "") for row in reader))
         except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +94,16 @@ def _name(text: str) -> str:
 Duration = Annotated[str, BeforeValidator(_duration), Field(examples=["30min", "7d"])]
 Instant = Annotated[str, BeforeValidator(_instant), Field(examples=["2013-01-01", "2013-01-01T00:30Z"])]
 Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
 
 
 class _Section(BaseModel):
@@ -167,7 +177,7 @@ class Readings(_Section):
     time: str | list[str] = Field(description="column with the event time; several columns are joined with a blank")
     value: str = Field(description="column with the measured value")
     unit: str = Field(default="", description="unit of the column, for people")
-    scale: float = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
+    scale: Number = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
     time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
     time_unit: Literal["s", "ms", "us", "ns"] = Field(
         default="s", description="unit of times given as numbers since 1970"
@@ -209,7 +219,7 @@ class Slots(_Section):
 class States(_Section):
     """The bins of a value; each is a state of the model."""
 
-    edges: list[float] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
+    edges: list[Number] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
     unit: str = ""
     labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
 
@@ -223,8 +233,8 @@ class Break(_Section):
 class Bounds(_Section):
     """A belief given by hand: every chain that mixes at least so fast."""
 
-    pi_min: float = Field(gt=0, lt=1, description="smallest stationary probability of a state")
-    gap: float = Field(gt=0, le=2, description="eigengap of P P*, or twice the gap of P for reversible chains")
+    pi_min: Number = Field(gt=0, lt=1, description="smallest stationary probability of a state")
+    gap: Number = Field(gt=0, le=2, description="eigengap of P P*, or twice the gap of P for reversible chains")
     kind: Literal["unknown", "multiplicative", "reversible"] = Field(default="unknown", description="which gap it is")
 
 
@@ -247,11 +257,25 @@ class Privacy(_Section):
 
 
 class RosterFile(_Section):
-    """A file that lists the series, and the group of each."""
+    """A CSV file that lists the series, and the group of each."""
 
     file: str
-    series: str = "series"
-    group: str | None = None
+    series: str = Field(default="series", description="its column with the series")
+    group: str | None = Field(default=None, description="its column with the group; left out: group_by, or no groups")
+
+
+class MappingFile(_Section):
+    """A CSV file that says which groups the series are in; its series are the roster."""
+
+    file: str
+    series: str = Field(default="series", description="its column with the series")
+    group: str = Field(default="group", description="its column with the group")
+
+
+class RosterColumn(_Section):
+    """The series of the source's own column: first sight, which takes the existence of a series as public."""
+
+    column: str
 
 
 class Settings(_Section):
@@ -263,8 +287,8 @@ class Settings(_Section):
     states: States
     missing: Literal["public", "state"] | Break = "public"
     model: str | Bounds = Field(description="a model file, or bounds given by hand")
-    group_by: str | None = Field(
-        default=None, description="column of the roster file, or of the source, with the group"
+    group_by: str | MappingFile | None = Field(
+        default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
     )
     windows: Windows
     privacy: Privacy
@@ -274,10 +298,12 @@ class Settings(_Section):
     )
     query: Name
     domain: Name
-    roster: str | RosterFile | None = Field(
+    roster: str | RosterFile | RosterColumn | None = Field(
         default=None, description="left out: first sight, which takes existence as public"
     )
-    ledger: str = Field(default="sqlite:///quiltstream-ledger.db", description="SQLAlchemy URL of the ledger of record")
+    ledger: str = Field(
+        default="sqlite:///quiltstream-ledger.db", repr=False, description="SQLAlchemy URL of the ledger of record"
+    )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
 
     _folder: Path = PrivateAttr(default_factory=Path)
@@ -320,7 +346,9 @@ class Settings(_Section):
     @property
     def roster_file(self) -> RosterFile | None:
         """The roster's file and columns, with ``group_by`` as the group's column."""
-        if self.roster is None:
+        if isinstance(self.group_by, MappingFile):
+            return RosterFile(**self.group_by.model_dump())
+        if self.roster is None or isinstance(self.roster, RosterColumn):
             return None
         given = RosterFile(file=self.roster) if isinstance(self.roster, str) else self.roster
         if given.group is None and self.group_by is not None:
@@ -336,16 +364,25 @@ class Settings(_Section):
     @property
     def ledger_url(self) -> str:
         """The ledger's URL, with a relative SQLite file placed beside the settings file."""
-        head, slashes, rest = self.ledger.partition("sqlite:///")
-        if head or not slashes or rest.startswith("/") or rest in ("", ":memory:"):
+        match = re.fullmatch(r"(sqlite(?:\+pysqlite)?:///)([^/$].*)", self.ledger, re.DOTALL)
+        if match is None or match[2].startswith(":memory:"):
             return self.ledger
-        return f"sqlite:///{self.path(rest)}"
+        return f"{match[1]}{self.path(match[2])}"
 
     @model_validator(mode="after")
     def _whole(self) -> Settings:
         if self.source is not None and self.readings is None:
             raise ValueError(
                 "readings is missing: it names the columns of the source, e.g. {series: id, time: ts, value: kwh}"
+            )
+        if isinstance(self.group_by, MappingFile) and isinstance(self.roster, (str, RosterFile)):
+            raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
+                "group_by and roster both name a file; name the group's column in roster: {file, series, group}"
+            )
+        column = self.readings.series if self.readings is not None else None
+        if isinstance(self.roster, RosterColumn) and column is not None and self.roster.column != column:
+            raise ValueError(
+                f"roster.column is {self.roster.column!r}, and readings.series is {column!r}; name that one"
             )
         # evaluated here so that every mistake in them is found before anything runs
         _ = self.grid, self.space, self.schedule
@@ -392,14 +429,39 @@ def _problems(error: ValidationError) -> list[str]:
         elif one["type"] == "value_error":
             line = message if message.startswith(place) else f"{place}: {message}"
         else:
-            line = f"{place} is {one['input']!r}: {message[:1].lower()}{message[1:]}"
+            # the ledger's URL may hold a password
+            given = "set" if place.startswith("ledger") else f"{one['input']!r}"
+            line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
         if line not in problems:
             problems.append(line)
     return problems
 
 
 #: what pydantic puts into a location to say which member of a union it tried
-_VARIANTS = frozenset({"str", "list[str]", "Constant", "Bounds", "RosterFile", "Break", "literal['public','state']"})
+_VARIANTS = frozenset(
+    {
+        "MappingFile",
+        "RosterColumn",
+        "str",
+        "list[str]",
+        "Constant",
+        "Bounds",
+        "RosterFile",
+        "Break",
+        "literal['public','state']",
+    }
+)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML as plain data, refusing a key that stands twice: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.constructor.ConstructorError(None, None, "a doubled key", node.value[place][0].start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
@@ -409,11 +471,12 @@ def load_settings(text: str, *, folder: Path | None = None, name: str = "setting
         SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
     """
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, _UniqueKeys)  # noqa: S506 - a safe loader that also refuses doubled keys
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise SettingsError([f"{name}: not YAML{where}; check indentation, brackets and quotes there"]) from None
+        what = "a setting stands twice" if getattr(error, "problem", "") == "a doubled key" else "not YAML"
+        raise SettingsError([f"{name}: {what}{where}; check keys, indentation, brackets and quotes there"]) from None
     if not isinstance(document, dict):
         raise SettingsError(
             [f"{name}: a mapping of settings is expected; `quiltstream init` writes a commented example"]

@@ -92,8 +92,11 @@ class StoreAddress:
                 raise AddressError("ledger: give the password once, in the URL or by password_file")
             password = _first_line(Path(password_file))
         database = _filled(parsed.database or "")
-        if parsed.drivername == "sqlite":
-            database = str(Path(database).absolute())
+        if parsed.drivername == "sqlite" and not Path(database).is_absolute():
+            raise AddressError(
+                "ledger: the SQLite path is relative once its ${...} parts are filled in, and would be another file in "
+                "another folder; give an absolute path there"
+            )
         return URL.create(
             parsed.drivername,
             username=_filled(parsed.username),

@@ -51,6 +51,7 @@ def domain_from_row(row: Row) -> DomainSpec:
         guarantee=frozen["guarantee"],
         budget=float(row["budget"]),
         missing=frozen["missing"],
+        reading=frozen["readings"],
     )
 
 
@@ -70,7 +71,6 @@ def query_values(query: QuerySpec) -> dict[str, Any]:
         "start": schedule.start,
         "stop": schedule.stop,
         "shards": query.shards,
-        "reading": canonical_json(query.reading),
         "header": canonical_json(query.header),
     }
 
@@ -90,7 +90,6 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
         roster=roster,
         roster_given=True,
         shards=row["shards"],
-        reading=json.loads(row["reading"]),
         header=json.loads(row["header"]),
         given_model=bool(row["given_model"]),
     )
@@ -98,9 +97,7 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
 
 def as_recorded(query: QuerySpec) -> QuerySpec:
     """A query as it will be read back, so that the first registration returns what every later one does."""
-    return replace(
-        query, schedule_given=True, roster_given=True, reading=plain(query.reading), header=plain(query.header)
-    )
+    return replace(query, schedule_given=True, roster_given=True, header=plain(query.header))
 
 
 def roster_bytes(roster: Roster) -> bytes:

@@ -190,7 +190,11 @@ class Database:
             known = explained(error, self.address)
             if known is None:
                 raise
-            raise known from None
+            try:
+                raise known from None
+            finally:
+                # not even where a debugger looks: the driver's text may quote a row
+                known.__context__ = None
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:

@@ -36,6 +36,8 @@ class DomainSpec:
         guarantee: ``stream`` or ``window``.
         budget: epsilon.
         missing: the rule for cells without a reading.
+        reading: how a reading becomes a state: the columns, the factor, the zone of its time. Two ways of reading are
+            two chains even over the same bins, and their costs do not compose.
     """
 
     name: str
@@ -46,6 +48,7 @@ class DomainSpec:
     guarantee: str
     budget: float
     missing: str
+    reading: dict[str, Any] = field(default_factory=dict)
 
     def frozen_fields(self) -> dict[str, Any]:
         """What may never change under this name; the budget may, by an explicit command of record."""
@@ -56,6 +59,7 @@ class DomainSpec:
             "model_id": self.model_id,
             "guarantee": self.guarantee,
             "missing": self.missing,
+            "readings": self.reading,
         }
 
 
@@ -74,7 +78,6 @@ class QuerySpec:
         roster: the series and groups.
         roster_given: whether the settings named a roster; if not, the roster of the first registration holds.
         shards: parallel parts; frozen with the query.
-        reading: what else determines the numbers: scale factor, unit, time zone, ambiguous rule.
         header: the columns that all released rows of the query share, kept for exports.
         given_model: whether the loss holds only given a model estimated from the protected series.
     """
@@ -89,7 +92,6 @@ class QuerySpec:
     roster: Roster
     roster_given: bool
     shards: int
-    reading: dict[str, Any]
     header: dict[str, Any] = field(default_factory=dict)
     given_model: bool = False
 
@@ -113,7 +115,6 @@ class QuerySpec:
             "windows.every": self.schedule.every,
             "windows.anchor": self.schedule.anchor % self.schedule.every,
             "key_kind": self.roster.kind,
-            "reading": self.reading,
         }
 
     def digest(self, domain: DomainSpec) -> str:

@@ -96,7 +96,6 @@ queries = sa.Table(
     sa.Column("stop", _SLOT),
     sa.Column("shards", sa.Integer, nullable=False),
     sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-    sa.Column("reading", sa.Text, nullable=False),
     sa.Column("header", sa.Text, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
     sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .batches import ReadingsError
 from .estimate import EstimateTransitions
 from .histograms import Histograms, PrivateHistograms
 from .plan import Plan, make_plan, model_of
@@ -11,6 +12,7 @@ __all__ = [
     "Histograms",
     "Plan",
     "PrivateHistograms",
+    "ReadingsError",
     "make_plan",
     "model_of",
 ]

@@ -30,6 +30,7 @@ from ..schemas.readings import REJECT_SCHEMA, RejectReason
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule
 from ..store.specs import Registration
+from .batches import ReadingColumns, reading_columns
 from .cells import ABSENT, Cells, pack, state_bits
 from .plan import Plan
 from .rejects import METRICS, counter_name
@@ -147,11 +148,10 @@ class EncodeCells(beam.DoFn):
         """
         members, schedule = self._members_of(registration)
         grid = self._plan.grid
-        names = _dictionary(batch.column("series"))
-        numbers = members.numbers(names.dictionary)[_indices(names)] if batch.num_rows else np.empty(0, dtype=np.int64)
-        values = batch.column("value").to_numpy(zero_copy_only=False)
-        times = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        keep, rejects = self._check(batch, members, numbers, values)
+        columns = reading_columns(batch, grouped=self._plan.group_column is not None)
+        times, values = columns.times, columns.values
+        numbers = _take(members.numbers(columns.names), columns.series)
+        keep, rejects = self._check(columns, members, numbers)
 
         slots = grid.slots_of(times)
         covered = schedule.covered
@@ -178,28 +178,26 @@ class EncodeCells(beam.DoFn):
         return self._members[1:]
 
     def _check(
-        self, batch: pa.RecordBatch, members: Members, numbers: Ints, values: npt.NDArray[np.float64]
+        self, columns: ReadingColumns, members: Members, numbers: Ints
     ) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
-        keep = np.isfinite(values)
-        rejects: dict[RejectReason, int] = {}
+        """Which rows count, and how many do not for which reason."""
+        keep = columns.good
+        rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
 
         def drop(bad: npt.NDArray[np.bool_], reason: RejectReason) -> None:
-            count = int(np.count_nonzero(bad & keep))
-            if count:
-                rejects[reason] = count
-                Metrics.counter(METRICS, counter_name(reason)).inc(count)
+            if count := int(np.count_nonzero(bad & keep)):
+                rejects[reason] = rejects.get(reason, 0) + count
             np.logical_and(keep, ~bad, out=keep)
 
-        broken = ~keep
-        keep[:] = True
-        drop(broken, RejectReason.NOT_FINITE)
         drop(numbers < 0, RejectReason.NOT_IN_ROSTER)
-        if self._plan.group_column is not None and "group" in batch.schema.names:
-            named = _dictionary(batch.column("group"))
-            groups = np.array(
-                [members.groups.get(name, -2) for name in named.dictionary.to_pylist()] or [-2], dtype=np.int64
-            )[_indices(named)]
-            drop(groups != members.group[numbers], RejectReason.GROUP_CONFLICT)
+        if columns.groups is not None and columns.group is not None:
+            named = [members.groups.get(name, -2) for name in columns.groups.to_pylist()]
+            drop(
+                _take(np.array(named, dtype=np.int64), columns.group) != members.group[numbers],
+                RejectReason.GROUP_CONFLICT,
+            )
+        for reason, count in rejects.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
         return keep, rejects
 
     def _gather(
@@ -267,12 +265,9 @@ class EncodeCells(beam.DoFn):
             yield WindowedValue((shard, block), start, (GlobalWindow(),))
 
 
-def _dictionary(column: pa.Array) -> pa.DictionaryArray:
-    return column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-
-
-def _indices(column: pa.DictionaryArray) -> npt.NDArray[Any]:
-    return column.indices.to_numpy(zero_copy_only=False)
+def _take(table: Ints, positions: Ints) -> Ints:
+    """``table[positions]``, where an empty table means that every row has a problem anyway."""
+    return table[positions] if len(table) else np.full(len(positions), -1, dtype=np.int64)
 
 
 def _reject_batch(rejects: dict[RejectReason, int]) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from ..privacy.estimation import TransitionCounts
 from ..schemas.digests import stable_hash
 from ..schemas.slots import SlotGrid
 from ..schemas.states import StateSpace
+from .batches import reading_columns
 from .cells import pack, state_bits
 
 Ints = npt.NDArray[np.int64]
@@ -75,14 +76,10 @@ class SplitSeries(beam.DoFn):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, dict[str, Trace]]]:
         """Split one batch by series."""
-        series = batch.column("series")
-        series = series if isinstance(series, pa.DictionaryArray) else series.dictionary_encode()
-        names = series.dictionary.to_pylist()
-        codes = series.indices.to_numpy(zero_copy_only=False)
-        values = batch.column("value").to_numpy(zero_copy_only=False)
-        times = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        columns = reading_columns(batch)
+        names, codes, times, values = columns.names.to_pylist(), columns.series, columns.times, columns.values
         slots = self._grid.slots_of(times)
-        keep = np.isfinite(values)
+        keep = columns.good
         first, stop = self._slots
         if first is not None:
             keep &= slots >= first

@@ -21,6 +21,7 @@ from ..schemas.settings import Settings, SettingsError
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
+from .hosts import check_hosts
 from .plan import Plan, make_plan
 from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledHistograms, SumHistograms
 from .survey import RegisterQuery, SurveyReadings, register
@@ -80,6 +81,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     def expand(self, input_or_inputs: Any) -> Histograms:
         """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
         plan, readings = self._plan, input_or_inputs
+        check_hosts(type(readings.pipeline.runner).__name__, plan.address)
         if not readings.is_bounded and not plan.schedule.bounded:
             raise SettingsError(
                 ["windows.stop is missing: an endless source needs a schedule with both ends for now; set it"]

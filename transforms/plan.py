@@ -16,7 +16,6 @@ from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
 from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
 from ..privacy.quilts import Calibration, mqm_approx
 from ..schemas.models import Model, Provenance
-from ..schemas.releases import RELEASE_SCHEMA
 from ..schemas.roster import Roster
 from ..schemas.settings import Bounds, Constant, Settings, SettingsError
 from ..schemas.slots import Schedule, SlotGrid, format_duration
@@ -48,7 +47,6 @@ class Plan:
         scale: exact scale of the noise.
         epsilon: what the query is to cost, as set.
         shards: parallel parts.
-        reading: what else determines the numbers.
         model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         address: where the ledger of record is.
@@ -66,7 +64,6 @@ class Plan:
     scale: Fraction
     epsilon: float
     shards: int
-    reading: dict[str, Any]
     model: Model
     noise: Noise
     address: StoreAddress
@@ -130,27 +127,9 @@ class Plan:
             roster=roster,
             roster_given=roster_given,
             shards=self.shards,
-            reading=self.reading,
             header=header,
             given_model=given_model,
         )
-
-
-#: The columns of a release that a query's header fixes for all its rows.
-HEADER_COLUMNS = frozenset(RELEASE_SCHEMA.names) - {
-    "release_id",
-    "query_digest",
-    "key",
-    "members",
-    "counts",
-    "total",
-    "estimate",
-    "window_start",
-    "window_stop",
-    "loss_before",
-    "loss_after",
-    "completeness",
-}
 
 
 def model_of(settings: Settings) -> Model:
@@ -209,14 +188,11 @@ def make_plan(
         roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
     guarantee = settings.privacy.guarantee
     bounds = mixing_bounds(belief_from_dict(model.belief))
+    _check_possible(bounds, space.size)
     length = None if guarantee == "stream" else schedule.size
     calibration = mqm_approx(bounds, epsilon=settings.privacy.epsilon, length=length)
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
     mechanism = LaplaceHistogram.from_sigma(space.size, calibration.sigma * share)
-    readings = settings.readings
-    reading: dict[str, Any] = {"timezone": settings.slots.timezone}
-    if readings is not None:
-        reading |= {"scale": readings.scale, "unit": readings.unit, "ambiguous": readings.ambiguous}
     domain = DomainSpec(
         name=settings.domain,
         grid=grid.to_dict(),
@@ -226,13 +202,14 @@ def make_plan(
         guarantee=guarantee,
         budget=settings.budget,
         missing=settings.missing_rule,
+        reading=_reading(settings),
     )
     return Plan(
         grid=grid,
         space=space,
         schedule=schedule,
         roster=roster,
-        group_column=settings.group_by if roster is None else None,
+        group_column=settings.group_by if roster is None and isinstance(settings.group_by, str) else None,
         domain=domain,
         query_name=settings.query,
         calibration=calibration,
@@ -240,11 +217,26 @@ def make_plan(
         scale=mechanism.scale,
         epsilon=settings.privacy.epsilon,
         shards=settings.shards,
-        reading=reading,
         model=model,
         noise=noise,
         address=StoreAddress(settings.ledger_url),
     )
+
+
+def _reading(settings: Settings) -> dict[str, Any]:
+    """How a reading becomes a state; where the readings come from a pipeline, only the zone is said here."""
+    reading: dict[str, Any] = {"timezone": settings.slots.timezone}
+    if settings.readings is not None:
+        reading |= settings.readings.model_dump(mode="json")
+    return reading
+
+
+def _check_possible(bounds: MixingBounds, states: int) -> None:
+    if bounds.pi_min > 1 / states:
+        raise SettingsError(
+            f"model.pi_min is {bounds.pi_min:g}, and no chain of {states} states has its rarest above 1/{states}: the "
+            "belief would hold for no series; give a smaller pi_min"
+        )
 
 
 def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None:

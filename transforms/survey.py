@@ -18,6 +18,7 @@ from ..schemas.settings import SettingsError
 from ..schemas.slots import Schedule
 from ..store.records import Store
 from ..store.specs import Registration
+from .batches import reading_columns
 from .plan import Plan
 
 
@@ -54,23 +55,20 @@ class SurveyReadings(beam.CombineFn):
 
     def add_input(self, mutable_accumulator: Seen, element: pa.RecordBatch) -> Seen:
         """Look at a batch."""
-        seen, batch = mutable_accumulator, element
-        if not batch.num_rows:
+        seen = mutable_accumulator
+        columns = reading_columns(element, grouped="group" in element.schema.names)
+        good = columns.good
+        if not good.any():
             return seen
-        times = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times, series = columns.times[good], columns.series[good]
         seen.extend(int(times.min()), int(times.max()))
-        series = batch.column("series")
-        series = series if isinstance(series, pa.DictionaryArray) else series.dictionary_encode()
-        names = series.dictionary.to_pylist()
-        codes = series.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if "group" not in batch.schema.names:
-            for code in np.flatnonzero(np.bincount(codes, minlength=len(names))).tolist():
+        names = columns.names.to_pylist()
+        if columns.groups is None or columns.group is None:
+            for code in np.flatnonzero(np.bincount(series, minlength=len(names))).tolist():
                 seen.groups.setdefault(names[code], (0, ""))
             return seen
-        group = batch.column("group")
-        group = group if isinstance(group, pa.DictionaryArray) else group.dictionary_encode()
-        groups = group.dictionary.to_pylist()
-        pairs = codes * len(groups) + group.indices.to_numpy(zero_copy_only=False)
+        groups = columns.groups.to_pylist()
+        pairs = series * len(groups) + columns.group[good]
         # one row per (series, group) pair: the first one when sorted by time
         order = np.lexsort((times, pairs))
         first = order[np.flatnonzero(np.diff(pairs[order], prepend=-1))]

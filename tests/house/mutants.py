@@ -85,6 +85,12 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     return code == 0
 
 
+_WHOLE_WAY = (
+    "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order",
+)
+_CELLS = ("tests/transforms/test_cells.py",)
+_STORE = ("tests/store/test_sqlite_store.py",)
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a uniform draw clamps where it must reject",
@@ -92,5 +98,68 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return drawn[drawn < bound]",
         new="return np.minimum(drawn, bound - 1)",
         tests=("tests/privacy/test_sampling.py::test_uniform_below_has_exactly_equal_probabilities",),
+    ),
+    Mutant(
+        name="of two readings of a cell in a batch any one counts",
+        file="transforms/cells.py",
+        old="        while len(index):",
+        new="        if len(index):",
+        tests=_CELLS,
+    ),
+    Mutant(
+        name="of two blocks of a cell the later one counts",
+        file="transforms/cells.py",
+        old="np.maximum(self.packed, other.packed, out=self.packed)",
+        new="np.copyto(self.packed, other.packed)",
+        tests=_CELLS,
+    ),
+    Mutant(
+        name="windows begin a slot late",
+        file="transforms/encode.py",
+        old="relative = slots - schedule.anchor",
+        new="relative = slots - schedule.anchor - 1",
+        tests=_WHOLE_WAY,
+    ),
+    Mutant(
+        name="the state is one bin too high",
+        file="schemas/states.py",
+        old="states += values >= self.edge[cells]",
+        new="states += values > self.edge[cells]",
+        tests=("tests/schemas/test_lookup.py",),
+    ),
+    Mutant(
+        name="the empty windows are not published",
+        file="transforms/release.py",
+        old="            for element in zeros:\n",
+        new="            for element in zeros[:0]:\n",
+        tests=("tests/transforms/test_histograms.py::test_a_series_without_any_reading_is_published_in_every_window",),
+    ),
+    Mutant(
+        name="a charge is not entered into the account",
+        file="store/charging.py",
+        old="made = self.account.ledger.charge(*span)",
+        new="made = type(self.account.ledger)(self.account.ledger.belief).charge(*span)",
+        tests=_STORE,
+    ),
+    Mutant(
+        name="a second attempt draws and keeps fresh noise",
+        file="store/publishing.py",
+        old="fresh = wanted.keys() - blocks.keys()",
+        new="fresh = wanted.keys()",
+        tests=_STORE,
+    ),
+    Mutant(
+        name="influence is taken one step further away",
+        file="privacy/influence.py",
+        old="lemma_4_8(bounds, np.arange(1, lags + 1))",
+        new="lemma_4_8(bounds, np.arange(2, lags + 2))",
+        tests=("tests/privacy/test_ledger.py", "tests/privacy/test_influence.py"),
+    ),
+    Mutant(
+        name="a changed cell moves a histogram by 1",
+        file="privacy/mechanisms.py",
+        old="sensitivity: ClassVar[int] = 2",
+        new="sensitivity: ClassVar[int] = 1",
+        tests=("tests/privacy/test_mechanisms.py",),
     ),
 )

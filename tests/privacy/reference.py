@@ -176,3 +176,64 @@ def chain_influences(
 
     pairs = list(itertools.permutations(range(len(transition)), 2))
     return [influence(reversal, pair) for pair in pairs], [influence(transition, pair) for pair in pairs]
+
+
+def changing_loss(
+    initial: np.ndarray, steps: Sequence[np.ndarray], windows: Sequence[Window], *, counts: bool = False
+) -> float:
+    """True loss of a chain whose step from slot t to t + 1 follows ``steps[t]``, slots from 0.
+
+    By randomised response of each slot, as ``response_loss``, or by noisy counts, as ``count_loss``.
+    """
+    length, states = len(steps) + 1, len(initial)
+    every = np.array(list(itertools.product(range(states), repeat=length)))
+    chance = np.asarray(initial, dtype=float)[every[:, 0]]
+    for slot, matrix in enumerate(steps):
+        chance = chance * matrix[every[:, slot], every[:, slot + 1]]
+    if counts:
+        outputs = itertools.product(*(range(stop - start + 1) for start, stop, _ in windows))
+        found = np.array([(every[:, start:stop] == 1).sum(axis=1) for start, stop, _ in windows])
+        rates = np.array([epsilon_dp for _, _, epsilon_dp in windows])
+        likelihood = np.array([np.exp(-rates @ np.abs(np.array(output)[:, np.newaxis] - found)) for output in outputs])
+    else:
+        density = np.zeros(length)
+        for start, stop, epsilon_dp in windows:
+            density[start:stop] += epsilon_dp
+        truly = every[:, np.newaxis, :] == every[np.newaxis, :, :]
+        likelihood = np.exp(truly @ density)
+    return _loss_over_outputs(every, chance, likelihood, states)
+
+
+def changing_rule(before: np.ndarray, after: np.ndarray, change: int, windows: Sequence[Window], lags: int) -> float:
+    """The ledger's rule when the steps out of a slot ``change`` and later ones follow another matrix.
+
+    Influence from the product of the two powers; stationary before the change, for any initial law from it on.
+    """
+    low, high = min(start for start, _, _ in windows), max(stop for _, stop, _ in windows)
+    density = {slot: sum(e for start, stop, e in windows if start <= slot < stop) for slot in range(low, high)}
+    weights = stationary(before)
+    reversal = before.T * weights[np.newaxis, :] / weights[:, np.newaxis]
+
+    def steps(start: int, stop: int) -> np.ndarray:
+        first = max(0, min(stop, change) - start)
+        return np.linalg.matrix_power(before, first) @ np.linalg.matrix_power(after, stop - start - first)
+
+    worst = 0.0
+    for slot in range(low, high):
+        mass_back = [sum(density.get(slot - j, 0.0) for j in range(1, a)) for a in range(1, lags + 1)]
+        mass_ahead = [sum(density.get(slot + j, 0.0) for j in range(1, b)) for b in range(1, lags + 1)]
+        for x, other in itertools.permutations(range(len(before)), 2):
+            back = [sum(value for at, value in density.items() if at < slot)]
+            ahead = [sum(value for at, value in density.items() if at > slot)]
+            for lag in range(1, lags + 1):
+                if slot < change:
+                    power = np.linalg.matrix_power(reversal, lag)
+                    told = worst_ratio(power[x], power[other])
+                else:
+                    power = steps(slot - lag, slot)
+                    told = worst_ratio(power[:, other], power[:, x]) + worst_ratio(power[:, x], power[:, other])
+                back.append(mass_back[lag - 1] + told)
+                power = steps(slot, slot + lag)
+                ahead.append(mass_ahead[lag - 1] + worst_ratio(power[x], power[other]))
+            worst = max(worst, min(back) + density[slot] + min(ahead))
+    return worst

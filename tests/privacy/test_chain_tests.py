@@ -19,6 +19,8 @@ from scipy import stats
 from quiltstream.privacy.chain_tests import TripleCounts, drift_test, order_test, reversibility_test
 from quiltstream.privacy.estimation import EstimationError
 
+from .homes import moves, runs_by_home
+
 FALSE_ALARM = 1e-9
 REPEATS, LENGTH = 2000, 1500
 
@@ -165,6 +167,24 @@ class TestDrift:
         first, second = np.array([[20, 10, 0], [6, 9, 0], [0, 0, 0]]), np.array([[14, 16, 0], [8, 11, 1], [0, 1, 0]])
         assert drift_test(first, second).degrees == 1 + 2
         assert drift_test(np.zeros((2, 2), dtype=int), np.ones((2, 2), dtype=int)).p_value == 1
+
+
+def test_homes_are_not_chains_of_order_1_that_stay_the_same(shared_data):
+    found = []
+    for runs in runs_by_home(shared_data).values():
+        path = np.concatenate(runs)
+        # a half that ends inside a run shares no transition with the other one
+        middle = len(path) // 2
+        ends = np.cumsum([len(run) for run in runs])[:-1]
+        first = moves(np.split(path[:middle], ends[ends < middle]))
+        whole = moves(runs)
+        outcomes = (
+            reversibility_test(whole),
+            order_test(TripleCounts.of_runs(5, runs)),
+            drift_test(first, whole - first),
+        )
+        found.append([outcome.p_value < 0.05 for outcome in outcomes])
+    assert np.sum(found, axis=0).tolist() == [54, 59, 57]
 
 
 class TestTripleCounts:

@@ -6,8 +6,10 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
 from .strategies import transitions
 from .test_chains import CYCLE, THETA1, primitive_with_reducible_product
@@ -111,6 +113,8 @@ def test_a_finite_class_needs_chains_over_the_same_states():
         MarkovChain(THETA1, [1, 0]),
         MixingBounds(0.2, 0.75, "reversible"),
         FiniteClass([MarkovChain(THETA1), MarkovChain(THETA2)]),
+        AnyInitial([THETA1, THETA2]),
+        BinaryInterval((0.1, 0.9), (1 / 3, 2 / 3)),
     ],
 )
 def test_beliefs_survive_json_by_their_kind(belief):
@@ -126,3 +130,85 @@ def test_an_unknown_or_unfinished_belief_is_refused():
         belief_from_dict({"kind": "mixing-bounds", "pi_min": 0.2})
     with pytest.raises(ChainError, match="field chains"):
         belief_from_dict({"kind": "finite-class"})
+    with pytest.raises(ChainError, match="field transitions"):
+        belief_from_dict({"kind": "any-initial"})
+    with pytest.raises(ChainError, match="field stay_1"):
+        belief_from_dict({"kind": "binary-interval", "stay_0": [0.1, 0.2]})
+
+
+@pytest.mark.parametrize(
+    ("transitions_", "message"),
+    [
+        ([], "AnyInitial got no chain"),
+        (THETA1, r"shape \(2,\).*square"),
+        ([THETA1, [[1.0]]], r"\[1, 2\] states.*same bins"),
+        ([[[0.5, 0.5], [0.5, 0.4]]], "transition row 1 sums to 0.9"),
+        ([[[float("nan"), 0.5], [0.5, 0.5]]], r"transition\[0, 0\] is nan"),
+    ],
+)
+def test_any_initial_needs_transition_matrices_over_the_same_states(transitions_, message):
+    with pytest.raises(ChainError, match=message):
+        AnyInitial(transitions_)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ((0.9, 0.8), (0.1, 0.2), r"stay_0 is \(0.9, 0.8\).*0 <= least <= largest <= 1"),
+        ((0.1, 0.2), (-0.1, 0.2), "stay_1 is"),
+        ((0.1, 0.2), (0.1, 1.2), "stay_1 is"),
+        ((float("nan"), 0.2), (0.1, 0.2), "stay_0 is"),
+        ((0.1, 0.2, 0.3), (0.1, 0.2), "must be two numbers"),
+        (0.5, (0.1, 0.2), "stay_0 is 0.5, but must be two numbers"),
+        (("a", "b"), (0.1, 0.2), "must be two numbers"),
+    ],
+)
+def test_intervals_that_are_none_are_refused(first, second, message):
+    with pytest.raises(ChainError, match=message):
+        BinaryInterval(first, second)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_bounds_of_an_interval_cover_every_member(data):
+    ends = [sorted(data.draw(st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)))) for _ in range(2)]
+    belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))
+    bounds = mixing_bounds(belief)
+    for _ in range(5):
+        stays = [min(end[1], max(end[0], end[0] + data.draw(st.floats(0, 1)) * (end[1] - end[0]))) for end in ends]
+        chain = MarkovChain([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
+        assert belief.contains(chain)
+        assert chain.pi_min >= bounds.pi_min
+        assert chain.reversible_gap >= bounds.gap * (1 - 1e-9)
+
+
+def test_an_interval_with_a_member_that_does_not_mix_has_no_bounds():
+    with pytest.raises(ChainError, match=r"pi_min is 0\.0"):
+        mixing_bounds(BinaryInterval((0.5, 1.0), (0.5, 0.6)))
+    with pytest.raises(ChainError, match=r"gap of kind reversible is 0\.0"):
+        mixing_bounds(BinaryInterval((0.0, 0.5), (0.0, 0.6)))
+    assert not BinaryInterval((0.5, 0.6), (0.5, 0.6)).contains(MarkovChain(THETA1))
+    assert not BinaryInterval((0.0, 1.0), (0.0, 1.0)).contains(MarkovChain([[1.0]]))
+
+
+def test_only_chains_without_a_start_of_their_own_start_stationary():
+    stationary = MarkovChain(THETA1)
+    assert starts_stationary(stationary)
+    assert starts_stationary(FiniteClass([stationary]))
+    for belief in (
+        MarkovChain(THETA1, [1, 0]),
+        FiniteClass([stationary, MarkovChain(THETA1, [1, 0])]),
+        MixingBounds(0.2, 0.5),
+        AnyInitial([THETA1]),
+        BinaryInterval((0.1, 0.2), (0.1, 0.2)),
+    ):
+        assert not starts_stationary(belief)
+
+
+@pytest.mark.parametrize("belief", [AnyInitial([THETA1, THETA2]), BinaryInterval((0.1, 0.9), (0.3, 0.7))])
+def test_the_ledger_takes_the_beliefs_with_any_start(belief):
+    ledger = Ledger(belief, budget=1.0)
+    density = ledger.density_for(1.0) * (1 - 1e-10)
+    for week in range(3):
+        ledger.charge(100 * week, 100 * (week + 1), density)
+    assert 0.99 < ledger.loss <= 1.0

@@ -14,6 +14,7 @@ from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.confidence import class_between, confidence_class, mixture_ends
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 
+from .homes import moves, runs_by_home
 from .test_interval_chains import gap_of, random_member
 
 FALSE_ALARM = 1e-9
@@ -174,6 +175,22 @@ def test_a_floor_is_an_assumption_that_helps_and_is_on_record():
         confidence_class(counts, floor=0.01)
 
 
+def test_two_states_make_an_interval_class_whose_bounds_are_the_better_ones():
+    known = confidence_class(np.array([[9000, 1000], [4000, 6000]]))
+    interval = known.binary()
+    assert interval.stay_0 == (known.lower[0, 0], known.upper[0, 0])
+    assert interval.stay_1 == (known.lower[1, 1], known.upper[1, 1])
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        # a little inside, as corners are rounded
+        member = 0.999 * random_member(rng, known.members) + 0.001 * np.array([[0.9, 0.1], [0.4, 0.6]])
+        assert interval.contains(MarkovChain(member / member.sum(axis=1, keepdims=True)))
+    assert interval.bounds.pi_min == pytest.approx(known.bounds().pi_min, rel=1e-9)
+    assert 1 - interval.bounds.gap / 2 < known.bounds().rho
+    with pytest.raises(EstimationError, match="the chains have 3 states"):
+        confidence_class(np.ones((3, 3), dtype=int)).binary()
+
+
 def test_series_are_pooled():
     tables = np.array([[[90, 10], [9, 41]], [[900, 100], [90, 410]]])
     visits = np.maximum(tables.sum(axis=1), tables.sum(axis=2))
@@ -207,32 +224,11 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 
 
 def test_sixty_homes_pooled_are_known_well_enough(shared_data):
-    counts = np.array(pooled_bands(shared_data, [250, 500, 1000, 2000]))
-    bounds = confidence_class(counts, 0.95).bounds()
+    counts = sum(moves(runs) for runs in runs_by_home(shared_data).values())
+    bounds = confidence_class(np.asarray(counts), 0.95).bounds()
     assert bounds.pi_min == pytest.approx(0.02556, abs=1e-4)
     assert bounds.gap == pytest.approx(0.3176, abs=1e-3)
-    plug_in = MarkovChain(counts / counts.sum(axis=1, keepdims=True))
+    plug_in = MarkovChain(counts / np.sum(counts, axis=1, keepdims=True))
     known, guessed = mqm_approx(bounds, 1.0).sigma, mqm_approx(plug_in, 1.0).sigma
     assert guessed == pytest.approx(84.4445, abs=1e-3)
     assert known == pytest.approx(106.5, abs=0.1)
-
-
-def pooled_bands(shared_data, edges):
-    """Transitions between bands of power, half-hours apart, of all homes together; polars only."""
-    import polars as pl  # noqa: PLC0415 - only this test reads real data
-
-    frame = (
-        pl.read_parquet(shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet")
-        .with_columns(pl.col("household").cast(pl.String), slot=pl.col("ts").dt.epoch("s") // 1800)
-        .with_columns(state=pl.sum_horizontal([(pl.col("kwh").cast(pl.Float64) * 2000 >= e).cast(int) for e in edges]))
-        .sort("household", "slot")
-        .with_columns(
-            after=pl.col("state").shift(-1).over("household"), later=pl.col("slot").shift(-1).over("household")
-        )
-        .filter(pl.col("later") == pl.col("slot") + 1)
-    )
-    k = len(edges) + 1
-    counts = [[0] * k for _ in range(k)]
-    for state, after, number in frame.group_by("state", "after").len().rows():
-        counts[state][after] = number
-    return counts

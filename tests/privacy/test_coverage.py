@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.coverage import covering_class, series_class
 from quiltstream.privacy.diagnostics import outside
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 from quiltstream.privacy.zeros import TAU, fill_zeros
 
+from .homes import moves, runs_by_home
 from .strategies import transitions
 
 
@@ -76,28 +77,15 @@ def test_the_target_weighs_rare_states_against_slow_mixing():
 
 
 def test_sixty_homes_are_not_one_chain(shared_data):
-    import polars as pl  # noqa: PLC0415 - only this test reads real data
-
-    frame = (
-        pl.read_parquet(shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet")
-        .with_columns(slot=pl.col("ts").dt.epoch("s") // 1800, busy=(pl.col("kwh") * 2000 >= 500).cast(int))
-        .sort("household", "slot")
-        .with_columns(
-            after=pl.col("busy").shift(-1).over("household"), later=pl.col("slot").shift(-1).over("household")
-        )
-        .filter(pl.col("later") == pl.col("slot") + 1)
-    )
-    homes = sorted(frame["household"].unique().cast(pl.String).to_list())
-    tables = np.zeros((len(homes), 2, 2), dtype=np.int64)
-    for home, busy, after, number in frame.group_by("household", "busy", "after").len().rows():
-        tables[homes.index(home), busy, after] = number
+    tables = np.array([moves(runs) for runs in runs_by_home(shared_data).values()])
     counts = series(tables)
     pooled = MixingBounds.of(MarkovChain(tables.sum(axis=0) / tables.sum(axis=(0, 2))[:, np.newaxis]))
-    strayed = len(outside(pooled, counts))
-    assert strayed > 30  # most homes mix more slowly, or have a rarer state, than all of them pooled
+    assert len(outside(pooled, counts)) == 53
     most = covering_class(counts, 0.9)
     assert len(outside(most, counts)) <= 6
-    assert most.pi_min < pooled.pi_min
+    assert mqm_approx(most, 1.0).sigma == pytest.approx(268.4, abs=0.1)
+    with pytest.raises(EstimationError, match="of 60 series are 60, but only 57 visit all 5 states"):
+        covering_class(counts, 1.0)
 
 
 class TestSeriesClass:

@@ -11,9 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, lemma_4_8, sided_influence
-from quiltstream.privacy.influence import RESOLUTION, lemma_4_8_reach
+from quiltstream.privacy.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.influence import RESOLUTION, lemma_4_8_reach, mixing_influence, spectral_influence
 
-from . import reference
+from . import quilt_reference, reference
 from .strategies import distributions, transitions
 from .test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from .test_classes import THETA2
@@ -175,3 +176,111 @@ def test_a_class_holds_the_pairs_of_all_its_members():
 def test_one_state_has_no_secret_pair():
     for belief in (MarkovChain([[1.0]]), FiniteClass([MarkovChain([[1.0]])] * 2)):
         assert sided_influence(belief).left.shape == (0, 0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(transitions(states=st.integers(2, 4)), st.booleans())
+def test_the_spectral_bound_lies_between_the_exact_tables_and_lemma_4_8(matrix, reversed_too):
+    chain = MarkovChain(matrix)
+    if reversed_too:
+        chain = MarkovChain((chain.transition + chain.reversal) / 2)
+    kinds = [MixingBounds.of(chain)]
+    kinds.append(MixingBounds(kinds[0].pi_min, kinds[0].gap))
+    if chain.is_reversible:
+        kinds.append(MixingBounds.of(chain, reversible=True))
+    exact, any_start = sided_influence(chain), sided_influence(AnyInitial([matrix]))
+    for bounds in kinds:
+        lags = np.arange(1, exact.reach + 1)
+        spectral = spectral_influence(bounds, lags)
+        assert np.all(exact.right <= spectral + 1e-9)
+        # a stationary start needs the factor 2 on neither side
+        assert np.all(exact.left <= spectral + 1e-9)
+        assert np.all(spectral <= lemma_4_8(bounds, lags) * (1 + 1e-9) + 1e-12)
+        if not reversed_too:
+            further = np.arange(1, any_start.reach + 1)
+            assert np.all(any_start.left <= 2 * spectral_influence(bounds, further) + 1e-9)
+
+
+def test_the_two_kinds_of_gap_have_two_rates():
+    # twice the gap of P is 1.2; taken for the gap of P P* it would make two steps independent, which they are not
+    chain = MarkovChain([[0.7, 0.3], [0.3, 0.7]])
+    truth = math.log((1 + 0.4**2) / (1 - 0.4**2))
+    assert sided_influence(chain).right[:, 1].max() == pytest.approx(truth, rel=1e-12)
+    assert truth == pytest.approx(0.3228, abs=5e-5)
+    for bounds in (
+        MixingBounds.of(chain),
+        MixingBounds.of(chain, reversible=True),
+        MixingBounds(0.5, 1.2, "reversible"),
+        MixingBounds(0.5, 1.2),
+    ):
+        assert spectral_influence(bounds, 2) >= truth - 1e-12
+    assert spectral_influence(MixingBounds.of(chain), 2) == pytest.approx(truth, rel=1e-9)
+
+
+def test_a_gap_within_rounding_of_one_is_not_taken_for_independence():
+    tiny = 1e-9
+    chain = MarkovChain([[0.5 + tiny, 0.5 - tiny], [0.5 - tiny, 0.5 + tiny]])
+    assert MixingBounds.of(chain).gap == 1.0
+    exact = sided_influence(chain)
+    assert exact.right[0, 0] > 3 * tiny
+    assert spectral_influence(MixingBounds.of(chain), 1) >= exact.right[0, 0]
+
+
+def test_the_spectral_bound_is_infinite_where_it_does_not_speak_and_falls_to_nothing():
+    values = spectral_influence(MixingBounds(0.2, 0.75, "multiplicative"), [1, 2, 3, 5000])
+    assert [math.isinf(value) for value in values] == [True, True, False, False]
+    assert values[-1] == 0
+    with pytest.raises(ValueError, match=r"bound is 'other'.*lemma-4.8, spectral"):
+        mixing_influence(MixingBounds(0.2, 0.75), 5, "other")  # pyright: ignore[reportArgumentType] - the point
+
+
+def test_bounds_tell_which_closed_form_and_start_they_have():
+    bounds = MixingBounds(0.2, 0.75)
+    lemma, spectral = sided_influence(bounds), sided_influence(bounds, "spectral")
+    assert np.all(spectral.left <= lemma.left)
+    assert spectral.left == pytest.approx(2 * spectral.right)
+    assert "spectral bound" in spectral.basis
+    stationary = mixing_influence(bounds, 30, "spectral", stationary=True)
+    assert stationary.left == pytest.approx(stationary.right)
+    assert "a stationary start" in stationary.basis
+
+
+@settings(max_examples=30, deadline=None)
+@given(transitions(states=st.integers(2, 3), zeros=True))
+def test_every_start_has_the_tables_of_a_fixed_one(matrix):
+    fixed, every = sided_influence(MarkovChain(matrix, np.eye(len(matrix))[0])), sided_influence(AnyInitial([matrix]))
+    assert fixed.left.tobytes() == every.left.tobytes()
+    assert fixed.right.tobytes() == every.right.tobytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_member_of_a_binary_interval_tells_more_than_its_worst_members(data):
+    stay = st.integers(0, 200).map(lambda number: number / 200)
+    ends = [sorted(data.draw(st.tuples(stay, stay))) for _ in range(2)]
+    belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))
+    members = belief.worst.chains
+    assert 1 <= len(members) <= 2
+    assert all(belief.contains(chain) for chain in members)
+    lags = 7
+    corners = [quilt_reference.any_start_influences(chain.transition, lags) for chain in members]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    for _ in range(40):
+        # the edges of the box as well as its inside
+        stays = [np.clip(rng.uniform(2 * low - high, 2 * high - low), low, high) for low, high in ends]
+        matrix = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
+        member = quilt_reference.any_start_influences(matrix, lags)
+        dominated = [np.all(member <= corner + 1e-9) for corner in corners]
+        assert any(dominated)
+
+
+def test_the_worst_members_are_the_corner_that_sticks_most_and_the_one_that_turns_most():
+    def corners(*intervals):
+        return [tuple(np.diag(chain.transition).tolist()) for chain in BinaryInterval(*intervals).worst.chains]
+
+    assert corners((0.8, 0.9), (0.6, 0.7)) == [(0.9, 0.7)]
+    assert corners((0.1, 0.4), (0.2, 0.3)) == [(0.1, 0.2)]
+    assert corners((0.1, 0.9), (0.2, 0.7)) == [(0.1, 0.2), (0.9, 0.7)]
+    assert corners((0.3, 0.3), (0.7, 0.7)) == [(0.3, 0.7)]
+    tables = sided_influence(BinaryInterval((0.1, 0.9), (0.2, 0.7)))
+    assert tables.pairs == ((0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0))

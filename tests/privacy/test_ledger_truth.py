@@ -13,7 +13,10 @@ from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Sched
 from quiltstream.privacy import sides as sides_module
 from quiltstream.privacy.density import Density
 from quiltstream.privacy.sides import Surroundings
-from quiltstream.privacy.sweep import Scene, Sweep
+from quiltstream.privacy.places import Pricer
+from quiltstream.privacy.running import Running
+from quiltstream.privacy.timeline import Timeline
+from quiltstream.privacy.worlds import Segment, World
 
 from . import reference
 from .strategies import distributions, transitions, windows
@@ -110,7 +113,7 @@ def test_both_ways_to_price_a_side_agree(data):
     around = Surroundings.of(runs, float(sum(length * density for length, density in runs)))
     density, nodes = data.draw(st.sampled_from([0.0, 0.2, 1.0])), data.draw(st.integers(1, lags))
     total = around.total + np.arange(nodes) * density
-    one = np.minimum(sides_module._each_node(table, density, around, nodes), total)
+    one = np.minimum(sides_module._each_node(table, density, around, range(nodes)), total)
     other = np.minimum(sides_module._by_runs(table, density, around, nodes), total)
     assert one == pytest.approx(other, rel=1e-12)
     line = [density] * nodes + [level for length, level in runs for _ in range(length)] + [0.0] * lags
@@ -136,7 +139,8 @@ def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(t
     density = Density()
     for charge in charges:
         density = density.plus(*charge)
-    worst = Sweep(SidedInfluence(left, right, (), "any")).worst(Scene(density.runs()))
+    world = World((Segment(None, MarkovChain([[1.0]]), Pricer(SidedInfluence(left, right, (), "any"))),))
+    worst = Running(world, Timeline(density)).worst
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, left.shape[1]), rel=1e-12)

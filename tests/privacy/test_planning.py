@@ -173,6 +173,21 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
     assert f"{plan_release(LONDON, 1.0, 336, group=30, bins=5).relative_error:.1%}" in text.splitlines()[2]
 
 
+def test_the_quilt_mechanisms_stand_in_their_order():
+    found = [one.method for one in compare_methods(CHAIN, 1.0, 1000, guarantee="window")]
+    quilts = ["pairwise", "mqm-exact", "mqm-approx-spectral", "mqm-approx"]
+    sigma = {name: plan_release(CHAIN, 1.0, 1000, method=name, guarantee="window").sigma for name in quilts}
+    assert list(sigma.values()) == sorted(sigma.values())
+    assert found.index("mqm-approx") < found.index("group-dp")
+    assert found[0] == "entry-dp"
+
+
+def test_a_belief_without_a_secret_has_no_noise_to_plan():
+    one_state = MarkovChain([[1.0]])
+    with pytest.raises(ValueError, match="mqm-exact finds nothing secret under this belief"):
+        plan_release(one_state, 1.0, 10, method="mqm-exact")
+
+
 def test_every_method_known_by_name_gives_a_plan_or_a_reason():
     for guarantee in ("stream", "window"):
         found = compare_methods(CHAIN, 1.0, 100, guarantee=guarantee)

@@ -1,33 +1,21 @@
-"""MQMApprox against Algorithm 4 as printed, and against published and real chains."""
+"""MQMApprox against Algorithm 4 as printed, with Lemma 4.8 and with the spectral bound."""
 
 from __future__ import annotations
 
-import json
 import math
 
-import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, lemma_4_9_reach, mqm_approx
+from quiltstream.privacy.classes import AnyInitial, BinaryInterval
 
 from . import reference
 from .test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from .test_classes import THETA2
 
 BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
-
-
-def fitted(states, adjacent):
-    """The chain of the transitions between adjacent readings, on the states visited."""
-    pairs = np.stack([states[:-1][adjacent], states[1:][adjacent]])
-    visited, codes = np.unique(pairs, return_inverse=True)
-    codes = codes.reshape(pairs.shape)
-    counts = np.zeros((len(visited), len(visited)))
-    np.add.at(counts, (codes[0], codes[1]), 1)
-    return MarkovChain(counts / counts.sum(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 50, 95, 96, 97, 300])
@@ -73,51 +61,6 @@ def test_the_class_of_the_paper_gives_the_papers_numbers():
     )
     assert calibration.epsilon_dp == 1 / calibration.sigma
     assert (calibration.method, calibration.pair) == ("mqm-approx", None)
-
-
-def test_the_published_program_gives_the_same_numbers(shared_data):
-    gold = shared_data.parent / "design" / "gold_chains.json"
-    if not gold.is_file():
-        pytest.skip(f"needs the numbers of the published program: {gold.name} is absent")
-    for entry in json.loads(gold.read_text())["chains"]:
-        chain = MarkovChain(np.array(entry["transition"]) / np.sum(entry["transition"], axis=1, keepdims=True))
-        assert chain.pi_min == pytest.approx(entry["pi_min"], rel=1e-9)
-        assert chain.gap == pytest.approx(entry["gap_PPstar"], rel=1e-9)
-        for length in entry["lengths"]:
-            assert mqm_approx(chain, entry["epsilon"], length).sigma == pytest.approx(
-                entry["mqm_approx_sigma"], rel=1e-9
-            )
-
-
-@pytest.fixture(scope="module")
-def watts(shared_data):
-    """One house by the minute in whole watts; nan where there is no reading."""
-    file = shared_data / "uci_power" / "uci_power_1min_20061216_20091231.parquet"
-    if not file.is_file():
-        pytest.skip(f"needs {file.name}, which is absent")
-    kilowatts = pl.read_parquet(file, columns=["Global_active_power"])["Global_active_power"].to_numpy()
-    return np.round(kilowatts.astype(np.float64) * 1000)
-
-
-@pytest.mark.parametrize(("width", "bins", "sigma"), [(200, 51, 2033.7827), (2000, 4, 264.4163)])
-def test_one_house_by_the_minute_needs_the_noise_the_theory_says(watts, width, bins, sigma):
-    present = np.isfinite(watts)
-    states = np.where(present, np.minimum(np.nan_to_num(watts) // width, bins - 1), -1).astype(int)
-    calibration = mqm_approx(fitted(states, present[:-1] & present[1:]), 1.0)
-    assert calibration.sigma == pytest.approx(sigma, abs=5e-5)
-    assert (calibration.node, calibration.length) == (None, None)
-
-
-def test_sixty_london_homes_pooled_need_the_noise_the_theory_says(shared_data):
-    file = shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet"
-    if not file.is_file():
-        pytest.skip(f"needs {file.name}, which is absent")
-    frame = pl.read_parquet(file).sort("household", "ts")
-    power = frame["kwh"].cast(pl.Float64).to_numpy() * 2000
-    states = np.searchsorted([250, 500, 1000, 2000], power, side="right")
-    home, stamp = frame["household"].to_numpy(), frame["ts"].dt.epoch("s").to_numpy()
-    adjacent = (home[1:] == home[:-1]) & (np.diff(stamp) == 1800)
-    assert mqm_approx(fitted(states, adjacent), 1.0).sigma == pytest.approx(84.4445, abs=5e-5)
 
 
 def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_what_it_lacks():
@@ -169,3 +112,38 @@ def test_other_bad_arguments_are_refused():
         mqm_approx(primitive_with_reducible_product(), 1.0)
     with pytest.raises(ChainError, match="periodic"):
         mqm_approx(MarkovChain(CYCLE), 1.0)
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 50, 95, 96, 300, None])
+def test_the_spectral_bound_goes_through_the_same_search(stationary, length):
+    belief = MarkovChain(THETA1, None if stationary else [1, 0])
+
+    def told(lag):
+        share = 0.5**lag * (1 / 0.2 - 1)
+        return math.log((1 + share) / (1 - share)) if share < 1 else math.inf
+
+    best = 0.0
+    for node in range(1, (96 if length is None else min(length, 96)) + 1):
+        lefts, rights = node - 1, (96 if length is None else min(length, 96)) - node
+        options = [(lefts, 0.0)] + [(a - 1, (1 if stationary else 2) * told(a)) for a in range(1, min(lefts, 60) + 1)]
+        others = [(rights, 0.0)] + [(b - 1, told(b)) for b in range(1, min(rights, 60) + 1)]
+        scores = [(x + y + 1) / (1 - d - e) for x, d in options for y, e in others if d + e < 1]
+        best = max(best, min(scores))
+    found = mqm_approx(belief, 1.0, length, bound="spectral")
+    assert found.sigma == pytest.approx(best, rel=1e-9)
+    assert found.sigma <= mqm_approx(belief, 1.0, length).sigma
+    assert found.method == "mqm-approx-spectral"
+    assert ("a stationary start" if stationary else "any initial distribution") in found.assumptions[0]
+
+
+def test_every_belief_has_its_bounds():
+    assert mqm_approx(AnyInitial([THETA1, THETA2]), 1.0).sigma == pytest.approx(31.7098, abs=5e-5)
+    interval = BinaryInterval((0.8, 0.9), (0.6, 0.7))
+    assert mqm_approx(interval, 1.0).sigma == mqm_approx(interval.bounds, 1.0).sigma
+    assert mqm_approx(interval, 1.0, bound="spectral").sigma < mqm_approx(interval, 1.0).sigma
+
+
+def test_a_bound_of_another_name_is_refused():
+    with pytest.raises(ValueError, match=r"bound is 'lemma'.*lemma-4.8, spectral"):
+        mqm_approx(BOUNDS, 1.0, bound="lemma")  # pyright: ignore[reportArgumentType] - the point of the test

@@ -48,6 +48,15 @@ def change(old: str, new: str) -> str:
         (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
         (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0"),
         (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
+        (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
+        (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
+        (change("edges: [250", "edges: [true"), "states.edges.0: True is not a number"),
+        (change("ledger:   sqlite:///out/ledger.db", "ledger: ['postgresql://u:hidden@h/db']"), "ledger is set: "),
+        (change("group_by: feeder", "group_by: {file: groups.csv}"), "group_by and roster both name a file"),
+        (
+            change("roster:   roster.csv", "roster: {column: home}"),
+            "roster.column is 'home', and readings.series is 'household'",
+        ),
         (change("start: 2013-01-01", "start: 2013-01-01T00:10"), "windows.start 2013-01-01T00:10:00Z is not the start"),
     ],
 )
@@ -55,6 +64,7 @@ def test_a_wrong_setting_is_named_with_its_value_and_limit(text, message):
     with pytest.raises(SettingsError) as caught:
         load_settings(text)
     assert message in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 def test_every_mistake_is_reported_at_once():
@@ -90,3 +100,32 @@ def test_naive_stamps_of_the_settings_are_read_in_the_zone():
     settings = load_settings(text)
     # origin is 2012-12-31T23:00Z and the start 2013-06-30T22:00Z: summer time takes two half-hour slots away
     assert settings.schedule.start == 181 * 48 - 2
+
+
+def test_a_password_is_not_shown():
+    settings = load_settings(change("sqlite:///out/ledger.db", "postgresql://u:hidden@h/db"))
+    assert "hidden" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("sqlite+pysqlite:///out/l.db", "sqlite+pysqlite:///FOLDER/out/l.db"),
+        ("sqlite:////abs/l.db", "sqlite:////abs/l.db"),
+        ("sqlite:///${HOME}/l.db", "sqlite:///${HOME}/l.db"),
+    ],
+)
+def test_a_relative_ledger_lies_beside_the_settings(tmp_path, url, expected):
+    settings = load_settings(change("sqlite:///out/ledger.db", url), folder=tmp_path)
+    assert settings.ledger_url == expected.replace("FOLDER", str(tmp_path))
+
+
+def test_a_mapping_file_is_the_roster():
+    text = change("group_by: feeder", "group_by: {file: groups.csv, series: home}").replace(
+        "roster:   roster.csv\n", ""
+    )
+    roster = load_settings(text).roster_file
+    assert roster is not None
+    assert (roster.file, roster.series, roster.group) == ("groups.csv", "home", "group")
+    column = change("roster:   roster.csv", "roster: {column: household}")
+    assert load_settings(column).roster_file is None

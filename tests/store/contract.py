@@ -147,6 +147,9 @@ class StoreContract:
             ("guarantee", {"guarantee": "window"}),
             ("missing", {"missing": "state"}),
             ("privacy.budget", {"budget": 2.0}),
+            ("readings.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}),
+            ("readings.scale", {"reading": {**domain().reading, "scale": 1000.0}}),
+            ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )
     def test_another_domain_of_the_same_name_is_refused_naming_the_field(
@@ -172,8 +175,6 @@ class StoreContract:
             ("windows.start", {"schedule": Schedule(48, 48, 48, 384, 48)}),
             ("windows.start", {"schedule": Schedule(48, 48, 97, 385, 97)}),
             ("windows.stop", {"schedule": Schedule(48, 48, 96, 336, 96)}),
-            ("reading.timezone", {"reading": {**query().reading, "timezone": "Europe/London"}}),
-            ("reading.scale", {"reading": {**query().reading, "scale": 1000.0}}),
             ("roster", {"roster": Roster.of(SERIES[:-1])}),
             ("key_kind", {"roster": Roster(tuple((name, "feeder") for name in SERIES))}),
             ("given_model", {"given_model": True}),
@@ -215,7 +216,10 @@ class StoreContract:
         # a worker that still has the first registration goes on
         assert not any(record.fresh for record in store.publish(registration, replayed(registration)))
         prices(store.entries(), 1.0)
-        assert [event[:2] for event in store.summary("homes").events] == [("schedule-extended", "weekly")]
+        endless = store.register(domain(), query(schedule=Schedule(48, 48, 96, None, 96)))
+        assert endless.admitted_stop is None
+        assert store.publish(endless, drafts(endless, [Window(960, 1008)]))[0].fresh
+        assert [event[:2] for event in store.summary("homes").events] == [("schedule-extended", "weekly")] * 2
 
     def test_an_extension_that_does_not_fit_changes_nothing(self, store: Store) -> None:
         short = query(size=4, windows=1)
@@ -290,6 +294,14 @@ class StoreContract:
         assert read.block is not None
         assert np.array_equal(read.block.counts, counts)
         assert read.block.keys == base.keys
+
+    def test_totals_that_are_not_public_never_reach_the_store(self, store: Store) -> None:
+        held = store.register(domain(missing="unheard of"), query())
+        store.publish(held, drafts(held))
+        for record in store.records("homes", "weekly"):
+            assert record.block is not None
+            assert not record.block.totals.any()
+        assert {row["total"] for batch in store.releases("homes", "weekly") for row in batch.to_pylist()} == {None}
 
     def test_windows_are_charged_in_the_order_of_the_schedule_whatever_arrives_first(
         self, fresh_urls: Iterator[str]
@@ -812,11 +824,16 @@ class StoreContract:
     ) -> None:
         """The database is made to refuse the row, so that its own message quotes it where it can."""
         self.refuse_releases(store)
-        marked = replace(block(registration, 0), counts=np.full((2, 3), 987_654_321, dtype=np.int64))
-        marked = replace(marked, keys=registration.query.roster.shard_keys(0, 2))
-        marked = replace(marked, counts=np.full((len(marked.keys), 3), 987_654_321, dtype=np.int64))
-        with caplog.at_level(logging.DEBUG), pytest.raises(StoreError) as caught:
+        marked = block(registration, 0)
+        marked = replace(marked, counts=np.full_like(marked.counts, 987_654_321))
+        with (
+            caplog.at_level(logging.DEBUG, "sqlalchemy"),
+            caplog.at_level(logging.DEBUG),
+            pytest.raises(StoreError) as caught,
+        ):
             store.publish(registration, [Draft(windows_of(registration)[0], 0, lambda: marked)])
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
         shown = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(caught.value)
         assert "987654321" not in shown
         assert "quiltstream.block" not in shown
@@ -831,13 +848,14 @@ class StoreContract:
     def test_ordinary_work_logs_no_row_and_no_statement_parameter(
         self, url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.DEBUG), Store(url) as store:
+        with caplog.at_level(logging.DEBUG, "sqlalchemy"), caplog.at_level(logging.DEBUG), Store(url) as store:
             held = store.register(domain(), query())
             store.publish(held, drafts(held))
             list(store.releases("homes", "weekly"))
         assert "quiltstream.block" not in caplog.text
         assert "Row (" not in caplog.text
         assert held.digest not in caplog.text
+        assert store._database()._require().hide_parameters
 
 
 def _registered(store: Store) -> Registration | None:

@@ -34,6 +34,7 @@ def domain(name: str = "homes", *, budget: float = 1.0, **changes: Any) -> Domai
         guarantee="stream",
         budget=budget,
         missing="public",
+        reading={"timezone": "UTC", "scale": 2000.0, "unit": "kWh", "ambiguous": "earliest", "value": "kwh"},
     )
     return replace(spec, **changes)
 
@@ -63,7 +64,6 @@ def query(
         roster=Roster.of(SERIES),
         roster_given=True,
         shards=shards,
-        reading={"timezone": "UTC", "scale": 2000.0, "unit": "kWh", "ambiguous": "reject"},
         header={
             "half_width_95": 190,
             "quilt": [15, 13],

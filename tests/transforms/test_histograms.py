@@ -15,8 +15,10 @@ from quiltstream.pipelines.data import path as shipped
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings import Settings, SettingsError
+from quiltstream.store.address import StoreAddress
 from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms, encode
+from quiltstream.transforms.hosts import check_hosts
 
 from .feed import feed
 from .truth import cells, histograms
@@ -254,3 +256,67 @@ def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, 
         folder = tmp_path / str(limit)
         folder.mkdir()
         assert by_window(publish(batches(shuffled, 9973), settings(folder), folder)) == truth
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        ("time", pa.timestamp("ns", tz="UTC"), r"readings\.time is timestamp\[ns, tz=UTC\], and must be timestamp\[us"),
+        ("time", pa.timestamp("s", tz="UTC"), r"readings\.time is timestamp\[s"),
+        ("value", pa.float32(), r"readings\.value is float, and must be double"),
+        (None, None, "has no column 'value'"),
+    ],
+)
+def test_a_batch_of_another_schema_is_refused_before_anything_is_counted(london, tmp_path, column, kind, message):
+    batch = batches(london.head(100), 100)[0]
+    table = pa.Table.from_batches([batch])
+    if column is None:
+        table = table.drop_columns(["value"])
+    else:
+        at = table.schema.get_field_index(column)
+        table = table.set_column(at, column, table.column(column).cast(kind))
+    with pytest.raises(Exception, match=message):
+        publish(table.to_batches(), settings(tmp_path), tmp_path)
+
+
+def test_nulls_are_rejects_and_the_rest_counts(london, tmp_path):
+    few = london.filter(pl.col("series") == "MAC000002").head(2000)
+    batch = batches(few, 2000)[0]
+    number = pl.int_range(2000, eager=True)
+    table = pa.Table.from_arrays(
+        [
+            pa.array([None if i % 7 == 0 else "MAC000002" for i in range(2000)]).dictionary_encode(),
+            pa.array([None if i % 11 == 0 else t for i, t in enumerate(few["time"])], pa.timestamp("us", tz="UTC")),
+            pa.array([None if i % 13 == 0 else v for i, v in enumerate(few["value"])], pa.float64()),
+        ],
+        schema=batch.schema.remove_metadata()
+        .set(0, pa.field("series", pa.dictionary(pa.int32(), pa.utf8())))
+        .set(1, pa.field("time", pa.timestamp("us", tz="UTC")))
+        .set(2, pa.field("value", pa.float64())),
+    )
+    good = few.filter((number % 7 != 0) & (number % 11 != 0) & (number % 13 != 0))
+    found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
+    truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
+    assert by_window(publish(table.to_batches(), settings(tmp_path), tmp_path)) == truth
+
+
+def test_a_belief_that_no_chain_has_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match=r"model\.pi_min is 0\.34, and no chain of 5 states"):
+        PrivateHistograms(settings(tmp_path, model={"pi_min": 0.34, "gap": 1.0}))
+
+
+def test_a_ledger_in_a_file_is_refused_where_workers_may_be_elsewhere(tmp_path):
+    check_hosts("apache_beam.runners.portability.fn_api_runner.FnApiRunner", StoreAddress("sqlite:///l.db"))
+    check_hosts("FlinkRunner", StoreAddress("postgresql://h/db"))
+    with pytest.raises(SettingsError, match="runner FlinkRunner may spread over several machines"):
+        check_hosts("FlinkRunner", StoreAddress("sqlite:///l.db"))
+    pipeline = beam.Pipeline(runner=Elsewhere())
+    with pytest.raises(SettingsError, match="Elsewhere may spread"):
+        _ = pipeline | feed(tmp_path, batches(EMPTY, 1)) | PrivateHistograms(settings(tmp_path))
+
+
+class Elsewhere(FnApiRunner):
+    """Stands for any runner that is not known to stay on this machine."""
+
+
+EMPTY = pl.DataFrame({"series": ["m"], "time": [ORIGIN], "value": [1.0]})

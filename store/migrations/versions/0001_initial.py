@@ -80,7 +80,6 @@ def upgrade() -> None:
         sa.Column("stop", sa.BigInteger()),
         sa.Column("shards", sa.Integer(), nullable=False),
         sa.Column("roster_id", _ID, nullable=False),
-        sa.Column("reading", sa.Text(), nullable=False),
         sa.Column("header", sa.Text(), nullable=False),
         sa.Column("created_us", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),

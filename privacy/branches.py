@@ -1,0 +1,131 @@
+"""One world's side of an account: its running loss, and what is left of the slots behind the horizon.
+
+*Folding.* Charges begin at or behind a horizon H, l is the sight of the world. Slots from C = H - 2l on are kept as
+they are, of earlier ones only the sum of their density. Slots from F = H - l on are priced as ever: they see l slots to
+the left, all of them kept, and "no end" costs the sum. So their loss is exactly that of the account that forgot
+nothing.
+
+A slot i before F is settled: one number bounds the loss of all of them for ever. With ends of lag b <= l on the right
+the mass inside lies in (i, i + l), before H, so no later charge changes it; only "no end" could be cheaper. Leaving
+"no end" out on the right gives closed(i), a minimum over fewer quilts, hence at least loss(i), now and after any number
+of charges that begin at H or later. The number kept is the largest closed(i).
+
+*Slack.* Let T be the largest influence on the right at the last lag. The end at lag l costs at most what no end costs,
+plus T, so loss(i) <= closed(i) <= loss(i) + T: folding adds at most T, which is at most ``influence.RESOLUTION`` unless
+the longest table allowed ended before. Where T is infinite, nothing closes. Then the first slot charged has nothing to
+its left and no usable end on its right for some pair, and loses the sum of all density; the same on the other side: the
+loss is that sum, which is kept, and the slack is 0.
+
+*Order.* Both numbers are functions of the density before H at the time of the fold and of what comes at H or later, so
+charges that begin behind the horizon may come in any order.
+
+*Behind the horizon.* A charge e over slots that begin before H changes settled slots. It is priced from above, by the
+smaller of two bounds. (1) No slot before H has more density than the recorded maximum, and then than the maximum plus
+e; an endless stream of that density loses at least closed(i) of every settled slot. (2) The rule is subadditive: take
+on each side the nearer of two ends, its influence is the larger of the two and its mass at most that of either, so the
+loss of both together is at most the number kept plus the loss of the charge alone, plus T where nothing was kept.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from .chains import FloatArray, frozen
+from .checks import float_above
+from .classes import Belief
+from .density import Density
+from .influence import Bound, SidedInfluence, sided_influence
+from .places import pricer_of
+from .running import Patch, Running, View, Worst
+from .timeline import Timeline
+from .worlds import Segment, World
+
+
+class Branch:
+    """A world, what its kept slots lose, and what its settled slots lose at most.
+
+    Attributes:
+        world: What is believed.
+        running: The loss of the slots from ``live`` on.
+        settled: Bound on the loss of the slots before it.
+        live: First slot that is still priced; None for all.
+    """
+
+    def __init__(self, world: World, line: Timeline, *, settled: float = 0.0, live: int | None = None) -> None:
+        """Price a timeline whose cuts hold those of the world and ``live``."""
+        self.world, self.settled, self.live = world, settled, live
+        self.running = Running(world, line, View(first=live))
+
+    @property
+    def worst(self) -> Worst:
+        """The worst of all slots; without a slot where it is a settled one."""
+        return self.with_patch(None)
+
+    def with_patch(self, patch: Patch | None) -> Worst:
+        """The worst of all slots once a patch of the running loss is committed."""
+        worst = self.running.worst if patch is None else patch.worst
+        return Worst(self.settled) if self.settled > worst.loss else worst
+
+    def settled_at(self, line: Timeline, horizon: int) -> tuple[float, int]:
+        """What is kept of the slots that a fold at a horizon settles: the bound, and the first slot still priced."""
+        live = horizon - self.world.sight
+        if self.live is not None and live <= self.live:
+            return self.settled, self.live
+        if self.world.is_idle or not self.world.closes or not line.count or line.slots[0] >= live:
+            return self.settled, live
+        view = View(first=self.live, stop=live, open_right=True)
+        return max(self.settled, Running(self.world, line, view).worst.loss), live
+
+    def late_bound(self, peak: Fraction, alone: float) -> float:
+        """The settled bound once a charge behind the horizon is priced from above.
+
+        Args:
+            peak: Largest density before the horizon, with the charge.
+            alone: What the charge loses alone.
+        """
+        if not self.world.closes or self.world.is_idle:
+            return self.settled
+        # where nothing lay behind the horizon, closing the right side costs the last influence
+        bound = self.settled + alone + self.world.spared[1]
+        if not self.world.changes:
+            bound = min(bound, max(self.settled, self.ceiling(float_above(peak))))
+        return bound
+
+    def alone(self, density: Density) -> Worst:
+        """The worst slot of a density alone, in the same world."""
+        return Running(self.world, Timeline(density, cuts=self.world.cuts)).worst
+
+    def ceiling(self, density: float) -> float:
+        """Loss of an endless stream whose every slot has this density."""
+        world = self.world
+        steady = max(segment.pricer.ceiling(density) for segment in world.segments)
+        if not world.changes or not math.isfinite(steady):
+            return steady
+        low, high = min(world.changes) - 2 * world.sight, max(world.changes) + 2 * world.sight
+        line = Timeline(cuts=world.cuts)
+        line.add(low, high, Fraction(density))
+        return max(steady, Running(world, line, View(open_left=True, open_right=True)).worst.loss)
+
+
+def joined_world(belief: Belief, kept: int | None, bound: Bound) -> World:
+    """The world of a belief that joins an account, its tables ended so early that the slots kept are enough.
+
+    Ending a table early only takes quilts away, so every loss stays an upper bound.
+
+    Args:
+        belief: What is believed about the whole history.
+        kept: Slots kept before the horizon; None if all are.
+        bound: The closed form under mixing bounds.
+    """
+    tables = sided_influence(belief, bound)
+    if kept is None or 2 * tables.reach <= kept:
+        return World.of(belief, bound)
+    return World((Segment(None, belief, pricer_of(_shortened(tables, kept // 2))),), shortened=kept // 2)
+
+
+def _shortened(tables: SidedInfluence, lags: int) -> SidedInfluence:
+    def cut(table: FloatArray) -> FloatArray:
+        return frozen(table[:, :lags].copy()) if lags else frozen(table[:, :1] * 0 + math.inf)
+
+    return SidedInfluence(cut(tables.left), cut(tables.right), tables.pairs, tables.basis)
