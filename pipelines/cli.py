@@ -94,8 +94,14 @@ def init(data: Path, output: Path, *, force: bool) -> None:
 @click.option(
     "-o", "--output", type=_FILE, help="Model file to write [default: the settings' model, or model.json for data]"
 )
-@click.option("--only", type=_FILE, help="CSV file with the series to use, in the column 'series' or the first one.")
+@click.option("--only", type=_FILE, help="CSV file with the series to use.")
+@click.option(
+    "--only-column",
+    metavar="COLUMN",
+    help="Its column with them [default: that of the settings' roster, 'series', or that of the data]",
+)
 @click.option("--exclude", type=_FILE, help="CSV file with the series to leave out, for example the roster.")
+@click.option("--exclude-column", metavar="COLUMN", help="Its column with them [default: as for --only-column]")
 @click.option("--start", metavar="INSTANT", help="Use readings from here on, e.g. 2012-01-01.")
 @click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
 @click.option(
@@ -105,7 +111,8 @@ def init(data: Path, output: Path, *, force: bool) -> None:
     show_default=True,
     help="Added to the count of every possible transition, so that rare ones are not taken for impossible.",
 )
-@click.option("--series", metavar="COLUMN", help="Data only: column of the series; left out, the data are one series.")
+@click.option("--series", metavar="COLUMN", help="Data only: column with the names of the series.")
+@click.option("--series-name", metavar="NAME", help="Data only: name of the series, where the file is just one.")
 @click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")
 @click.option("--time-format", metavar="FORMAT", help="Data only: strptime format of times that are not ISO 8601.")
 @click.option(
@@ -124,7 +131,9 @@ def fit(
     *,
     output: Path | None,
     only: Path | None,
+    only_column: str | None,
     exclude: Path | None,
+    exclude_column: str | None,
     start: str | None,
     stop: str | None,
     smoothing: float,
@@ -145,7 +154,15 @@ def fit(
     from .console import results
     from .fit import Choice, fit_file, show
 
-    choice: Choice = Choice(only=only, exclude=exclude, start=start, stop=stop, smoothing=smoothing)
+    choice: Choice = Choice(
+        only=only,
+        only_column=only_column,
+        exclude=exclude,
+        exclude_column=exclude_column,
+        start=start,
+        stop=stop,
+        smoothing=smoothing,
+    )
     fitted = fit_file(settings_or_data, choice, columns, output)
     show(results(), fitted)
 
@@ -158,7 +175,8 @@ def fit(
 @click.option(
     "--history-lost",
     is_flag=True,
-    help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account.",
+    help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account, "
+    "and the account is marked so for ever.",
 )
 def run(settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool) -> None:
     r"""Publish what a settings file says, once and within the budget.

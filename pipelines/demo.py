@@ -148,7 +148,7 @@ def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     return settings
 
 
-def _show(  # noqa: PLR0917 - all of it is shown
+def _show(
     console: Console,
     settings: Settings,
     summary: Summary,

@@ -80,6 +80,16 @@ def explain(error: BaseException) -> Failure:
     return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
 
 
+def failed_step(error: BaseException) -> tuple[str, str]:
+    """The step of the pipeline in which an error was raised and the error's kind; empty texts if it was in none."""
+    text = str(error)
+    found = _STEP.search(text.replace("\n", ""))
+    if found is None:
+        return "", ""
+    kinds = _KIND.findall(text)
+    return _place(found), kinds[0] if kinds else type(error).__name__
+
+
 def _raised_first(error: BaseException) -> tuple[BaseException, str]:
     """The error that a step raised, and the step: Beam calls its class again, with the step's name in the message."""
     found = _STEP.search(str(error).replace("\n", ""))
@@ -87,11 +97,6 @@ def _raised_first(error: BaseException) -> tuple[BaseException, str]:
         return error, ""
     before = error.__context__
     return error if before is None or type(before) is not type(error) else before, _place(found)
-
-
-def _taken_apart(text: str) -> bool:
-    """Whether a message is one letter a line, as of a class that takes a list of messages and got one message."""
-    return max(map(len, text.split("\n"))) <= 1
 
 
 def _code_of(kind: type) -> ExitCode | None:
@@ -118,7 +123,7 @@ def _unwrap(text: str) -> Failure | None:
         module, _, name = match["kind"].rpartition(".")
         kind = getattr(sys.modules.get(module), name, None)
         code = _code_of(kind) if isinstance(kind, type) else None
-        again = _taken_apart(match["text"]) or (found is not None and _STEP.search(match["text"]))
+        again = found is not None and _STEP.search(match["text"])
         if code is not None and not again:
             found = Failure(code, _STEP.sub("", match["text"]).strip())
     if found is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from ..schemas.roster import Roster
 from ..schemas.settings import Settings, read_settings
 from ..schemas.slots import format_duration, parse_instant
 from ..transforms.estimate import EstimateTransitions
-from .console import facts, heading, notes, working
+from .console import facts, heading, notes, plural, working
 from .engine import new_pipeline, options_of, read_source
 from .failures import CommandError
 from .look import FORMATS, format_of
+from .origins import SERIES_COLUMN, series_column, source_digests
 from .picture import shares
+from .places import Place, check_places, places_of
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 
@@ -45,14 +47,18 @@ class Choice:
 
     Attributes:
         only: CSV file with the series to use; all where left out.
+        only_column: its column with the series; found by the settings' names where left out.
         exclude: CSV file with the series to leave out.
+        exclude_column: its column with the series, likewise.
         start: use readings from this instant on.
         stop: use readings before this instant.
         smoothing: added to the count of every transition.
     """
 
     only: Path | None = None
+    only_column: str | None = None
     exclude: Path | None = None
+    exclude_column: str | None = None
     start: str | None = None
     stop: str | None = None
     smoothing: float = 0.0
@@ -99,6 +105,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
             f"{path}: neither a settings file ({', '.join(sorted(_SETTINGS_ENDINGS))}) "
             f"nor a data file ({', '.join(FORMATS)}) by its ending"
         )
+    _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
     with working(f"counting transitions in {path.name}"):
         model = fit_settings(settings, choice, source=path.name)
     try:
@@ -115,6 +122,14 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
     return Fitted(model, output, protected)
 
 
+def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
+    """Refuse to write the model over anything that the settings or the command name."""
+    others = [place for place in places_of(settings) if place.field != "model"]
+    others += [Place("the command", str(path)) for path in read]
+    for other in others:
+        check_places([other, Place("the model file (-o)", str(output), written=True)])
+
+
 def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     """Fit a model on the source of some settings.
 
@@ -127,8 +142,16 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         SettingsError: the source cannot be found.
         CommandError: the counts make no belief.
     """
-    wanted, unwanted = (None if file is None else names_in(file) for file in (choice.only, choice.exclude))
+    wanted = _listed("only", choice.only, choice.only_column, settings)
+    unwanted = _listed("exclude", choice.exclude, choice.exclude_column, settings)
     counts = count_transitions(settings, choice)
+    for option, names in (("only", wanted), ("exclude", unwanted)):
+        if names is not None and names.isdisjoint(counts.series):
+            raise CommandError(
+                f"--{option}: none of the {len(names):,} series it lists is among the {len(counts.series):,} of the "
+                f"history, so it chooses nothing; check its column (--{option}-column), --start and --stop, or leave "
+                f"--{option} out"
+            )
     kept = [n for n in counts.series if (wanted is None or n in wanted) and (unwanted is None or n not in unwanted)]
     if not kept:
         raise CommandError(
@@ -166,6 +189,7 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
             outside=outsiders,
             smoothing=smoothing,
             series_hashes=tuple(sorted(hash_of_series(name) for name in counts.series)),
+            source_digests=source_digests(settings),
             notes=warnings,
         ),
         diagnostics={
@@ -177,6 +201,7 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
             "multiplicity": chain.gap_multiplicity,
             "period": chain.period,
             "warnings": list(warnings),
+            SERIES_COLUMN: series_column(settings),
         },
     )
 
@@ -204,20 +229,40 @@ def _keep(counts: TransitionCounts, number: int) -> None:
     _RESULTS[number] = counts
 
 
-def names_in(path: Path) -> frozenset[str]:
-    """The series a CSV file lists: its column ``series``, or else its first one.
+def _listed(option: str, path: Path | None, column: str | None, settings: Settings) -> frozenset[str] | None:
+    """The series that the file of an option lists: in the column that is named, or in one that the settings name."""
+    if path is None:
+        if column is not None:
+            raise CommandError(f"--{option}-column {column!r}: it names a column of the file of --{option}; give that")
+        return None
+    if column is not None:
+        columns = [column]
+    else:
+        roster, own = settings.roster_file, series_column(settings)
+        columns = [*([] if roster is None else [roster.series]), "series", *([] if own is None else [own])]
+    return names_in(path, list(dict.fromkeys(columns)), option)
+
+
+def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
+    """The series a CSV file lists, in the first of some columns that it has.
 
     Raises:
-        CommandError: the file cannot be read.
+        CommandError: the file cannot be read, or has none of the columns.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
             header = next(rows, [])
-            place = header.index("series") if "series" in header else 0
-            return frozenset(row[place] for row in rows if len(row) > place)
+            found = next((column for column in columns if column in header), None)
+            if found is not None:
+                place = header.index(found)
+                return frozenset(row[place] for row in rows if len(row) > place)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CommandError(f"{path}: cannot be read as a CSV file of series ({type(error).__name__})") from error
+    raise CommandError(  # the first line is not shown: without a header it is data
+        f"--{option} {path}: its first line must be a header; it has {plural(len(header), 'column')}, none of them "
+        f"{' or '.join(map(repr, columns))}: name the one with the series by --{option}-column"
+    )
 
 
 def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
@@ -228,6 +273,12 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
         raise CommandError(
             f"{', '.join(absent)}: needed to read {path.name}; give them, or let `quiltstream init` write settings"
         )
+    if bool(columns["series"]) == bool(columns["series_name"]):
+        raise CommandError(
+            f"--series, --series-name: give one of them to read {path.name}: --series COLUMN where a column names the "
+            "series; --series-name NAME where the file is one series, with the name that the settings of its releases "
+            "give it (readings.series: {constant: NAME})"
+        )
     try:
         edges = [float(edge) for edge in str(columns["edges"]).split(",")]
     except ValueError:
@@ -235,7 +286,7 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
     missing = columns["missing"]
     times = str(columns["time"]).split(",")
     readings = {
-        "series": columns["series"] or {"constant": path.stem},
+        "series": columns["series"] or {"constant": columns["series_name"]},
         "time": times[0] if len(times) == 1 else times,
         "value": columns["value"],
         "scale": columns["scale"],

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger
+from ..privacy.mechanisms import LaplaceHistogram
 from ..privacy.noise import DiscreteLaplace, epsilon_dp_of
 from ..privacy.schedules import Schedule as ChargedSchedule
 from ..schemas.roster import Roster
@@ -19,10 +20,7 @@ from ..schemas.settings import Constant, Settings
 from ..schemas.slots import format_duration, format_instant
 from ..transforms.plan import Plan
 from .console import facts, heading, notes, number, plural
-from .record import Account, account_of
-
-#: One changed cell moves a histogram by this much in L1: one bin down, one up.
-HISTOGRAM_SENSITIVITY = 2
+from .record import Standing, standing_of
 
 #: An error of a bin above this share of an evenly filled bin is worth a warning.
 _DROWNED = 0.5
@@ -95,7 +93,7 @@ class Forecast:
     schedule_loss: float
     naive_loss: float | None
     budget: float
-    account: Account
+    account: Standing
     admitted: int | None
     from_data: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -118,7 +116,7 @@ def forecast(settings: Settings, plan: Plan) -> Forecast:
     schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
     roster = _constant(settings) if plan.roster is None else plan.roster
     law = DiscreteLaplace(plan.scale)
-    epsilon_dp = epsilon_dp_of(plan.scale, HISTOGRAM_SENSITIVITY)
+    epsilon_dp = epsilon_dp_of(plan.scale, LaplaceHistogram.sensitivity)
     charged = ChargedSchedule(
         size=schedule.size,
         every=schedule.every,
@@ -159,7 +157,7 @@ def forecast(settings: Settings, plan: Plan) -> Forecast:
         schedule_loss=ledger.extended_loss([charged]),
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
-        account=account_of(plan),
+        account=standing_of(plan),
         admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
         from_data=left_to_data(plan, settings),
         assumptions=assumptions(plan),
@@ -209,9 +207,14 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         )
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
+        what = (
+            f"{used:,} series that it is to protect"
+            if used
+            else "a file of this run, which may hold what it is to protect"
+        )
         found.append(
-            f"the model was estimated from {used:,} series that it is to protect: noise and loss "
-            "hold only given the model, which is itself a function of their data"
+            f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
+            "function of their data"
         )
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def _show_domain(console: Console, said: DomainSummary) -> None:
                 "budget",
                 f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
             ),
+            *([("history lost", _LOST)] if said.history_lost else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
             *((f"query {one.name}", _query(one)) for one in said.queries),
@@ -84,6 +86,8 @@ def _show_domain(console: Console, said: DomainSummary) -> None:
         ],
     )
 
+
+_LOST = "charges made elsewhere are missing from this account, by an operator's word: its loss is too small"
 
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
 
@@ -96,6 +100,8 @@ def _query(one: Any) -> str:
 
 def _event(event: tuple[str, str | None, str, str, int]) -> str:
     kind, query, old, new, at = event
+    if kind == "history-lost":
+        return f"{format_instant(at)[:19]}Z history declared lost: {new} releases were found that are not on record"
     what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
     return f"{format_instant(at)[:19]}Z {what}: {old} to {new}"
 
@@ -137,6 +143,7 @@ def export(text: str, folder: Path, kind: str) -> None:
 
     Raises:
         StoreError: the ledger cannot be read, or a file cannot be written.
+        CommandError: likewise, for the accounts.
     """
     with _open(text) as store:
         console = results()
@@ -144,6 +151,12 @@ def export(text: str, folder: Path, kind: str) -> None:
             path = folder / f"{name}.{kind}"
             rows = store.export(path, "ledger" if what == "ledger" else "releases")
             console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
+        path, domains = folder / "domains.json", [asdict(store.summary(name)) for name in store.domains()]
+        try:
+            path.write_text(json.dumps(domains, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"{path}: cannot be written ({type(error).__name__}); check the folder") from error
+        console.print(f"{path}: {plural(len(domains), 'account')}", soft_wrap=True)
 
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:

@@ -19,7 +19,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Standing:
     """What a ledger says about a domain.
 
     Attributes:
@@ -30,6 +30,7 @@ class Account:
         charged: windows charged.
         refused: windows refused.
         naive: the epsilons of the charged windows added up.
+        history_lost: whether charges are missing, by an operator's word.
     """
 
     exists: bool
@@ -39,6 +40,7 @@ class Account:
     charged: int = 0
     refused: int = 0
     naive: float | None = 0.0
+    history_lost: bool = False
 
     @property
     def text(self) -> str:
@@ -62,7 +64,7 @@ class OnRecord:
         refused: starts of the windows that were refused.
     """
 
-    account: Account
+    account: Standing
     registration: Registration | None = None
     complete: frozenset[int] = frozenset()
     refused: frozenset[int] = frozenset()
@@ -76,10 +78,10 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
     """
     with Store(address, create=False) as store:
         try:
-            account = account_in(store, domain)
+            account = standing_in(store, domain)
             registration = store.registered(domain, query)
         except StoreMissing:
-            return OnRecord(Account(exists=False))
+            return OnRecord(Standing(exists=False))
         if registration is None or registration.query.schedule.stop is None:
             return OnRecord(account, registration)  # of an endless schedule no window is the last
         refused = frozenset(
@@ -92,13 +94,13 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
         return OnRecord(account, registration, frozenset(windows - missing - refused), refused)
 
 
-def account_in(store: Store, domain: str) -> Account:
+def standing_in(store: Store, domain: str) -> Standing:
     """The account of a domain of a ledger that is there."""
     try:
         said: DomainSummary = store.summary(domain)
     except UnknownNameError:
-        return Account(exists=True)
-    return Account(
+        return Standing(exists=True)
+    return Standing(
         exists=True,
         loss=said.loss,
         reserved=said.reserved_loss,
@@ -106,46 +108,84 @@ def account_in(store: Store, domain: str) -> Account:
         charged=said.charged,
         refused=said.refused,
         naive=said.naive,
+        history_lost=said.history_lost,
     )
 
 
-def account_of(plan: Plan) -> Account:
+def standing_of(plan: Plan) -> Standing:
     """The account of a plan's domain, as far as there is one."""
     with Store(plan.address, create=False) as store:
         try:
-            return account_in(store, plan.domain.name)
+            return standing_in(store, plan.domain.name)
         except StoreMissing:
-            return Account(exists=False)
+            return Standing(exists=False)
 
 
-def check_history(settings: Settings, ids: list[str]) -> None:
-    """Refuse to go on when the sink holds releases that the ledger has forgotten or never knew (contract of the store).
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Releases of the sink that the ledger has forgotten or never knew.
+
+    Attributes:
+        names: their release ids, sorted.
+        of: how many releases the sink holds.
+        why: what is wrong with the ledger, in words.
+    """
+
+    names: tuple[str, ...] = ()
+    of: int = 0
+    why: str = ""
+
+
+def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
+    """Look for releases that are not on record.
 
     Args:
         settings: the job.
         ids: the release ids in the sink.
 
     Raises:
-        CommandError: some of them are not on record.
+        StoreError: there is a ledger and it cannot be read.
     """
     if not ids:
-        return
-    address = StoreAddress(settings.ledger_url)
-    with Store(address, create=False) as store:
+        return Unknown()
+    with Store(StoreAddress(settings.ledger_url), create=False) as store:
         try:
-            unknown = store.unknown_releases(ids)
+            return Unknown(tuple(sorted(store.unknown_releases(ids))), len(ids), "does not know them")
         except StoreMissing:
-            unknown = frozenset(ids)
-            store_is = "is not there"
-        else:
-            store_is = "does not know them"
-    if not unknown:
+            return Unknown(tuple(sorted(set(ids))), len(ids), "is not there")
+
+
+def check_history(settings: Settings, unknown: Unknown) -> None:
+    """Refuse to go on when the sink holds releases that are not on record (contract of the store).
+
+    Raises:
+        CommandError: it does.
+    """
+    names = unknown.names
+    if not names:
         return
-    shown = ", ".join(sorted(unknown)[:_FEW]) + (" and others" if len(unknown) > _FEW else "")
+    shown = ", ".join(names[:_FEW]) + (" and others" if len(names) > _FEW else "")
     raise CommandError(
-        f"sink: it holds {len(unknown):,} of {plural(len(ids), 'release')} that are not on record ({shown}): "
-        f"the ledger {address} {store_is}, so what they cost is in no account and publishing now would "
-        "spend the budget again; point ledger to the store they came from, or sink to another file, or say "
-        "--history-lost if that store is lost for good",
+        f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
+        f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
+        "publishing now would spend the budget again; point ledger to the store they came from, or sink to another "
+        "file, or say --history-lost if that store is lost for good, which marks the account for ever",
         ExitCode.STORE,
     )
+
+
+def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
+    """Mark a domain's account for ever as one that charges are missing from.
+
+    Returns:
+        Whether the domain is on record, so that it could be marked.
+
+    Raises:
+        StoreError: the ledger cannot be written.
+    """
+    with Store(plan.address, create=False) as store:
+        try:
+            store.note_history_lost(plan.domain.name, releases=len(unknown.names))
+        except (StoreMissing, UnknownNameError):
+            return False
+    return True

@@ -20,14 +20,17 @@ from ..schemas.slots import format_instant
 from ..store.address import StoreAddress
 from ..transforms.histograms import PrivateHistograms
 from ..transforms.hosts import check_hosts
-from ..transforms.plan import make_plan
+from ..transforms.plan import make_plan, model_of
 from .console import facts, heading, notes, paragraph, plural, print_json, results, working
 from .engine import counters, new_pipeline, options_of, read_source, runner_name
 from .exits import ExitCode
+from .failures import CommandError, failed_step
 from .forecast import assumptions, forecast, left_to_data
 from .forecast import show as show_forecast
-from .record import OnRecord, check_history, on_record
-from .sinks import released_ids, write_rejects, write_releases
+from .origins import labelled
+from .places import check_apart, check_writable
+from .record import OnRecord, check_history, note_lost_history, on_record, unknown_releases
+from .sinks import check_rejects, released_ids, write_rejects, write_releases
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Summary:
         naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
         from_data: what was taken from the data, as public, and what it came to.
         given_model: whether the model was estimated from series it protects.
-        history_lost: whether charges are missing from the account by the operator's word.
+        history_lost: whether charges are missing from the account by the operator's word, now or in an earlier run.
         assumptions: what the promise rests on.
         operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
     """
@@ -99,6 +102,7 @@ def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
 def dry(path: Path, *, as_json: bool) -> None:
     """Say what a settings file would do."""
     settings = read_settings(path)
+    check_apart(settings)
     said = forecast(settings, make_plan(settings))
     if as_json:
         print_json(said.to_dict())
@@ -116,7 +120,9 @@ def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_los
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
-    return publish(settings, PrivateHistograms(settings), beam_options, history_lost=history_lost)
+    check_apart(settings)
+    histograms = PrivateHistograms(settings, model=labelled(settings, model_of(settings)))
+    return publish(settings, histograms, beam_options, history_lost=history_lost)
 
 
 def publish(
@@ -125,8 +131,10 @@ def publish(
     """Run the graph around a transform that was made from the settings.
 
     Raises:
-        SettingsError: source or sink is missing, or names what is not there.
-        CommandError: a file cannot be read, or the sink holds releases that are not on record.
+        SettingsError: source or sink is missing, names what is not there or cannot be written, or is also another
+            file of the job.
+        CommandError: a file cannot be read, sink or rejects hold something else, the sink holds releases that are not
+            on record, or it could not be written in the end.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     plan, sink = histograms.plan, settings.sink
@@ -134,9 +142,13 @@ def publish(
         raise SettingsError(
             ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
         )
+    check_apart(settings)
     source = read_source(settings, plan.group_column)
+    check_rejects(settings)
+    unknown = unknown_releases(settings, released_ids(settings))
     if not history_lost:
-        check_history(settings, released_ids(settings))
+        check_history(settings, unknown)
+    check_writable(settings)
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
     pipeline = new_pipeline(options_of(beam_options))
@@ -146,11 +158,32 @@ def publish(
     if settings.rejects is not None:
         rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
         write_rejects(rejected, settings)
-    result = pipeline.run()
-    result.wait_until_finish()
+    # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
+    noted = not unknown.names or note_lost_history(plan, unknown)
+    tallies = _finish(pipeline, settings)
+    if not noted:
+        note_lost_history(plan, unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    return _summary(settings, histograms, before, after, counters(result), history_lost=history_lost)
+    return _summary(settings, histograms, before, after, tallies)
+
+
+def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
+    """Run to the end; the tallies. An error of writing comes after everything is on record, and says so."""
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        step, kind = failed_step(error)
+        for name, field, sink in (("Sink", "sink", settings.sink), ("Rejects", "rejects", settings.rejects)):
+            if step.startswith(f"{name}/") and sink is not None:
+                raise CommandError(
+                    f"{field}: {settings.path(sink.path)} could not be written ({kind}). The rows are on record: mend "
+                    "the place, or name another, and run again; the same rows come out, and nothing is charged",
+                    ExitCode.FAILURE,
+                ) from error
+        raise
+    return counters(result)
 
 
 def _summary(
@@ -159,8 +192,6 @@ def _summary(
     before: OnRecord,
     after: OnRecord,
     tallies: dict[str, int] | None,
-    *,
-    history_lost: bool,
 ) -> Summary:
     plan, registration = histograms.plan, after.registration
     if registration is None or after.account.budget is None:
@@ -190,7 +221,7 @@ def _summary(
         naive_loss=after.account.naive,
         from_data=tuple(found),
         given_model=registration.query.given_model,
-        history_lost=history_lost,
+        history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
         operator_only=None if tallies is None else _operator(tallies),
     )
@@ -236,7 +267,11 @@ def show(console: Console, summary: Summary) -> None:
             "cost. More budget is a decision of its own: quiltstream ledger budget.",
         )
     if summary.history_lost:
-        paragraph(console, "History lost: by your word, charges made elsewhere are missing from this account.")
+        paragraph(
+            console,
+            "History lost: by the operator's word, charges made elsewhere are missing from this account; its loss is "
+            "too small, and stays marked so.",
+        )
     if summary.from_data:
         heading(console, "Taken from the data, as public, and frozen in the ledger")
         notes(console, summary.from_data)

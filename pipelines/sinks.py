@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ..schemas.settings import Settings, SettingsError
@@ -52,25 +55,59 @@ def released_ids(settings: Settings) -> list[str]:
     return table["release_id"].to_pylist()
 
 
+def check_rejects(settings: Settings) -> None:
+    """Refuse to replace a file that is not of rejects.
+
+    Raises:
+        CommandError: the file is there and holds something else.
+    """
+    path = None if settings.rejects is None else _there(settings.path(settings.rejects.path))
+    if path is None:
+        return
+    try:
+        _check_form(path, REJECTS.schema.names)
+    except _UNREADABLE as error:
+        raise _holds_something_else("rejects", path, "rejects", error) from error
+
+
 def _table(settings: Settings) -> pa.Table | None:
-    if settings.sink is None:
-        return None
-    path = settings.path(settings.sink.path)
-    if not is_local(path) or not Path(path).exists():
+    path = None if settings.sink is None else _there(settings.path(settings.sink.path))
+    if path is None:
         return None
     try:
-        table = read_releases(path)
-        if not table.num_rows:
-            _check_header(Path(path).read_bytes())
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise CommandError(
-            f"sink: {path} exists and holds no releases ({type(error).__name__}); name another file, or move that one"
-        ) from error
-    return table
+        _check_form(path, RELEASE_SCHEMA.names)
+        return read_releases(path)
+    except _UNREADABLE as error:
+        raise _holds_something_else("sink", path, "releases", error) from error
 
 
-def _check_header(content: bytes) -> None:
-    """A file without rows that is neither Parquet nor Avro is empty, or is CSV with the header of releases."""
-    head = content.split(b"\n", 1)[0].decode()
-    if content and not content.startswith((b"PAR1", b"Obj\x01")) and head.split(",") != RELEASE_SCHEMA.names:
-        raise ValueError("no header of releases")
+def _there(path: str) -> Path | None:
+    return Path(path) if is_local(path) and Path(path).exists() else None
+
+
+#: What readers raise at the content of a file.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)
+
+
+def _holds_something_else(field: str, path: Path, what: str, error: Exception) -> CommandError:
+    return CommandError(
+        f"{field}: {path} exists and holds no {what} ({type(error).__name__}); name another file, or move that one"
+    )
+
+
+def _check_form(path: Path, names: list[str]) -> None:
+    """Look at the beginning of a file: it is empty, or its columns are these."""
+    with path.open("rb") as file:
+        head = file.readline()
+        file.seek(0)
+        if head.startswith(b"PAR1"):
+            found: Any = pq.read_schema(file).names
+        elif head.startswith(b"Obj\x01"):
+            schema: Any = fastavro.reader(file).writer_schema
+            found = [field["name"] for field in schema["fields"]]
+        elif head.startswith(b"{"):
+            found = list(json.loads(head))
+        else:
+            found = head.decode().rstrip("\n").split(",") if head else names
+    if found != names:
+        raise ValueError("other columns")

@@ -11,6 +11,7 @@ from .charges import Span, outward
 from .classes import Belief
 from .density import Density, Run, steps_of
 from .entries import Entry, doubled
+from .influence import Bound
 from .running import Patch, Worst
 from .states import AccountState
 
@@ -118,7 +119,8 @@ class Account:
     def _open(self, state: AccountState) -> None:
         self._budget, self._start, self._keep = state.budget, state.start, state.keep
         self._horizon, self._peak, self._upper_bound = state.horizon, state.peak, state.upper_bound
-        self._forgotten, self._bound = state.forgotten, state.bound
+        self._forgotten = state.forgotten
+        self._bound: Bound = state.bound
         self._entries = {entry.entry_id: entry for entry in state.entries}
         self._line = state.line()
         self._branches = tuple(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from . import graphs
 from .checks import whole
@@ -223,7 +223,7 @@ def _outcome(
     return ChiSquare(
         statistic=statistic if degrees else 0.0,
         degrees=degrees,
-        p_value=float(stats.chi2.sf(statistic, degrees)) if degrees else 1.0,
+        p_value=float(special.chdtrc(degrees, statistic)) if degrees else 1.0,
         least_expected=float(occurring.min()) if occurring.size else float("inf"),
         hypothesis=hypothesis,
         conditions=conditions,

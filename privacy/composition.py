@@ -180,8 +180,9 @@ def edge_influence(influence: SidedInfluence, lag: int) -> tuple[float, float]:
 def distant_segments(first: QuiltRelease, second: QuiltRelease) -> float:
     """[SC17] Theorem 3.3: two MQMApprox segments with two-sided active quilts, far apart, cost the larger epsilon.
 
-    The gap must be at least as long as the longer segment. Why that is enough: a quilt (a, b) of one release with
-    a + b - 1 slots inside fits its window, so placed at any slot it reaches at most one of the two windows.
+    The gap must be at least as long as the longer segment. Why that is enough: the quilt (a, b) of the denser release
+    has a + b - 1 slots inside, fewer than its window and so than the gap. Placed at any slot it holds slots of at most
+    one of the windows.
 
     Raises:
         TheoremDoesNotApply: If a release is by another method, has a one-sided active quilt or no end, or the gap is

@@ -137,7 +137,7 @@ def _worst_ratio(power: FloatArray, support: npt.NDArray[np.bool_], *, backward:
         worst = np.fmax.reduce(above[:, :, np.newaxis, :] / below[:, np.newaxis, :, :], axis=3)
         logs = np.log(np.nan_to_num(worst, nan=0.0, posinf=np.inf))
     if backward:
-        entered: npt.NDArray[np.bool_] = support.any(axis=2)
+        entered = np.asarray(support.any(axis=2))
         logs = np.where(entered[:, :, np.newaxis] & entered[:, np.newaxis, :], logs, 0.0)
     return logs
 

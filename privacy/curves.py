@@ -225,8 +225,9 @@ def _binary_influence(rare: float, factor: float, lags: int) -> tuple[FloatArray
     found: list[FloatArray] = []
     with np.errstate(divide="ignore"):
         for share in (rare, 1 - rare):
-            other = 1 - share
-            up = np.log1p(power * other / share) - np.log1p(-power)
-            down = np.log1p(-power) - np.log1p(power * share / other)
+            # a state that never follows itself: the difference is exactly 0, up to rounding
+            stays, leaves = (np.maximum(power * odds, -1.0) for odds in ((1 - share) / share, share / (1 - share)))
+            up = np.log1p(stays) - np.log1p(-power)
+            down = np.log1p(-power) - np.log1p(leaves)
             found.append(np.maximum(up, down))
     return found[0], found[1]

@@ -27,10 +27,10 @@ from .worst import Found
 Search: TypeAlias = Callable[[Nodes, float, int], Found | None]
 
 _FIRST_LAGS = 64
-_CLOSE = 1e-12
-"""Bounds this close, relatively, to what is reached count as reached."""
+_REACHED = 1e-12
+"""A bound this close, relatively, to what is reached counts as reached."""
 
-_CLOSE_BEHIND = 1e-9
+_CLOSE = 1e-9
 """The same for the slots behind the first ones of a chain that is not stationary."""
 
 
@@ -42,13 +42,13 @@ class Decision:
         found: The quilt, with its score; None if no slot has a secret pair.
         node: The slot, from 1; None for a stream.
         lags: How far quilts were tried.
-        is_cut: Whether the longest table was too short to know that no wider quilt is better.
+        slack: Why less noise may do, one sentence; None where it may not.
     """
 
     found: Found | None
     node: int | None
     lags: int
-    is_cut: bool
+    slack: str | None = None
 
 
 def decide(
@@ -68,7 +68,7 @@ def decide(
         ChainError: If the chain is to start stationary and is reducible.
     """
     if chain.states == 1:
-        return Decision(None, None if length is None else (length + 1) // 2, 0, is_cut=False)
+        return Decision(None, None if length is None else (length + 1) // 2, 0)
     source = ChainNodes(chain, length, any_initial=any_initial, literal=literal)
     if length is None:
         return _every_slot(source, epsilon, search)
@@ -88,7 +88,7 @@ def _every_slot(source: ChainNodes, epsilon: float, search: Search, most: float 
         found = search(source.between(), epsilon, 0)
         further = _wider(found, epsilon, lags, most)
         if further == lags or not more:
-            return Decision(found, None, source.tables.lags, is_cut=further > lags and not source.is_settled)
+            return Decision(found, None, source.tables.lags, _cut(source) if further > lags else None)
         lags = further
 
 
@@ -102,12 +102,12 @@ def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search
     node = (length + 1) // 2
     best = solved(node, node)
     if best is None:
-        return Decision(None, node, endless.lags, endless.is_cut)
+        return Decision(None, node, endless.lags, endless.slack)
     ranges: list[tuple[float, int, int]] = [(-np.inf, 1, length)]
     reached = best.sigma
     while ranges:
         bound, first, last = heapq.heappop(ranges)
-        if -bound <= best.sigma * (1 + _CLOSE):
+        if -bound <= best.sigma * (1 + _REACHED):
             reached = max(reached, -bound)
             break
         middle = (first + last) // 2
@@ -119,39 +119,76 @@ def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search
                 best, node = part, low
             else:
                 heapq.heappush(ranges, (-part.sigma, low, high))
-    return Decision(replace(best, sigma=max(best.sigma, reached)), node, endless.lags, endless.is_cut)
+    return Decision(replace(best, sigma=max(best.sigma, reached)), node, endless.lags, endless.slack)
 
 
 def _from_the_start(source: ChainNodes, epsilon: float, length: int, search: Search) -> Decision:
-    def first_slots() -> Found | None:
-        return search(source.window(length, count), epsilon, (count - 1) // 2)
-
-    def behind_them() -> Found | None:
-        return search(source.between(length - 1, length - 1 - count), epsilon, 0) if count < length else None
-
+    start = _Start(source, epsilon, length, search)
     lags = min(_FIRST_LAGS, length - 1)
     while True:
         more = source.extend(lags)
-        count = min(length, source.tables.lags + 1)
-        near, behind = first_slots(), behind_them()
+        near, behind = start.first_slots(), start.behind_them()
         further = max(_wider(found, epsilon, lags, length - 1) for found in (near, behind))
         if further == lags or not more:
             break
         lags = further
-    is_cut, looked_at = further > lags and not source.is_settled, count
+    slack, looked_at = _cut(source) if further > lags else None, start.count
     if further == lags:
         source.narrow(max(1, lags))
-    while more and _sigma(behind) > _sigma(near) * (1 + _CLOSE_BEHIND) and source.spread > _CLOSE_BEHIND:
-        lags = min(2 * lags, length - 1)
-        more = source.extend(lags)
-        count = min(length, source.tables.lags + 1)
-        behind = behind_them()
-    if count > looked_at:
-        near = first_slots()
-    if _sigma(behind) > _sigma(near):
-        return Decision(behind, (length + 1) // 2, source.tables.lags, is_cut)
-    return Decision(near, (length + 1) // 2 if near is None else near.node + 1, source.tables.lags, is_cut)
+    while more and start.is_open(near, behind, lags):
+        more = source.extend(min(2 * (start.count - 1), length - 1))
+        behind = start.behind_them()
+    if start.count > looked_at:
+        near = start.first_slots()
+    if behind is None or behind.sigma <= _sigma(near):
+        return Decision(near, (length + 1) // 2 if near is None else near.node + 1, source.tables.lags, slack)
+    if start.is_open(near, behind, lags):
+        slack = f"the slots behind the first {start.count} were bounded together: less noise may do"
+    return Decision(behind, (length + 1) // 2, source.tables.lags, slack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The slots of a window of a chain that does not start stationary: the first ones, and all behind them."""
+
+    source: ChainNodes
+    epsilon: float
+    length: int
+    search: Search
+
+    @property
+    def count(self) -> int:
+        """How many slots are looked at one by one: as many as the lags allow."""
+        return min(self.length, self.source.tables.lags + 1)
+
+    def first_slots(self) -> Found | None:
+        """What decides among the first slots; the one in their middle among equals."""
+        return self.search(self.source.window(self.length, self.count), self.epsilon, (self.count - 1) // 2)
+
+    def behind_them(self) -> Found | None:
+        """What decides for the slots behind the first, bounded together."""
+        if self.count == self.length:
+            return None
+        beyond = self.source.between(self.length - 1, self.length - 1 - self.count, self.count)
+        return self.search(beyond, self.epsilon, 0)
+
+    def is_open(self, near: Found | None, behind: Found | None, reach: int) -> bool:
+        """Whether the bound on the slots behind decides, and is not known to be close to what they need.
+
+        It is close where the start terms can hardly differ any more, and where the states that cannot come back are
+        out of the quilts' sight: they are gone after k^2 steps.
+        """
+        if _sigma(behind) <= _sigma(near) * (1 + _CLOSE):
+            return False
+        return self.source.spread > _CLOSE or self.count <= reach + self.source.states**2
 
 
 def _sigma(found: Found | None) -> float:
     return 0.0 if found is None else found.sigma
+
+
+def _cut(source: ChainNodes) -> str | None:
+    """That the longest table was too short to know that no wider quilt is better."""
+    if source.is_settled:
+        return None
+    return f"quilts wider than {source.tables.lags} slots to a side were not tried: less noise may do"

@@ -31,6 +31,7 @@ _TINY = 1e-290
 _LOOK_BACK = 1024
 _STALLED = 0.999
 _MOST_SUPPORTS = 16
+_MOST_SETS = 4096
 _SUPPORT_ENTRIES = 2**25
 
 
@@ -129,6 +130,11 @@ class ChainNodes:
         self._made: tuple[tuple[int, int], tuple[FloatArray, FloatArray, FloatArray]] | None = None
 
     @property
+    def states(self) -> int:
+        """Number of states k of the chain."""
+        return self._chain.states
+
+    @property
     def is_homogeneous(self) -> bool:
         """Whether all slots far from the ends are alike, and none near an end is worse."""
         return self._kind in {"stationary", "every-slot"}
@@ -168,13 +174,21 @@ class ChainNodes:
         """From now on make nodes with at most so many lags, whatever there are: wider quilts are known to be worse."""
         self._reach = reach
 
-    def between(self, before: float = np.inf, after: float = np.inf) -> Nodes:
+    def between(self, before: float = np.inf, after: float = np.inf, first: int = 0) -> Nodes:
         """One slot that needs at least the noise of every slot with at most so many slots before and behind it.
 
         A slot nearer to an end may leave the end of a quilt away where there is no slot for it: fewer slots inside and
-        no more influence. For a chain that is not stationary this holds for the slots behind the lags only.
+        no more influence. For a chain that is not stationary this holds for the slots behind the lags only, of which
+        ``first`` is the index of the first.
         """
         right, left, start = self._everywhere
+        if first:
+            together = self._possible_from(first)[1][self.tables.rows, self.tables.columns]
+            start = np.where(together, start, -np.inf)
+            # the states that the first end of a quilt, or any slot behind it, may be in
+            possible, _ = self._possible_from(max(0, first - len(right)))
+            if not (self._literal or possible.all()):
+                left = self._confined(possible, len(left))
         return Nodes(
             right=right,
             lefts=(left,),
@@ -218,13 +232,7 @@ class ChainNodes:
 
     def _terms(self, count: int) -> tuple[FloatArray, BoolArray]:
         """Start terms of the first slots, and which states are possible there, shapes (count, pairs), (count, k)."""
-        tables, states = self.tables, self._chain.states
-        reached = np.empty((count, states), dtype=np.bool_)
-        edges = self._chain.transition > 0
-        initial = self._chain.initial
-        reached[0] = True if self._kind == "any" or initial is None else initial > 0
-        for slot in range(1, count):
-            reached[slot] = edges[reached[slot - 1]].any(axis=0)
+        tables, reached, initial = self.tables, self._reached(count), self._chain.initial
         if self._kind == "any" or initial is None:
             # M_{i-1}[x, x'] = left[i - 1][x', x]; the first slot has no slot before it
             terms = np.zeros((count, len(tables.rows)))
@@ -233,6 +241,16 @@ class ChainNodes:
             terms = self._odds_of(initial, count, reached)
         terms[~(reached[:, tables.rows] & reached[:, tables.columns])] = -np.inf
         return terms, reached
+
+    def _reached(self, count: int) -> BoolArray:
+        """Which states are possible at each of the first slots, shape (count, k)."""
+        reached = np.empty((count, self._chain.states), dtype=np.bool_)
+        edges = self._chain.transition > 0
+        initial = self._chain.initial
+        reached[0] = True if self._kind == "any" or initial is None else initial > 0
+        for slot in range(1, count):
+            reached[slot] = edges[reached[slot - 1]].any(axis=0)
+        return reached
 
     def _odds_of(self, initial: FloatArray, count: int, reached: BoolArray) -> FloatArray:
         """log(m_i(x') / m_i(x)), rounded up; a probability that underflows is tiny above and zero below."""
@@ -251,6 +269,27 @@ class ChainNodes:
         odds += margins[:, np.newaxis]
         return odds
 
+    def _possible_from(self, slot: int) -> tuple[BoolArray, BoolArray]:
+        """What is possible at some slot from this index on: states, shape (k,), and pairs at once, shape (k, k)."""
+        edges = self._chain.transition > 0
+        now = self._reached(slot + 1)[-1]
+        states, together, seen = now.copy(), np.logical_and.outer(now, now), set[bytes]()
+        # the sets of possible states come back sooner or later
+        while now.tobytes() not in seen:
+            if len(seen) > _MOST_SETS:
+                return np.ones_like(states), np.ones_like(together)
+            seen.add(now.tobytes())
+            now = edges[now].any(axis=0)
+            states |= now
+            together |= np.logical_and.outer(now, now)
+        return states, together
+
+    def _confined(self, states: BoolArray, lags: int) -> FloatArray:
+        """The left table where the slot before can be in some of the states only."""
+        tables = self._supported.setdefault(states.tobytes(), PowerTables(self._chain.transition, states))
+        tables.extend(lags)
+        return _walled(tables.left[:lags])
+
     def _by_support(self, left: FloatArray, reached: BoolArray) -> tuple[tuple[FloatArray, ...], IntArray]:
         """Left tables for the sets of states that some slot is confined to, and which slot has which.
 
@@ -262,12 +301,8 @@ class ChainNodes:
         for slot in np.flatnonzero(~reached.all(axis=1)):
             key = reached[slot].tobytes()
             if key not in known and len(known) < room:
-                if key not in self._supported:
-                    self._supported[key] = PowerTables(self._chain.transition, reached[slot])
-                tables = self._supported[key]
-                tables.extend(len(left))
                 known[key] = len(lefts)
-                lefts.append(_walled(tables.left[: len(left)]))
+                lefts.append(self._confined(reached[slot], len(left)))
             supports[slot] = known.get(key, 0)
         return tuple(lefts), supports if len(lefts) > 1 else supports[:0]
 

@@ -294,6 +294,6 @@ def _assumptions(
         notes.append("no slot has two possible states: nothing is secret, and no noise is needed")
     if literal and length is not None and not starts_stationary(belief):
         notes.append("states that are impossible at an earlier slot count, as printed in the paper")
-    if decision.is_cut:
-        notes.append(f"quilts wider than {decision.lags} slots to a side were not tried: less noise may do")
+    if decision.slack is not None:
+        notes.append(decision.slack)
     return tuple(notes)

@@ -96,7 +96,7 @@ class Running:
         self._heap: list[tuple[float, int, int, _Item]] = []
         self._minted = 0
         self._worst = Worst()
-        if line.count:
+        if line.count or line.folded:
             patch = Patch(0, 0)
             self._price_all(patch)
             self.commit(patch)

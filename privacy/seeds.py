@@ -9,10 +9,12 @@ epsilon that the theorem composes. So the ledger is never above any of them:
   take the end at the first slot of B, which costs no more mass than all of A on this side, plus at most e(X_T3 | X_T2).
   Likewise for a slot of B. Where slots lie between, their secrets are not covered by the theorem but by the ledger, and
   the numbers must not be compared.
-- [SC17] 3.3: the two-sided quilt (a, b) of the worst slot of A serves every slot of A in presence of B, since b is
-  shorter than the gap; a slot between the windows is too far from one of them.
+- [SC17] 3.3: the two-sided quilt (a, b) of the worst slot of the denser segment, if it lies in its window, costs
+  (a + b - 1) d plus its influence there. Placed at any slot at all it has at most one of the windows inside, as the gap
+  is longer than a + b - 1, and so costs no more.
 - [SC17] 3.6: eA + eB + 2E is no less than eA + eB.
-- [BHGKM] 6.2: the quilt of the smallest b_l has the largest a_l, and serves all charges at once, wherever they lie."""
+- [BHGKM] 6.2: the quilt of the smallest b_l has the largest a_l, and serves all charges at once, wherever they lie.
+"""
 
 from __future__ import annotations
 
@@ -170,15 +172,15 @@ def _kept(pricer: Pricer) -> SidedInfluence:
 def _distant(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound:
     if isinstance(segments, str):
         return SeedsBound(None, segments)
-    if any(len(pricer.rows) != 1 or pricer.tables.pairs for pricer in pricers):
+    if len(pricers) > 1 or len(pricers[0].rows) != 1 or pricers[0].tables.pairs:
         return SeedsBound(None, "does not apply: it is about MQMApprox, and the belief is not one of mixing bounds")
-    if len(pricers) > 1:
-        return SeedsBound(None, "does not apply: it is about one belief, and several are held side by side")
     if segments.releases != (1, 1):
         return SeedsBound(None, "does not apply: a window was released more than once")
     releases: list[QuiltRelease] = []
     for (start, stop), worst in zip(segments.windows, segments.worst, strict=True):
-        quilt = worst.quilt or Quilt(None, None)
+        quilt, slot = worst.quilt or Quilt(None, None), worst.slot or 0
+        if slot - (quilt.left or 0) < start or slot + (quilt.right or 0) >= stop:
+            return SeedsBound(None, "does not apply: the quilt of the worst slot leaves its window")
         releases.append(QuiltRelease(start, stop, worst.loss, (quilt,)))
     try:
         return SeedsBound(distant_segments(*releases))

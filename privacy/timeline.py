@@ -33,6 +33,7 @@ class Timeline:
         levels: Exact density of each run; one shorter than ``slots``.
         shown: The same rounded to floats.
         folded: Density summed over slots that are kept no more, all before the first run.
+        mass: Density summed over all slots, the folded ones included.
         cuts: Slots at which a run begins even though the density stays.
         floor: The slot from which on slots are kept, also those of density 0 before the first charge; None for all.
     """
@@ -55,16 +56,12 @@ class Timeline:
         self.slots: list[int] = sorted({*edges, *inner})
         self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
         self.shown: list[float] = [float(level) for level in self.levels]
+        self.mass: Fraction = folded + sum((self._mass(index) for index in range(self.count)), ZERO)
 
     @property
     def count(self) -> int:
         """Number of runs."""
         return len(self.levels)
-
-    @property
-    def mass(self) -> Fraction:
-        """Density summed over all slots, the folded ones included."""
-        return self.folded + sum(self._mass(index) for index in range(self.count))
 
     def runs(self) -> tuple[Run, ...]:
         """The runs as values, without those cuts where the density stays."""
@@ -102,7 +99,15 @@ class Timeline:
                 slots.append(slot)
                 levels.append(held)
             before = held
-        return self._replace(low, high, slots, levels)
+        undo_runs = self._replace(low, high, slots, levels)
+        added = rise * (stop - start)
+        self.mass += added
+
+        def undo() -> None:
+            undo_runs()
+            self.mass -= added
+
+        return undo
 
     def cut(self, slot: int) -> None:
         """Let a run begin at a slot for good."""

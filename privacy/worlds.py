@@ -73,7 +73,7 @@ class _Through:
             ends = np.where(cost <= best, at + 1, ends)
             best = np.minimum(best, cost)
         to_change = self.first + offsets + (0 if self.crossing[1] else 1)
-        costs: FloatArray = base + best
+        costs: FloatArray = np.asarray(base + best, dtype=np.float64)
         lags: IntArray = ends + to_change
         return costs, lags
 
@@ -142,7 +142,7 @@ class World:
 
     @cached_property
     def spared(self) -> tuple[float, float]:
-        """With more density than this out of sight on the left, or right, an end at the last lag is cheaper than none."""
+        """With more density than this out of sight on the left, or right, the last lag is a cheaper end than none."""
         if len(self.segments) == 1:
             return self.segments[0].pricer.tails
         tails = [segment.pricer.tails for segment in self.segments]

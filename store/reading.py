@@ -12,6 +12,7 @@ from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
 from . import tables
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, query_from_row
+from .histories import history_lost
 from .lookups import domain_row, read_roster, registration_of
 from .specs import Record, Registration
 
@@ -66,7 +67,9 @@ class DomainSummary:
         naive: what adding up would say: the epsilons of all charged windows, each taken as published alone
             ([SC17] Theorem 3.7); ``None`` if a query's header has no epsilon.
         given_model: whether the loss holds only given a model estimated from the protected series.
-        events: budgets raised and schedules extended: (kind, query or ``None``, old, new, microseconds), as recorded.
+        history_lost: whether charges are missing from the account, by an operator's word; once so, so for ever.
+        events: budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new,
+            microseconds), as recorded.
         queries: its queries, in the order of registration.
     """
 
@@ -82,6 +85,7 @@ class DomainSummary:
     refused: int
     naive: float | None
     given_model: bool
+    history_lost: bool
     events: tuple[tuple[str, str | None, str, str, int], ...]
     queries: tuple[QuerySummary, ...]
 
@@ -216,6 +220,7 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         refused=sum(query.refused for query in queries),
         naive=naive,
         given_model=any(query.given_model for query in queries),
+        history_lost=history_lost(connection, row["id"]),
         events=tuple((one.kind, one.query, one.old, one.new, one.at_us) for one in decided),
         queries=queries,
     )

@@ -25,6 +25,7 @@ from .address import StoreAddress
 from .budgets import raise_budget
 from .database import Database, borrow, give_back
 from .errors import ExportError, StoreDamaged, UnknownNameError
+from .histories import note_history_lost
 from .layout import layout_of
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
@@ -196,6 +197,20 @@ class Store:
         with self._database().write() as connection:
             raise_budget(connection, domain, budget)
         return self.summary(domain)
+
+    def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
+        """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
+
+        Args:
+            domain: its name.
+            releases: how many releases were found that are not on record.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+        """
+        with self._database().write() as connection:
+            note_history_lost(connection, domain, releases)
+            return reading.summary(connection, domain)
 
     def has_releases(self, ids: Iterable[str]) -> bool:
         """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""

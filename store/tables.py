@@ -7,7 +7,8 @@
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
     sequence number of its last entry. Whoever charges or reserves locks this row first.
 ``quiltstream_domain_events``
-    What an operator decided: budgets raised and schedules extended, with the time and both values.
+    What an operator decided: budgets raised, schedules extended, and history declared lost (with the number of releases
+    found that are not on record); with the time and both values.
 ``quiltstream_rosters``
     Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
 ``quiltstream_queries``

@@ -7,6 +7,7 @@ closed costs its own line and nothing after it, and every line has a number.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -30,6 +31,14 @@ _LF, _CR, _QUOTE = 10, 13, 34
 _NOT_ASCII = 0x80
 #: How much of a file is looked at for its header.
 _HEADER_BYTES = 1 << 16
+#: How many names of columns a message shows.
+_SHOWN = 50
+#: A number, what stands for one, or a date or time in digits or with the name of a month.
+_VALUE = re.compile(
+    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
+    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +143,23 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
 
 
 def missing_column(setting: str, column: str, path: str, available: Sequence[str]) -> str:
-    """The message about a column that is not there."""
-    shown = ", ".join(repr(one) for one in list(available)[:50]) or "no columns"
-    return f"{setting} names the column {column!r}, which {path} does not have; it has {shown}: change {setting}"
+    """The message about a column that is not there.
+
+    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
+    """
+    there = f"its {len(available)} columns are" if len(available) != 1 else "its only column is"
+    if not available:
+        known = "it has no columns"
+    elif any(map(_like_a_value, available)):
+        known = f"{there} not shown, because some look like values: check that its first line is a header"
+    else:
+        known = f"{there} {', '.join(repr(one) for one in list(available)[:_SHOWN])}"
+    return f"{setting} names the column {column!r}, which {path} does not have; {known}: change {setting}"
+
+
+def _like_a_value(name: str) -> bool:
+    """Whether a column's name may be a number or a date instead."""
+    return _VALUE.search(name.strip()) is not None
 
 
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:

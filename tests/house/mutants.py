@@ -151,8 +151,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="influence is taken one step further away",
         file="privacy/influence.py",
-        old="lemma_4_8(bounds, np.arange(1, lags + 1))",
-        new="lemma_4_8(bounds, np.arange(2, lags + 2))",
+        old="closed_form(bounds, np.arange(1, lags + 1), bound)",
+        new="closed_form(bounds, np.arange(2, lags + 2), bound)",
         tests=("tests/privacy/test_ledger.py", "tests/privacy/test_influence.py"),
     ),
     Mutant(

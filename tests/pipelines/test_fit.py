@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -100,6 +101,14 @@ def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
     [
         (("readings.csv",), "--time, --value, --interval, --edges: needed to read readings.csv"),
         (("readings.csv", *OPTIONS, "--edges", "a,b"), "--edges 'a,b': write numbers"),
+        (("readings.csv", *OPTIONS[2:], *EDGES), "--series, --series-name: give one of them"),
+        (("readings.csv", *OPTIONS, *EDGES, "--series-name", "x"), "--series, --series-name: give one of them"),
+        (("settings.yaml", "--series-name", "x"), "--series-name is for data files"),
+        (("settings.yaml", "--exclude-column", "x"), "it names a column of the file of --exclude; give that"),
+        (("settings.yaml", "-o", "ledger.db"), "ledger and the model file (-o) name the same file"),
+        (("settings.yaml", "-o", "../made/roster.csv"), "roster and the model file (-o) name the same file"),
+        (("settings.yaml", "-o", "settings.yaml"), "the command and the model file (-o) name the same file"),
+        (("readings.csv", *OPTIONS, *EDGES, "-o", "readings.csv"), "source.csv and the model file (-o) name the same"),
         (("settings.yaml", "--time", "ts"), "--time is for data files"),
         (("readings.xls",), "neither a settings file"),
         (("settings.yaml", "--only", "nothing.csv"), "cannot be read as a CSV file of series"),
@@ -110,15 +119,61 @@ def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
 def test_what_cannot_be_fitted_ends_with_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
-    job(tmp_path, model="model.json")
-    monkeypatch.chdir(tmp_path)
+    job(tmp_path / "made", model="model.json")
+    monkeypatch.chdir(tmp_path / "made")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
     done = call("fit", *words)
     assert done.code == 2
     assert done.said(message)
-    assert not (tmp_path / "model.json").exists()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
 
 
 def test_settings_with_bounds_by_hand_need_a_place_for_the_model(tmp_path: Path) -> None:
     done = call("fit", job(tmp_path).settings)
     assert done.code == 2
     assert done.said("say with -o where the model is to be written")
+
+
+def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(tmp_path: Path) -> None:
+    rows = readings()
+    roster = {"file": "homes.csv", "series": "home"}
+    made = job(tmp_path, rows, model="model.json", roster=roster, group_by=None)
+    homes = tmp_path / "homes.csv"
+    homes.write_text("series,home,other\nx,m1,m3\ny,m2,m4\n", encoding="utf-8")
+    assert call("fit", made.settings, "--exclude", homes).code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
+    assert call("fit", made.settings, "--exclude", homes, "--exclude-column", "other").code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m3", "m4"})
+    assert call("fit", made.settings, "--only", homes, "--only-column", "other").code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, {"m3", "m4"})
+
+
+@pytest.mark.parametrize("option", ["only", "exclude"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("m1\nm2\n", "its first line must be a header; it has 1 column, none of them 'series' or 'meter'"),
+        ("street,home\nx,m1\n", "it has 2 columns, none of them 'series' or 'meter'"),
+        ("series\nM1\nM2\n", "none of the 2 series it lists is among the 6 of the history, so it chooses nothing"),
+        ("", "it has 0 columns"),
+    ],
+    ids=["no header", "other columns", "other names", "empty"],
+)
+def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
+    tmp_path: Path, option: str, content: str, message: str
+) -> None:
+    made = job(tmp_path, model="model.json")
+    (tmp_path / "list.csv").write_text(content, encoding="utf-8")
+    done = call("fit", made.settings, f"--{option}", tmp_path / "list.csv")
+    assert done.code == 2
+    assert done.said(message)
+    assert done.said(f"--{option}-column")
+    assert not any(name in done.err for name in ("m1", "M1", "street"))
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json", source={"csv": "read*.csv"})
+    call("fit", made.settings)
+    digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
+    assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)

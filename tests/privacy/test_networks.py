@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import ChainError, MarkovChain
 from quiltstream.privacy.inference import LARGEST_FACTOR, log_marginal
-from quiltstream.privacy.network_quilts import max_influence, network_mqm, network_quilts
+from quiltstream.privacy.network_search import max_influence, network_mqm, network_quilts
 from quiltstream.privacy.networks import BayesianNetwork, NetworkError
 
 from . import reference

@@ -32,6 +32,9 @@ samples: Any = importlib.util.module_from_spec(_spec)
 sys.modules["store_samples"] = samples
 _spec.loader.exec_module(samples)
 
+#: A worker that hangs is ended, so that its test fails instead of waiting.
+LONGEST_SECONDS = 120
+
 
 class Boundaries:
     """Counts the boundaries a worker crosses and kills it at one of them."""
@@ -108,6 +111,7 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
             status = 0
         finally:
             os._exit(status)
+    os.close(writing)
     store.publish(registration, samples.drafts(registration, windows[2:3]))
     status = os.waitpid(child, 0)[1]
     store.publish(registration, samples.drafts(registration, windows[3:4]))
@@ -127,6 +131,7 @@ def start(command: dict[str, Any]) -> tuple[int, int]:
         os.close(writing)
         return int(process), int(reading)
     os.close(reading)
+    signal.alarm(LONGEST_SECONDS)
     boundaries = Boundaries(command.get("kill_at"))
     boundaries.install()
     try:
@@ -152,7 +157,8 @@ def main() -> None:
                 text = pipe.read()
             _, status = os.waitpid(process, 0)
             killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            answers.append({"killed": True} if killed else json.loads(text))
+            ended = {"error": "unexpected", "text": f"the worker ended with {status}"}
+            answers.append({"killed": True} if killed else json.loads(text) if text else ended)
         print(json.dumps(answers), flush=True)  # noqa: T201 - the answer
 
 

@@ -1,0 +1,107 @@
+"""What a charge costs, by belief and schedule, and how an account of any length stays as quick.
+
+Run: python benchmarks/ledger.py [FILE.npy with a transition matrix]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.classes import Belief
+from quiltstream.privacy.influence import sided_influence
+from quiltstream.privacy.ledger_records import from_record, to_record
+from quiltstream.privacy.places import pricer_of
+
+STATES = 51
+
+
+def slow_chain(states: int, seed: int = 1) -> MarkovChain:
+    """A chain that moves to neighbouring bins for the most part, as power by the minute does."""
+    generator = np.random.default_rng(seed)
+    steps = np.exp(-np.abs(np.subtract.outer(np.arange(states), np.arange(states))) / 1.5)
+    matrix = steps * generator.uniform(0.5, 1.5, (states, states)) + 0.002
+    matrix += np.eye(states) * 3
+    return MarkovChain(matrix / matrix.sum(axis=1, keepdims=True))
+
+
+def mixed_chain(states: int, seed: int = 2) -> MarkovChain:
+    """A chain without any order among its states, of which many pairs decide somewhere."""
+    matrix = np.random.default_rng(seed).exponential(1.0, (states, states)) ** 2 + 0.01 + 4 * np.eye(states)
+    return MarkovChain(matrix / matrix.sum(axis=1, keepdims=True))
+
+
+def milliseconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e3
+
+
+def forget(belief: Belief) -> None:
+    """Drop what the process remembers, so that every price is computed."""
+    sided_influence.cache_clear()
+    pricer_of.cache_clear()
+    Ledger(belief)
+
+
+def charges(ledger: Ledger, spans: list[tuple[int, int, float]]) -> list[float]:
+    return [milliseconds(lambda span=span: ledger.charge(*span)) for span in spans]
+
+
+def row(belief: str, what: str, first: float, largest: float, last: float) -> None:
+    print(f"{belief:<26} {what:<46} {first:>9.2f} {largest:>9.2f} {last:>9.3f}")
+
+
+def measure(name: str, belief: Belief) -> None:
+    made = milliseconds(lambda: forget(belief))
+    density = Ledger(belief).density_for(1.0)
+    reach = Ledger(belief).state.worlds[0].sight
+    day = max(8, reach // 2)
+    schedules = {
+        "adjacent windows": [(day * j, day * (j + 1), density) for j in range(60)],
+        "windows with gaps": [(day * j, day * j + day // 2, 1.5 * density) for j in range(60)],
+        "sliding, 4 to a slot": [(day // 4 * j, day // 4 * j + day // 4 * 4, density / 4) for j in range(60)],
+        "three densities in turn": [(day * j, day * (j + 1), density * (0.5 + 0.4 * (j % 3))) for j in range(60)],
+    }
+    generator = np.random.default_rng(3)
+    starts = generator.integers(0, 20 * day, 60)
+    sizes = generator.integers(1, 3 * day, 60)
+    schedules["random windows, all different"] = [
+        (int(start), int(start + size), float(density * rate))
+        for start, size, rate in zip(starts, sizes, generator.uniform(0.02, 0.5, 60), strict=True)
+    ]
+    row(name, f"tables and pairs, once (reach {reach})", made, made, made)
+    for what, spans in schedules.items():
+        forget(belief)
+        taken = charges(Ledger(belief), spans)
+        row(name, what, taken[0], max(taken), float(np.median(taken[-10:])))
+
+
+def main() -> None:
+    print(f"{'belief':<26} {'milliseconds a charge':<46} {'first':>9} {'largest':>9} {'later':>9}")
+    measure("mixing bounds", MixingBounds(pi_min=0.02, gap=0.1))
+    measure("ordered chain, k = 51", slow_chain(STATES))
+    measure("unordered chain, k = 51", mixed_chain(STATES))
+    for path in sys.argv[1:]:
+        measure("given chain", MarkovChain(np.load(path)))
+    bounds = MixingBounds(pi_min=0.2, gap=0.75)
+    for count in (1_000, 10_000, 100_000):
+        ledger = Ledger(bounds)
+        ledger.replay((50 * j, 50 * j + 20, 0.01) for j in range(count))
+        taken = charges(ledger, [(50 * (count + j), 50 * (count + j) + 20, 0.01) for j in range(20)])
+        row("mixing bounds", f"after {count:,} windows with gaps", taken[0], max(taken), float(np.median(taken)))
+    ledger = Ledger(bounds, keep=1_000)
+    taken = charges(ledger, [(50 * j, 50 * j + 20, 0.01) for j in range(5_000)])
+    row("mixing bounds", "folding as it goes, 5,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))
+    record = to_record(ledger)
+    once = milliseconds(lambda: from_record(record))
+    row("mixing bounds", f"read back, {len(record['entries'])} charges kept", once, once, once)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""An operator's word that charges are missing from an account: kept for ever, and never taken back.
+
+Nothing is added to the loss, because nobody knows what is missing; the account is marked instead.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from . import tables
+from .lookups import domain_row, lock_domain
+from .registering import record_event
+
+_KIND = "history-lost"
+
+
+def note_history_lost(connection: Connection, name: str, releases: int) -> None:
+    """Mark a domain inside a transaction that may write.
+
+    Args:
+        connection: the transaction.
+        name: the domain.
+        releases: how many releases are known to be missing.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    row = lock_domain(connection, name) or domain_row(connection, name)
+    record_event(connection, row["id"], _KIND, old=0, new=releases)
+
+
+def history_lost(connection: Connection, domain_id: int) -> bool:
+    """Whether a domain is marked."""
+    events = tables.domain_events
+    found = sa.select(events.c.id).where(events.c.domain_id == domain_id, events.c.kind == _KIND).limit(1)
+    return connection.scalar(found) is not None
