@@ -169,17 +169,20 @@ def publish(
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
-    """Run to the end; the tallies. An error of writing comes after everything is on record, and says so."""
+    """Run to the end; the tallies. An error of writing says what became of the rows: a sink's comes after all of them."""
     try:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
         step, kind = failed_step(error)
-        for name, field, sink in (("Sink", "sink", settings.sink), ("Rejects", "rejects", settings.rejects)):
+        for name, field, sink, rows, twice in (
+            ("Sink", "sink", settings.sink, "The rows are", "nothing is charged"),
+            ("Rejects", "rejects", settings.rejects, "What was charged is", "nothing is charged twice"),
+        ):
             if step.startswith(f"{name}/") and sink is not None:
                 raise CommandError(
-                    f"{field}: {settings.path(sink.path)} could not be written ({kind}). The rows are on record: mend "
-                    "the place, or name another, and run again; the same rows come out, and nothing is charged",
+                    f"{field}: {settings.path(sink.path)} could not be written ({kind}). {rows} on record: mend the "
+                    f"place, or name another, and run again; the same rows come out, and {twice}",
                     ExitCode.FAILURE,
                 ) from error
         raise

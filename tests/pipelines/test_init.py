@@ -37,7 +37,7 @@ def test_settings_from_a_file_of_each_format_run_as_they_are(tmp_path: Path, for
         ("lcl2013_halfhourly_60hh.parquet", "household", "ts", "kwh", "30min", 2000),
     ],
 )
-def test_columns_interval_and_unit_of_the_shipped_data_are_guessed(  # noqa: PLR0917 - one row of a table
+def test_columns_interval_and_unit_of_the_shipped_data_are_guessed(
     tmp_path: Path, name: str, series: str | None, time: str | list[str], value: str, interval: str, scale: float
 ) -> None:
     done = call("init", data.path(name), "-o", tmp_path / "settings.yaml")

@@ -137,7 +137,34 @@ def test_releases_that_the_ledger_does_not_know_stop_the_job_unless_the_history_
     assert done.said("--history-lost")
     forced = call("run", made.settings, "--history-lost")
     assert forced.code == 0
-    assert forced.said("History lost: by your word")
+    assert forced.said("History lost: by the operator's word")
+
+
+@pytest.mark.parametrize("roster", ["roster.csv", None], ids=["registered before the data", "registered by the job"])
+def test_a_lost_history_stays_on_record_for_ever(tmp_path: Path, roster: str | None) -> None:
+    made = job(tmp_path, roster=roster, group_by=None)
+    call("run", made.settings)
+    made.ledger.unlink()
+    for rest in tmp_path.glob("ledger.db-*"):
+        rest.unlink()
+    assert call("run", made.settings, "--history-lost").code == 0
+    later = call("run", made.settings, "--json")
+    assert json.loads(later.out)["history_lost"] is True
+    assert call("run", made.settings).said("History lost: by the operator's word")
+    shown = call("ledger", "show", made.ledger)
+    assert shown.said("charges made elsewhere are missing from this account")
+    assert shown.said("history declared lost: 42 releases were found that are not on record")
+    call("ledger", "export", made.ledger, "-o", tmp_path / "public")
+    (account,) = json.loads((tmp_path / "public" / "domains.json").read_text(encoding="utf-8"))
+    assert (account["name"], account["history_lost"]) == ("streets", True)
+
+
+def test_the_flag_alone_marks_nothing(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    for _ in range(2):
+        done = call("run", made.settings, "--history-lost", "--json")
+        assert json.loads(done.out)["history_lost"] is False
+    assert not call("ledger", "show", made.ledger).said("lost:")
 
 
 def test_a_sink_with_rows_of_another_query_is_not_replaced(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import apache_beam as beam
 import polars as pl
 import pyarrow as pa
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.data import path as shipped
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
