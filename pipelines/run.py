@@ -169,7 +169,7 @@ def publish(
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
-    """Run to the end; the tallies. An error of writing says what became of the rows: a sink's comes after all of them."""
+    """Run to the end and tally. An error of writing says what is on record: the sink is written after all rows are."""
     try:
         result = pipeline.run()
         result.wait_until_finish()

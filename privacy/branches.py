@@ -31,6 +31,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
+
 from .chains import FloatArray, frozen
 from .checks import float_above
 from .classes import Belief
@@ -126,6 +128,6 @@ def joined_world(belief: Belief, kept: int | None, bound: Bound) -> World:
 
 def _shortened(tables: SidedInfluence, lags: int) -> SidedInfluence:
     def cut(table: FloatArray) -> FloatArray:
-        return frozen(table[:, :lags].copy()) if lags else frozen(table[:, :1] * 0 + math.inf)
+        return frozen(table[:, :lags].copy()) if lags else frozen(np.full((len(table), 1), np.inf))
 
     return SidedInfluence(cut(tables.left), cut(tables.right), tables.pairs, tables.basis)

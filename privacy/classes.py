@@ -315,12 +315,25 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
     return readers[kind](data)
 
 
+def check_belief(belief: object) -> None:
+    """Refuse what is none of the beliefs.
+
+    Raises:
+        TypeError: Then.
+    """
+    if not isinstance(belief, Belief):
+        names = ", ".join(kind.__name__ for kind in get_args(Belief))
+        raise TypeError(f"belief is a {type(belief).__name__}, but must be one of {names}: make one of it first")
+
+
 def mixing_bounds(belief: Belief) -> MixingBounds:
     """The bounds that hold for a belief: itself, or those of its chains.
 
     Raises:
         ChainError: If a chain is reducible or does not mix.
+        TypeError: If it is no belief.
     """
+    check_belief(belief)
     if isinstance(belief, MixingBounds):
         return belief
     if isinstance(belief, BinaryInterval):
@@ -346,7 +359,7 @@ def _same_states(name: str, members: tuple[MarkovChain, ...]) -> None:
 def _interval(name: str, values: Any) -> tuple[float, float]:
     advice = "give the least and the largest probability to stay"
     try:
-        low, high = (float(value) for value in values)
+        low, high = (math.nan if isinstance(value, bool | str | bytes) else float(value) for value in values)
     except (TypeError, ValueError):
         raise ChainError(f"{name} is {values!r}, but must be two numbers: {advice}") from None
     if not 0 <= low <= high <= 1:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .chains import FloatArray, MarkovChain, frozen
-from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds
+from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, check_belief
 from .powers import ULP, PowerTables
 
 RESOLUTION = 1e-12
@@ -301,8 +301,10 @@ def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluenc
 
     Raises:
         ChainError: If a stationary chain is reducible.
+        TypeError: If it is no belief.
         ValueError: If there is no bound of that name.
     """
+    check_belief(belief)
     check_bound(bound)
     if isinstance(belief, MixingBounds):
         return mixing_influence(belief, min(MAX_LAGS, lemma_4_8_reach(belief)), bound)

@@ -28,7 +28,9 @@ from .influence import SidedInfluence
 from .quilts import Quilt
 from .sides import IntArray, SideCosts, Surroundings, cheapest_end, far
 
-_REMEMBERED = 50_000
+_REMEMBERED = 2**20
+"""So many runs are kept in remembered places, some 100 MB."""
+_CEILINGS = 1024
 _SAMPLES = 24
 _GROWTH = 4
 
@@ -113,7 +115,10 @@ def undominated(left: FloatArray, right: FloatArray) -> IntArray:
     return np.sort(np.array(kept, dtype=np.intp))
 
 
-@lru_cache(maxsize=16)
+_around = lru_cache(maxsize=256)(Surroundings.of)
+
+
+@lru_cache(maxsize=8)
 def pricer_of(tables: SidedInfluence) -> Pricer:
     """The pricer of a belief's tables, shared by all accounts in the process."""
     return Pricer(tables, undominated(tables.left, tables.right))
@@ -131,6 +136,7 @@ class Pricer:
         self.reach = tables.reach
         self._ceilings: dict[float, tuple[FloatArray, float]] = {}
         self._places: dict[Place, Found] = {}
+        self._held = 0
 
     @property
     def is_idle(self) -> bool:
@@ -172,8 +178,10 @@ class Pricer:
         known = self._places.get(place)
         if known is None:
             known = self._evaluated(place)
-            if len(self._places) >= _REMEMBERED:
+            self._held += len(place.left) + len(place.right) + _SAMPLES
+            if self._held > _REMEMBERED:
                 self._places.clear()
+                self._held = 0
             self._places[place] = known
         return known
 
@@ -182,7 +190,7 @@ class Pricer:
         if known is None:
             sums = far(self.left, density) + far(self.right, density) + density
             known = sums, float(sums.max(initial=0.0))
-            if len(self._ceilings) >= _REMEMBERED // 8:
+            if len(self._ceilings) >= _CEILINGS:
                 self._ceilings.clear()
             self._ceilings[density] = known
         return known
@@ -218,7 +226,7 @@ class Pricer:
             SideCosts(
                 self._open(table[rows], gate),
                 place.density,
-                Surroundings.of(runs, total),
+                _around(runs, total),
                 nodes,
                 _gated(gate, rows, place),
             )
@@ -233,9 +241,7 @@ class Pricer:
             largest = table[rows].max(axis=0, keepdims=True)
             beyond = _gated(gate, rows, place)
             highest = None if beyond is None else beyond.max(axis=0, keepdims=True)
-            sides.append(
-                SideCosts(self._open(largest, gate), place.density, Surroundings.of(runs, total), nodes, highest)
-            )
+            sides.append(SideCosts(self._open(largest, gate), place.density, _around(runs, total), nodes, highest))
         return _sums(sides[0], sides[1], place, offsets)[0]
 
     @staticmethod
@@ -255,7 +261,7 @@ class Pricer:
         for (table, runs, total, gate), at in zip(
             self._each_side(place), (offset, place.length - 1 - offset), strict=True
         ):
-            around = Surroundings.of(runs, total)
+            around = _around(runs, total)
             shown = np.full(table.shape[1], np.inf) if gate is not None and gate.blocked else table[row]
             lag, cost = cheapest_end(shown, place.density, at, around)
             if gate is not None:

@@ -24,12 +24,22 @@ import numpy as np
 from . import search
 from .chains import ChainError, MarkovChain
 from .checks import positive, whole
-from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, mixing_bounds, starts_stationary
+from .classes import (
+    AnyInitial,
+    Belief,
+    BinaryInterval,
+    FiniteClass,
+    MixingBounds,
+    check_belief,
+    mixing_bounds,
+    starts_stationary,
+)
 from .deciding import Decision, Search, decide
 from .influence import MAX_LAGS, Bound, PairLabel, check_bound, closed_form
 from .worst import worst_pairwise, worst_setwise
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+_MAX_LENGTH = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,7 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
 
     Raises:
         ChainError: If a chain does not mix, or so slowly that its quilts are too wide to tabulate.
-        TypeError: If epsilon or length is no number of its kind.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon, length or bound is out of range.
     """
     epsilon, length = _target(epsilon, length)
@@ -190,7 +200,7 @@ def mqm_exact(belief: Belief, epsilon: float, length: int | None = None, *, lite
     Raises:
         ChainError: If the belief names no chain, if a chain that is to start stationary is reducible, or if no quilt of
             an endless stream is usable.
-        TypeError: If epsilon or length is no number of its kind.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon or length is out of range.
     """
     return _exact(belief, epsilon, length, literal=literal, search=worst_setwise, method="mqm-exact")
@@ -209,7 +219,7 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
 
     Raises:
         ChainError: As for ``mqm_exact``.
-        TypeError: If epsilon or length is no number of its kind.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon or length is out of range.
     """
     return _exact(belief, epsilon, length, literal=False, search=worst_pairwise, method="pairwise")
@@ -217,16 +227,20 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
 
 def _target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | None]:
     advice = "give the slots of a window, or None for an endless stream"
-    return (
-        positive("epsilon", epsilon, _EPSILON_ADVICE),
-        None if length is None else whole("length", length, advice, least=1),
-    )
+    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    slots = None if length is None else whole("length", length, advice, least=1)
+    if slots is not None and slots > _MAX_LENGTH:
+        raise ValueError(f"length is {slots}, but must be at most {_MAX_LENGTH}: {advice}")
+    if math.isinf((slots or 1) / epsilon):
+        raise ValueError(f"epsilon is {epsilon!r}, for which no float holds the noise: {_EPSILON_ADVICE}")
+    return epsilon, slots
 
 
 def _exact(
     belief: Belief, epsilon: float, length: int | None, *, literal: bool, search: Search, method: str
 ) -> Calibration:
     epsilon, length = _target(epsilon, length)
+    check_belief(belief)
     if isinstance(belief, MixingBounds):
         raise ChainError(
             f"{method} needs the chains themselves, but mixing bounds name none: use mqm_approx, or a belief of chains"

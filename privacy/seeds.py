@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .charges import OUTWARD
 from .composition import QuiltRelease, TheoremDoesNotApply, distant_segments, edge_influence, nearly_independent
 from .curves import InfluenceCurve, table_curve
 from .entries import Entry, Forgotten, Shape
@@ -33,6 +34,7 @@ from .places import Pricer
 from .quilts import Quilt
 from .running import Worst
 
+_OUTWARD = 4 * OUTWARD
 _FORGOTTEN = "does not apply: {} charges lie behind the horizon, and the windows they had are not kept"
 _TWO = "does not apply: it is about two segments, and there are {} different windows"
 
@@ -48,6 +50,10 @@ class SeedsBound:
 
     loss: float | None
     reason: str = ""
+
+    def raised(self) -> SeedsBound:
+        """Raised outward by more than the account's own loss is, so that rounding never puts it below."""
+        return self if self.loss is None else SeedsBound(self.loss * (1 + _OUTWARD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def seeds_bounds(
         _sequential(charges, alone),
         _curves(charges, pricers),
     )
-    return dict(zip(names, found, strict=True))
+    return {name: bound.raised() for name, bound in zip(names, found, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

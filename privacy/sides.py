@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -48,13 +47,19 @@ class Surroundings:
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, float]], total: float) -> Surroundings:
-        """Place runs, given by length and density, outward from the edge; their masses are rounded once each."""
+        """Place runs, given by length and density, outward from the edge.
+
+        Masses are sums of non-negative numbers, compensated for their rounding, so they are right to 2 ulp.
+        """
         neighbours: list[Neighbour] = []
-        distance, mass = 0, Fraction(0)
+        distance, mass, lost = 0, 0.0, 0.0
         for length, density in runs:
-            neighbours.append(Neighbour(distance, length, density, float(mass)))
+            neighbours.append(Neighbour(distance, length, density, mass + lost))
             distance += length
-            mass += Fraction(density) * length
+            added = density * length
+            larger, smaller = (mass, added) if mass >= added else (added, mass)
+            mass = larger + smaller
+            lost += (larger - mass) + smaller
         return cls(tuple(neighbours), total)
 
     def outward(self, lags: int) -> FloatArray:

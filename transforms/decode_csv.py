@@ -147,14 +147,12 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
     The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
     """
-    there = f"its {len(available)} columns are" if len(available) != 1 else "its only column is"
-    if not available:
-        known = "it has no columns"
-    elif any(map(_like_a_value, available)):
-        known = f"{there} not shown, because some look like values: check that its first line is a header"
+    if any(map(_like_a_value, available)):
+        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
+        known = f"{count}, not shown because some look like values: check that its first line is a header"
     else:
-        known = f"{there} {', '.join(repr(one) for one in list(available)[:_SHOWN])}"
-    return f"{setting} names the column {column!r}, which {path} does not have; {known}: change {setting}"
+        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
+    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
 
 
 def _like_a_value(name: str) -> bool:

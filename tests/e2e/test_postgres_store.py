@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ from quiltstream.store import (
     ExportError,
     NotDurableError,
     Store,
+    StoreMissing,
     StoreReadOnly,
     StoreUnavailable,
 )
@@ -25,30 +27,36 @@ from ..store.samples import domain, drafts, query, seen
 from .postgres import PostgresServer
 
 
-def new_schema(url: str, options: str = "") -> str:
-    """The address of an empty schema of its own."""
+def execute(url: str, statement: sql.Composed) -> None:
+    """Run one statement of the tests' own, outside a transaction."""
+    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as connection:
+        connection.execute(statement)
+
+
+@contextmanager
+def new_schema(url: str, options: str = "") -> Generator[str]:
+    """The address of an empty schema of its own, which is dropped at the end.
+
+    Hundreds of them would be ten thousand files, and a server that recovers from a crash flushes every one.
+    """
     name = f"s{secrets.token_hex(8)}"
-    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as connection:
-        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(name)))
-    return f"{url}&options=-csearch_path%3D{name}{options}"
+    execute(url, sql.SQL("create schema {}").format(sql.Identifier(name)))
+    try:
+        yield f"{url}&options=-csearch_path%3D{name}{options}"
+    finally:
+        execute(url, sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
 
 
-class TestPostgres(StoreContract):
-    @pytest.fixture
-    def url(self, postgres_url: str) -> str:
-        return new_schema(postgres_url)
+def new_schemas(url: str) -> Generator[str]:
+    """One schema after the other; each is dropped when the next one is asked for."""
+    while True:
+        with new_schema(url) as address:
+            yield address
 
-    @pytest.fixture
-    def fresh_urls(self, postgres_url: str) -> Iterator[str]:
-        return (new_schema(postgres_url) for _ in range(10_000))
 
-    def refuse_releases(self, store: Store) -> None:
-        with store._database().write() as connection:
-            connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")
-
-    def test_a_query_outlives_a_crash_of_the_server(
-        self, store: Store, url: str, postgres_server: PostgresServer
-    ) -> None:
+def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_server: PostgresServer) -> None:
+    """First in the file: a server that recovers flushes every file that other tests have made."""
+    with new_schema(postgres_url) as url, Store(url) as store:
         held = store.register(domain(), query())
         windows = list(held.query.schedule.windows())
         first = store.publish(held, drafts(held, windows[:3]))
@@ -56,7 +64,7 @@ class TestPostgres(StoreContract):
         try:
             with pytest.raises(StoreUnavailable, match="the job stops"):
                 store.publish(held, drafts(held, windows[3:]))
-            with Store(url) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
+            with Store(url, wait=50) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
                 other.domains()
         finally:
             postgres_server.start()
@@ -65,17 +73,34 @@ class TestPostgres(StoreContract):
         prices(store.entries(), 1.0)
 
 
+class TestPostgres(StoreContract):
+    @pytest.fixture
+    def url(self, postgres_url: str) -> Iterator[str]:
+        with new_schema(postgres_url) as address:
+            yield address
+
+    @pytest.fixture
+    def fresh_urls(self, postgres_url: str) -> Iterator[Iterator[str]]:
+        schemas = new_schemas(postgres_url)
+        yield schemas
+        schemas.close()
+
+    def refuse_releases(self, store: Store) -> None:
+        with store._database().write() as connection:
+            connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")
+
+
 def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
     for level in ("off", "local", "remote_write"):
-        url = new_schema(postgres_url, f"%20-csynchronous_commit%3D{level}")
-        with Store(url) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
+        weak = f"{postgres_url}&options=-csynchronous_commit%3D{level}"
+        with Store(weak) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
             store.register(domain(), query())
-    with Store(new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply")) as store:
+    with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url) as store:
         assert store.register(domain(), query()).fresh
 
 
 def test_a_server_that_takes_no_writes_is_an_error_that_says_so(postgres_url: str) -> None:
-    url = new_schema(postgres_url, "%20-cdefault_transaction_read_only%3Don")
+    url = f"{postgres_url}&options=-cdefault_transaction_read_only%3Don"
     with Store(url) as store, pytest.raises(StoreReadOnly, match="standby"):
         store.register(domain(), query())
 
@@ -101,18 +126,19 @@ def test_a_wrong_password_or_database_is_an_error_without_a_secret(
 def test_the_password_comes_from_the_environment_or_a_file_of_the_worker(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = make_url(new_schema(postgres_url))
+    right = make_url(postgres_url)
     password = str(right.password)
     (tmp_path / "password").write_text(f"{password}\n", encoding="utf-8")
     monkeypatch.setenv("LEDGER_PASSWORD", password)
-    placeholder = right.set(password="${LEDGER_PASSWORD}").render_as_string(hide_password=False)  # noqa: S106
+    placeholder = right.set(password="${LEDGER_PASSWORD}")  # noqa: S106
     by_file = right._replace(password=None).update_query_dict({"password_file": str(tmp_path / "password")})
-    for url in (placeholder, by_file.render_as_string(hide_password=False)):
-        with Store(url) as store:
+    for address in (placeholder, by_file):
+        with Store(address.render_as_string(hide_password=False), create=False) as store:
             assert password not in store.address.url
-            store.register(domain(), query())
+            with pytest.raises(StoreMissing):
+                store.domains()
 
 
 def test_a_backup_of_a_server_is_left_to_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
-    with Store(new_schema(postgres_url)) as store, pytest.raises(ExportError, match="pg_dump"):
+    with Store(postgres_url) as store, pytest.raises(ExportError, match="pg_dump"):
         store.backup(tmp_path / "copy.db")

@@ -68,6 +68,27 @@ def test_a_column_that_is_not_there_ends_with_exit_code_2_and_names_the_columns_
     assert not made.ledger.exists()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alice,2024-03-01T00:00Z,0.05",
+        "alice,1 Mar 2024,x",
+        "alice,March 1,x",
+        "alice,01/03/2024,",
+        "alice,x,-.5",
+        "b,c,NaN",
+    ],
+)
+def test_the_first_line_of_a_file_without_a_header_is_not_shown(tmp_path: Path, line: str) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").write_text(f"{line}\n{line}\n", encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("readings.value names the column 'kwh'")
+    assert done.said("it has 3 columns, not shown because some look like values: check that its first line is a header")
+    assert not any(f"'{field}'" in done.err for field in line.split(","))
+
+
 @pytest.mark.parametrize("content", ["", "meter,ts,kwh\n"], ids=["no byte", "a header only"])
 def test_an_empty_file_publishes_the_whole_schedule(tmp_path: Path, content: str) -> None:
     made = job(tmp_path)
@@ -318,11 +339,12 @@ def test_a_settings_file_that_is_no_yaml_says_where(tmp_path: Path) -> None:
     assert done.said("not YAML at line 1")
 
 
-def test_a_roster_without_the_column_names_those_it_has(tmp_path: Path) -> None:
+def test_a_roster_without_the_column_is_refused_and_not_quoted(tmp_path: Path) -> None:
     made = job(tmp_path, group_by="avenue")
     done = call("run", made.settings)
     assert done.code == 2
-    assert done.said("there is no column 'avenue'; it has series, street")
+    assert done.said("it has 2 columns, none of them 'avenue'")
+    assert "street" not in done.err
 
 
 def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> None:

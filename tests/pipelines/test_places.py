@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.transforms import sinks
+from quiltstream.transforms import formats, sinks
 
 from .jobs import Job, call, job
 from .test_run import change
@@ -121,7 +121,8 @@ def test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format(tmp
 
 @pytest.mark.parametrize("field", ["sink", "rejects"])
 def test_a_place_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path: Path, field: str) -> None:
-    made = job(tmp_path, **{field: {"csv": "roster.csv/out.csv"}})
+    made = job(tmp_path)
+    change(made, **{field: {"csv": "roster.csv/out.csv"}})
     done = call("run", made.settings)
     assert done.code == 2
     assert done.said(f"{field}: ")
@@ -147,7 +148,7 @@ def test_a_write_that_fails_in_the_end_says_what_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, file: str, told: str, promised: str
 ) -> None:
     made = job(tmp_path)
-    write = sinks.write_rows
+    write = formats.write_rows
 
     def full(path: str, *more: Any) -> None:
         if path.endswith(file):

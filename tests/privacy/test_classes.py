@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -118,9 +119,9 @@ def test_a_finite_class_needs_chains_over_the_same_states():
     ],
 )
 def test_beliefs_survive_json_by_their_kind(belief):
-    again = belief_from_dict(json.loads(json.dumps(belief.to_dict())))
-    assert again == belief
-    assert hash(again) == hash(belief)
+    for again in (belief_from_dict(json.loads(json.dumps(belief.to_dict()))), pickle.loads(pickle.dumps(belief))):
+        assert again == belief
+        assert hash(again) == hash(belief)
 
 
 def test_an_unknown_or_unfinished_belief_is_refused():
@@ -160,7 +161,9 @@ def test_any_initial_needs_transition_matrices_over_the_same_states(transitions_
         ((float("nan"), 0.2), (0.1, 0.2), "stay_0 is"),
         ((0.1, 0.2, 0.3), (0.1, 0.2), "must be two numbers"),
         (0.5, (0.1, 0.2), "stay_0 is 0.5, but must be two numbers"),
-        (("a", "b"), (0.1, 0.2), "must be two numbers"),
+        (("0.1", "0.2"), (0.1, 0.2), "stay_0 is"),
+        ((False, True), (0.1, 0.2), "stay_0 is"),
+        ((None, 0.2), (0.1, 0.2), "must be two numbers"),
     ],
 )
 def test_intervals_that_are_none_are_refused(first, second, message):

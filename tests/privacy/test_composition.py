@@ -114,7 +114,7 @@ def test_nearly_independent_segments_lose_at_most_the_sum_and_twice_the_divergen
     alone = [loss_in(range(3 + gap), matrix, 3 + gap, [window]) for window in windows]
     divergence = joint_divergence(MarkovChain(matrix), gap)
     truth = loss_in([0, 1, 1 + gap, 2 + gap], matrix, 3 + gap, windows)
-    assert truth <= nearly_independent(*alone, divergence) + TINY
+    assert truth <= nearly_independent(alone[0], alone[1], divergence) + TINY
     # the divergence from the definition, in both directions
     weights, power = reference.stationary(matrix), np.linalg.matrix_power(matrix, gap)
     joint, product = weights[:, np.newaxis] * power, np.outer(weights, weights)

@@ -28,9 +28,7 @@ def influence_by_definition(matrix, slots):
     for before in range(1, slots + 1):
         after = slots + 1 - before
         told = [
-            reference.joint_influence(
-                weights, matrix, slots + 2, node=before, quilt=[0, before + after], pair=pair
-            )
+            reference.joint_influence(weights, matrix, slots + 2, node=before, quilt=[0, before + after], pair=pair)
             for pair in itertools.permutations(range(len(matrix)), 2)
         ]
         found.append(max(told))
@@ -109,7 +107,8 @@ def test_a_curve_of_mixing_bounds_is_lemma_4_8_on_both_sides():
     curve = table_curve(MixingBounds(0.2, 0.75), size=40)
     for slots in (12, 20, 40):
         values = [
-            2 * reference.lemma_f(0.2, 0.75, a) + reference.lemma_f(0.2, 0.75, slots + 1 - a) for a in range(1, slots + 1)
+            2 * reference.lemma_f(0.2, 0.75, a) + reference.lemma_f(0.2, 0.75, slots + 1 - a)
+            for a in range(1, slots + 1)
         ]
         assert curve.at(slots) == pytest.approx(min(values), rel=1e-9)
     assert table_curve(MarkovChain([[1.0]]), size=3).values.tolist() == [0, 0, 0]
@@ -128,7 +127,11 @@ def test_a_curve_of_mixing_bounds_is_lemma_4_8_on_both_sides():
         (lambda: binary_curve(0.9, 0.9, 3).epsilon_dp(0.1), ChainError, "nowhere below epsilon 0.1 up to b = 3"),
         (lambda: binary_curve(0.9, 0.9, 3).epsilon(0.0), ValueError, "epsilon_dp is 0.0"),
         (lambda: composed_points([]), ValueError, "no release to compose"),
-        (lambda: gaussian_curve(5, 1.0, 1.0, 0.3), ValueError, "delta is 0.3, but 2 gamma = 2.0 must be a whole number"),
+        (
+            lambda: gaussian_curve(5, 1.0, 1.0, 0.3),
+            ValueError,
+            "delta is 0.3, but 2 gamma = 2.0 must be a whole number",
+        ),
         (lambda: gaussian_curve(30, 50.0, 1.0, 0.5), ValueError, "too ill conditioned"),
         (lambda: gaussian_curve(0, 1.0, 1.0, 0.5), ValueError, "length is 0"),
     ],
@@ -138,7 +141,7 @@ def test_what_is_out_of_range_is_refused(call, error, message):
         call()
 
 
-def gaussian_by_quadrature(scale, gamma, delta, far, node, length, points=121):
+def gaussian_by_quadrature(scale, gamma, delta, far, node, points=121):
     """Influence of a coordinate on two others, from their joint density restricted to the box, on a grid."""
     grid = np.linspace(-gamma, gamma, points)
     at = [*far, node]
@@ -159,11 +162,11 @@ def gaussian_by_quadrature(scale, gamma, delta, far, node, length, points=121):
 @pytest.mark.parametrize(("scale", "delta"), [(0.5, 0.5), (1.0, 1.0), (2.0, 0.5)])
 def test_the_gaussian_curve_is_just_above_the_influence_by_quadrature(scale, delta):
     curve = gaussian_curve(3, scale, 1.0, delta)
-    truth = gaussian_by_quadrature(scale, 1.0, delta, far=[0, 2], node=1, length=3)
+    truth = gaussian_by_quadrature(scale, 1.0, delta, far=[0, 2], node=1)
     # the law of the far coordinates is bounded by its extremes, so the curve is above, by a little
     assert truth * (1 - 1e-3) <= curve.at(1) <= 1.5 * truth
     assert curve.at(3) == 0
-    one = gaussian_by_quadrature(scale, 1.0, delta, far=[2], node=0, length=3)
+    one = gaussian_by_quadrature(scale, 1.0, delta, far=[2], node=0)
     assert curve.at(2) >= one * (1 - 1e-3)
 
 

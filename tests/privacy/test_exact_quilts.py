@@ -315,6 +315,19 @@ def test_states_that_cannot_come_back_do_not_spoil_the_slots_far_behind(method):
             assert truth < 3
             for length in (24, 1000, 10**6):
                 assert method(belief, 2.0, length).sigma == pytest.approx(truth, rel=2e-9)
+            # nobody knows where a stream began, so every slot has the largest start term
+            assert truth * (1 - 1e-9) <= method(belief, 2.0).sigma < 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_far_behind_a_known_start_a_slow_chain_needs_the_noise_of_a_stationary_one(method):
+    slow = [[0.97, 0.03], [0.05, 0.95]]
+    stationary = method(MarkovChain(slow), 1.0, 10**6)
+    known = method(MarkovChain(slow, [0.6, 0.4]), 1.0, 10**6)
+    assert known.sigma == pytest.approx(stationary.sigma, rel=2e-9)
+    assert known.sigma >= stationary.sigma * (1 - 1e-12)
+    assert (known.node, known.quilt) == (stationary.node, stationary.quilt)
+    assert len(known.assumptions) == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -376,6 +389,15 @@ def test_bad_arguments_are_refused_with_name_value_and_limit(method):
         method(chain, 1.0, 0)
     with pytest.raises(TypeError, match="length must be a whole number, not float"):
         method(chain, 1.0, 2.5)
+    with pytest.raises(ValueError, match=r"length is 9007199254740993, but must be at most 9007199254740992"):
+        method(chain, 1.0, 2**53 + 1)
+    with pytest.raises(ValueError, match=r"epsilon is 1e-307, for which no float holds the noise"):
+        method(chain, 1e-307, 1000)
+    for belief in (None, THETA1, np.eye(2), 0.5):
+        with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
+            method(belief, 1.0)
+        with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
+            mqm_approx(belief, 1.0)  # pyright: ignore[reportArgumentType] - the point of the test
     with pytest.raises(ChainError, match=r"name none: use mqm_approx"):
         method(MixingBounds(0.2, 0.5), 1.0)
     with pytest.raises(ChainError, match=r"reducible.*\{0\}, \{1\}"):

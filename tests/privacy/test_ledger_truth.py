@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Schedule, SidedInfluence
 from quiltstream.privacy import sides as sides_module
 from quiltstream.privacy.density import Density
-from quiltstream.privacy.sides import Surroundings
 from quiltstream.privacy.places import Pricer
 from quiltstream.privacy.running import Running
+from quiltstream.privacy.sides import Surroundings
 from quiltstream.privacy.timeline import Timeline
 from quiltstream.privacy.worlds import Segment, World
 

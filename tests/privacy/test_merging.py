@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from typing import Any
 
 import fastavro
 import pytest
@@ -157,7 +158,8 @@ def avro_round_trip(record):
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, record)
     stream.seek(0)
-    return fastavro.schemaless_reader(stream, schema, schema)
+    read: Any = fastavro.schemaless_reader(stream, schema, schema)
+    return read
 
 
 @BELIEFS

@@ -48,7 +48,7 @@ def test_what_is_dropped_stays_in_the_sum(charges, floor, later):
         line.add(start, stop, Fraction(rate))
         density = density.plus(start, stop, rate)
     whole = {slot: run.density for run in density.runs() for slot in range(run.start, run.stop)}
-    kept = {slot: run for slot, run in zip(line.slots, line.shown, strict=False)}
+    kept = dict(zip(line.slots, line.shown, strict=False))
     assert all(slot >= floor for slot in kept)
     assert line.mass == sum(Fraction(e) * (stop - start) for start, stop, e in (*charges, *moved))
     for index, (start, stop) in enumerate(zip(line.slots, line.slots[1:], strict=False)):
