@@ -109,24 +109,6 @@ class Timeline:
 
         return undo
 
-    def cut(self, slot: int) -> None:
-        """Let a run begin at a slot for good."""
-        self.cuts.add(slot)
-        index = self.find(slot)
-        if index < self.count and self.slots[index] < slot < self.slots[-1]:
-            self._replace(index + 1, index + 1, [slot], [self.levels[index]])
-
-    def drop_before(self, slot: int) -> None:
-        """Keep only the sum of the density before a slot; from there on slots of density 0 are kept, too."""
-        self.cut(slot)
-        gone = bisect_left(self.slots, slot) if self.slots and slot < self.slots[-1] else self.count
-        self.folded += sum((self._mass(index) for index in range(gone)), ZERO)
-        self.cuts = {cut for cut in self.cuts if cut >= slot}
-        self.floor = slot
-        del self.slots[: gone if gone < self.count else gone + 1], self.shown[:gone], self.levels[:gone]
-        if self.slots and self.slots[0] > slot:
-            self._replace(0, 0, [slot], [ZERO])
-
     def mass_before(self, index: int, limit: float) -> Fraction:
         """Density summed over all slots before a run, or a part of it that is no less than the limit."""
         mass = self.folded

@@ -20,8 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-START_SECONDS = 60
-STOP_SECONDS = 30
+START_SECONDS = 120
+STOP_SECONDS = 90
 PORT = 5432  # only a part of the socket's name
 
 # Reads the server's process id from its standard input (0: none is running) until the tests close it or die, then stops

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, SidedInfluence, sided_influence
+from quiltstream.privacy.charges import outward
 from quiltstream.privacy.density import Density
 from quiltstream.privacy.places import Pricer, undominated
 from quiltstream.privacy.running import Running
+from quiltstream.privacy.states import AccountState
 from quiltstream.privacy.timeline import Timeline
 from quiltstream.privacy.worlds import Segment, World
 
@@ -68,6 +70,28 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
         other.replay(charges[cut:])
         assert one.loss == other.loss == Ledger(belief).loss_of(charges)
         assert one.runs == other.runs
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    falling_tables(),
+    st.lists(
+        st.tuples(st.integers(0, 70), st.integers(1, 6), st.sampled_from([0.01, 0.05, 0.2, 0.7])),
+        min_size=4,
+        max_size=14,
+    ),
+)
+def test_after_every_charge_the_loss_is_that_of_the_whole_timeline(tables, shapes):
+    # short windows and a short reach: most runs do not see a charge, and some that do are the worst
+    world = World((Segment(None, THREE, Pricer(SidedInfluence(*tables, (), "any"))),))
+    ledger, density = Ledger.from_state(AccountState((world,))), Density()
+    for start, size, rate in shapes:
+        ledger.charge(start, start + size, rate)
+        density = density.plus(start, start + size, rate)
+        worst = Running(
+            World((Segment(None, THREE, Pricer(world.segments[0].pricer.tables)),)), Timeline(density)
+        ).worst
+        assert ledger.loss == outward(worst.loss)
 
 
 @settings(max_examples=80, deadline=None)

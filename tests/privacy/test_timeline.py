@@ -40,21 +40,22 @@ def test_a_timeline_is_the_density_of_its_charges_and_forgets_what_is_taken_back
 
 @settings(max_examples=200, deadline=None)
 @given(windows(30, most=5), st.integers(-5, 40), windows(20, most=3))
-def test_what_is_dropped_stays_in_the_sum(charges, floor, later):
-    line, density = built(charges)
-    line.drop_before(floor)
+def test_behind_a_floor_only_the_sum_is_kept_and_from_it_on_every_slot(charges, floor, later):
     moved = [(start + max(30, floor), stop + max(30, floor), rate) for start, stop, rate in later]
+    early = sum(Fraction(e) * (min(stop, floor) - start) for start, stop, e in charges if start < floor)
+    kept = Density()
+    for start, stop, rate in charges:
+        if stop > floor:
+            kept = kept.plus(max(start, floor), stop, rate)
+    line, density = Timeline(kept, folded=Fraction(early), floor=floor), kept
     for start, stop, rate in moved:
         line.add(start, stop, Fraction(rate))
         density = density.plus(start, stop, rate)
-    whole = {slot: run.density for run in density.runs() for slot in range(run.start, run.stop)}
-    kept = dict(zip(line.slots, line.shown, strict=False))
-    assert all(slot >= floor for slot in kept)
-    assert line.mass == sum(Fraction(e) * (stop - start) for start, stop, e in (*charges, *moved))
-    for index, (start, stop) in enumerate(zip(line.slots, line.slots[1:], strict=False)):
-        assert all(line.shown[index] == whole.get(slot, 0.0) for slot in range(start, stop))
-    # from the floor on nothing is missing, slots of density 0 included
+    assert line.density() == density
     assert line.slots[0] == floor
+    assert line.mass == sum(Fraction(e) * (stop - start) for start, stop, e in (*charges, *moved))
+    assert line.mass_before(line.count, float("inf")) == line.mass
+    assert line.mass_before(0, float("inf")) == early
 
 
 def test_masses_stop_at_their_limit():
