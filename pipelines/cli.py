@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import Group
+from .garbage import leave_at_exit
 
 if TYPE_CHECKING:
     from .fit import Choice
@@ -323,5 +324,11 @@ def schema() -> None:
     print_json(settings_schema())
 
 
-if __name__ == "__main__":
+def program() -> None:
+    """The program ``quiltstream``: :data:`main` in a process of its own."""
+    leave_at_exit()
     main()
+
+
+if __name__ == "__main__":
+    program()

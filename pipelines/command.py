@@ -11,6 +11,7 @@ import click
 
 from .exits import exit_codes
 from .failures import explain
+from .garbage import held_back
 
 _DEBUG = "quiltstream.debug"
 
@@ -43,7 +44,8 @@ class Command(click.Command):
         debug = bool(ctx.find_root().meta.get(_DEBUG))
         _log(debug=debug)
         try:
-            return super().invoke(ctx)
+            with held_back():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 - this is where every error ends

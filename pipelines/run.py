@@ -27,6 +27,7 @@ from .exits import ExitCode
 from .failures import CommandError, failed_step
 from .forecast import assumptions, forecast, left_to_data
 from .forecast import show as show_forecast
+from .garbage import settled
 from .origins import labelled
 from .places import check_apart, check_writable
 from .record import OnRecord, check_history, note_lost_history, on_record, unknown_releases
@@ -170,6 +171,7 @@ def publish(
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
     """Run to the end and tally. An error of writing says what is on record: the sink is written after all rows are."""
+    settled()
     try:
         result = pipeline.run()
         result.wait_until_finish()

@@ -1,10 +1,9 @@
 """Cells: which reading counts, decided by numbers that do not depend on the order of arrival.
 
 A cell is (series, slot). A reading is packed into one non-negative integer, its offset inside the slot above its
-state, and
-the cell keeps the largest: the latest reading of the slot counts, ties go to the higher state, duplicates change
-nothing. Maximum is commutative, associative and idempotent, so no retry, reordering or replay of a runner can change a
-histogram.
+state, and the cell keeps the largest: the latest reading of the slot counts, ties go to the higher state, duplicates
+change nothing. Maximum is commutative, associative and idempotent, so no retry, reordering or replay of a runner can
+change a histogram.
 
 >>> cells = Cells.empty(rows=1, width=2)
 >>> cells.put(np.array([0, 0, 0]), pack(np.array([5, 9, 9]), np.array([3, 1, 2]), bits=2))
@@ -15,11 +14,15 @@ histogram.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Narrow = npt.NDArray[np.signedinteger[Any]]
+
+_KINDS = (np.int8, np.int16, np.int32, np.int64)
 
 #: A cell without a reading.
 ABSENT = -1
@@ -35,44 +38,64 @@ def pack(offsets: Ints, states: Ints, bits: int) -> Ints:
     return (offsets << bits) | states
 
 
+def narrowed(packed: Ints) -> Narrow:
+    """The same packed readings in the narrowest signed type that holds them: what a runner moves and keeps is bytes.
+
+    Meters that read on the slot's start have no offset, so one byte a cell is usual.
+    """
+    highest = int(packed.max(initial=ABSENT))
+    return packed.astype(next(kind for kind in _KINDS if highest <= np.iinfo(kind).max))
+
+
 @dataclass(slots=True)
 class Cells:
     """The cells of some series in some adjacent slots; it belongs to one worker and is changed in place.
 
     Attributes:
-        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, int64, shape (series, slots).
+        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots).
         readings: how many readings went in.
+        owned: whether ``packed`` is nobody else's, and int64; if not it is copied before the first change.
     """
 
-    packed: Ints
+    packed: Narrow
     readings: int = 0
+    owned: bool = True
 
     @classmethod
     def empty(cls, rows: int, width: int) -> Cells:
         """Cells without readings."""
         return cls(np.full((rows, width), ABSENT, dtype=np.int64))
 
-    def put(self, index: Ints, packed: Ints) -> None:
+    def put(self, index: Narrow, packed: Narrow) -> None:
         """Take readings in.
 
         Args:
             index: row * width + column of each reading's cell, shape (n,).
             packed: the packed readings, shape (n,).
         """
+        if not self.owned:
+            self.packed, self.owned = self.packed.astype(np.int64), True
         flat = self.packed.reshape(-1)
         self.readings += len(index)
-        while len(index):
-            higher = packed > flat[index]
-            if not higher.any():
-                return
-            index, packed = index[higher], packed[higher]
+        higher = packed > flat[index]
+        while higher.any():
+            if not higher.all():
+                index, packed = index[higher], packed[higher]
             # of several readings of one cell numpy keeps any one; the others come round again if they are larger
             flat[index] = packed
+            higher = packed > flat[index]
 
     def merge(self, other: Cells) -> None:
         """Take the readings of other cells of the same shape in."""
-        np.maximum(self.packed, other.packed, out=self.packed)
+        if self.owned:
+            np.maximum(self.packed, other.packed, out=self.packed)
+        else:
+            self.packed, self.owned = np.maximum(self.packed, other.packed, dtype=np.int64), True
         self.readings += other.readings
+
+    def shared(self) -> Cells:
+        """The same cells, to be copied before they are changed."""
+        return Cells(self.packed, self.readings, owned=False)
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -84,6 +107,7 @@ class Cells:
         rows, width = self.packed.shape
         flat = self.packed.reshape(-1)
         # absent cells go to a column of their own, which is cut off: cheaper than selecting the present ones
-        states = np.where(flat == ABSENT, bins, flat & ((1 << bits) - 1))
+        mask = min((1 << bits) - 1, np.iinfo(flat.dtype).max)
+        states = np.where(flat == ABSENT, np.int64(bins), flat & mask)
         states += np.repeat(np.arange(rows, dtype=np.int64) * (bins + 1), width)
         return np.bincount(states, minlength=rows * (bins + 1)).reshape(rows, bins + 1)[:, :bins]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import apache_beam as beam
-import numpy as np
 
 from .cells import Cells
 from .encode import CellBlock
@@ -27,9 +26,16 @@ class CollectCells(beam.CombineFn):
     def add_input(self, mutable_accumulator: Steps, element: CellBlock) -> Steps:
         """Put a block's readings into the cells of its step."""
         cells = mutable_accumulator.get(element.step)
+        if element.index is None:
+            whole = Cells(element.packed.reshape(element.rows, element.width), element.readings, owned=False)
+            if cells is None:
+                mutable_accumulator[element.step] = whole
+            else:
+                cells.merge(whole)
+            return mutable_accumulator
         if cells is None:
             cells = mutable_accumulator[element.step] = Cells.empty(element.rows, element.width)
-        cells.put(element.index.astype(np.int64), element.packed)
+        cells.put(element.index, element.packed)
         cells.readings += element.readings - len(element.packed)
         return mutable_accumulator
 
@@ -41,7 +47,7 @@ class CollectCells(beam.CombineFn):
                 if step in merged:
                     merged[step].merge(cells)
                 else:
-                    merged[step] = Cells(cells.packed.copy(), cells.readings)
+                    merged[step] = cells.shared()
         return merged
 
     def extract_output(self, accumulator: Steps) -> Steps:

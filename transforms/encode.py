@@ -30,8 +30,9 @@ from ..schemas.readings import REJECT_SCHEMA, RejectReason
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule
 from ..store.specs import Registration
+from .ahead import Ahead, keep_large_blocks
 from .batches import ReadingColumns, reading_columns
-from .cells import ABSENT, Cells, pack, state_bits
+from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
 from .plan import Plan
 from .rejects import METRICS, counter_name
 
@@ -39,6 +40,9 @@ REJECTED = "rejected"
 
 #: Cells held before a bundle ends: 128 MiB.
 _HELD_CELLS = 1 << 24
+
+#: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
+_DENSE = 0.5
 
 #: A batch's names are looked up in a table of the roster made anew, unless the roster has this many times more names.
 _TABLE = 16
@@ -57,16 +61,18 @@ class CellBlock:
         step: number of the step, ``(slot - anchor) // every``.
         rows: series in the shard.
         width: slots in the step.
-        index: row * width + column of each reading's cell, int32 where that is enough, shape (n,).
-        packed: the packed readings, int64, shape (n,).
+        index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
+            ``packed`` has every cell.
+        packed: the packed readings, shape (n,), or (rows * width,) with ``ABSENT`` in cells without any; of the
+            narrowest type that holds them.
         readings: how many readings they come from.
     """
 
     step: int
     rows: int
     width: int
-    index: npt.NDArray[np.int32] | Ints
-    packed: Ints
+    index: npt.NDArray[np.int32] | Ints | None
+    packed: Narrow
     readings: int
 
 
@@ -116,70 +122,60 @@ class Members:
         return np.array([self.place.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
 
 
-class EncodeCells(beam.DoFn):
-    """Record batches of readings to ``(shard, CellBlock)`` at the time of the block's step.
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """What one batch comes to.
 
-    Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
-    tallied for the operator; those for a reason are also emitted to the output ``rejected``, without their values.
+    Attributes:
+        parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
+        readings: how many readings count.
+        outside: how many are before or after the schedule.
+        rejects: how many are no readings of the roster, by reason.
+        at: the batch's instant.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._bits = state_bits(plan.space.size)
-        self._members: tuple[str, Members, Schedule] | None = None
-        self._steps: dict[int, Cells] = {}
-        self._held = 0
+    parts: tuple[tuple[int, Ints, Ints], ...]
+    readings: int
+    outside: int
+    rejects: dict[RejectReason, int]
+    at: Timestamp
 
-    def setup(self) -> None:
-        """Make the counters; they belong to the worker."""
-        self._readings = Metrics.counter(METRICS, "readings")
-        self._outside = Metrics.counter(METRICS, "outside-schedule")
 
-    def start_bundle(self) -> None:
-        """Nothing is kept from one bundle to the next."""
-        self._steps, self._held = {}, 0
+@dataclass(frozen=True)
+class Encoder:
+    """Batches to cells; it holds nothing that changes.
 
-    def process(self, batch: pa.RecordBatch, registration: Registration) -> Iterator[Any]:
-        """Encode one batch.
+    Attributes:
+        plan: what is published.
+        members: where each series lives.
+        schedule: the windows of record.
+    """
 
-        Args:
-            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
-            registration: what is on record for the query.
-        """
-        members, schedule = self._members_of(registration)
-        grid = self._plan.grid
-        columns = reading_columns(batch, grouped=self._plan.group_column is not None)
+    plan: Plan
+    members: Members
+    schedule: Schedule
+
+    def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
+        """Encode one batch of readings."""
+        batch, at = given
+        grid = self.plan.grid
+        columns = reading_columns(batch, grouped=self.plan.group_column is not None)
         times, values = columns.times, columns.values
-        numbers = _take(members.numbers(columns.names), columns.series)
-        keep, rejects = self._check(columns, members, numbers)
+        numbers = _take(self.members.numbers(columns.names), columns.series)
+        keep, rejects = self._check(columns, numbers)
 
         slots = grid.slots_of(times)
-        covered = schedule.covered
+        covered = self.schedule.covered
         scheduled = (slots >= covered.start) & (slots < covered.stop)
-        self._outside.inc(int(np.count_nonzero(~scheduled & keep)))
+        outside = int(np.count_nonzero(~scheduled & keep))
         keep &= scheduled
-        self._readings.inc(int(np.count_nonzero(keep)))
-        if not keep.all():
+        readings = int(np.count_nonzero(keep))
+        if readings < len(keep):
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
-        if len(numbers):
-            packed = pack(times - grid.time_of(slots), self._plan.space.encode(values), self._bits)
-            yield from self._gather(members, schedule, numbers, slots, packed)
-        if rejects:
-            yield TaggedOutput(REJECTED, _reject_batch(rejects))
+        packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
+        return EncodedBatch(tuple(self._by_step(numbers, slots, packed)), readings, outside, rejects, at)
 
-    def finish_bundle(self) -> Any:
-        """Emit the cells of the bundle."""
-        yield from self._flush()
-
-    def _members_of(self, registration: Registration) -> tuple[Members, Schedule]:
-        if self._members is None or self._members[0] != registration.digest:
-            query = registration.query
-            self._members = (registration.digest, Members.of(query.roster, query.shards), query.schedule)
-        return self._members[1:]
-
-    def _check(
-        self, columns: ReadingColumns, members: Members, numbers: Ints
-    ) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
+    def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         """Which rows count, and how many do not for which reason."""
         keep = columns.good
         rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
@@ -187,82 +183,179 @@ class EncodeCells(beam.DoFn):
         def drop(bad: npt.NDArray[np.bool_], reason: RejectReason) -> None:
             if count := int(np.count_nonzero(bad & keep)):
                 rejects[reason] = rejects.get(reason, 0) + count
-            np.logical_and(keep, ~bad, out=keep)
+                np.logical_and(keep, ~bad, out=keep)
 
         drop(numbers < 0, RejectReason.NOT_IN_ROSTER)
         if columns.groups is not None and columns.group is not None:
-            named = [members.groups.get(name, -2) for name in columns.groups.to_pylist()]
+            named = [self.members.groups.get(name, -2) for name in columns.groups.to_pylist()]
             drop(
-                _take(np.array(named, dtype=np.int64), columns.group) != members.group[numbers],
+                _take(np.array(named, dtype=np.int64), columns.group) != self.members.group[numbers],
                 RejectReason.GROUP_CONFLICT,
             )
-        for reason, count in rejects.items():
-            Metrics.counter(METRICS, counter_name(reason)).inc(count)
         return keep, rejects
 
-    def _gather(
-        self, members: Members, schedule: Schedule, numbers: Ints, slots: Ints, packed: Ints
-    ) -> Iterator[WindowedValue]:
-        """Put a batch into the cells of its steps, and emit them when too many are held."""
-        every, rows = schedule.every, len(members.names)
-        relative = slots - schedule.anchor
+    def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+        """Cut readings by the step of the windows they are in."""
+        if not len(slots):
+            return
+        every = self.schedule.every
+        relative = slots - self.schedule.anchor
+        lowest = int(relative.min()) // every
+        buckets = int(relative.max()) // every - lowest + 1
+        if buckets == 1:
+            yield lowest, numbers * every + (relative - lowest * every), packed
+            return
         steps = relative // every
         index = numbers * every + (relative - steps * every)
-        lowest = int(steps.min())
         bucket = steps - lowest
-        buckets = int(bucket.max()) + 1
-        if buckets > 1:
-            # a radix sort where the steps fit 16 bits: far cheaper than sorting int64
-            small = bucket.astype(np.uint16) if buckets <= np.iinfo(np.uint16).max else bucket
-            order = np.argsort(small, kind="stable")
-            index, packed = index[order], packed[order]
-        ends = np.cumsum(np.bincount(bucket, minlength=buckets))
+        if buckets > len(bucket):  # few readings of a wide span: nothing here may be as long as the span
+            found, bucket = np.unique(bucket, return_inverse=True)
+        else:
+            found = np.arange(buckets)
+        # a radix sort where the steps fit 16 bits: far cheaper than sorting int64
+        small = bucket.astype(np.uint16) if len(found) <= np.iinfo(np.uint16).max else bucket
+        order = np.argsort(small, kind="stable")
+        index, packed = index[order], packed[order]
+        ends = np.cumsum(np.bincount(bucket, minlength=len(found)))
         for one in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
             part = slice(int(ends[one - 1]) if one else 0, int(ends[one]))
-            step = lowest + one
+            yield lowest + int(found[one]), index[part], packed[part]
+
+
+class EncodeCells(beam.DoFn):
+    """Record batches of readings to ``(shard, CellBlock)`` at the time of the block's step.
+
+    Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
+    tallied for the operator; those for a reason are also emitted to the output ``rejected``, without their values.
+
+    Batches are encoded in a thread while the decoder prepares the next ones; all that has effects happens in Beam's.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._encoder: tuple[str, Encoder] | None = None
+        self._ahead: Ahead[tuple[pa.RecordBatch, Timestamp], EncodedBatch] | None = None
+        self._steps: dict[int, Cells] = {}
+        self._held = 0
+
+    def setup(self) -> None:
+        """Make the counters; they belong to the worker."""
+        keep_large_blocks()
+        self._readings = Metrics.counter(METRICS, "readings")
+        self._outside = Metrics.counter(METRICS, "outside-schedule")
+
+    def teardown(self) -> None:
+        """End the thread."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._steps, self._held = {}, 0
+        if self._ahead is not None:
+            self._ahead.forget()
+
+    def process(
+        self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
+    ) -> Iterator[Any]:
+        """Encode one batch.
+
+        Args:
+            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
+            registration: what is on record for the query.
+            timestamp: the batch's instant.
+        """
+        if self._ahead is None or self._encoder is None or self._encoder[0] != registration.digest:
+            query = registration.query
+            encoder = Encoder(self._plan, Members.of(query.roster, query.shards), query.schedule)
+            self._encoder = (registration.digest, encoder)
+            self._ahead = Ahead(encoder.encode)
+        for encoded in self._ahead.give((batch, timestamp)):
+            yield from self._gather(encoded)
+
+    def finish_bundle(self) -> Any:
+        """Emit the cells of the bundle."""
+        if self._ahead is not None:
+            for encoded in self._ahead.rest():
+                yield from self._gather(encoded)
+        yield from self._flush()
+
+    def _gather(self, encoded: EncodedBatch) -> Iterator[Any]:
+        """Put a batch into the cells of its steps, and emit them when too many are held."""
+        self._readings.inc(encoded.readings)
+        self._outside.inc(encoded.outside)
+        encoder = self._current()
+        every, rows = encoder.schedule.every, len(encoder.members.names)
+        for step, index, packed in encoded.parts:
             if step not in self._steps:
                 if self._held + rows * every > _HELD_CELLS:
                     yield from self._flush()
                 if rows * every > _HELD_CELLS:  # not even one step of the whole roster can be held
-                    yield from self._blocks(members, schedule, step, index[part], packed[part], part.stop - part.start)
+                    yield from self._blocks(step, index, packed, len(index))
                     continue
                 self._steps[step] = Cells.empty(rows, every)
                 self._held += rows * every
-            self._steps[step].put(index[part], packed[part])
+            self._steps[step].put(index, packed)
+        if encoded.rejects:
+            for reason, count in encoded.rejects.items():
+                Metrics.counter(METRICS, counter_name(reason)).inc(count)
+            yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
+
+    # no property: Beam looks at every attribute when the graph is built
+    def _current(self) -> Encoder:
+        if self._encoder is None:
+            raise RuntimeError("there are no cells before the first batch")
+        return self._encoder[1]
 
     def _flush(self) -> Iterator[WindowedValue]:
         """Emit what is held, one block per step and shard, and forget it."""
         held, self._steps, self._held = self._steps, {}, 0
-        if self._members is None:
-            return
-        _, members, schedule = self._members
         for step, cells in held.items():
             flat = cells.packed.reshape(-1)
-            index = np.flatnonzero(flat != ABSENT)
-            yield from self._blocks(members, schedule, step, index, flat[index], cells.readings)
+            present = flat != ABSENT
+            count = int(np.count_nonzero(present))
+            if count > _DENSE * len(flat):
+                yield from self._whole_blocks(step, flat, cells.readings - count)
+            else:
+                index = np.flatnonzero(present)
+                yield from self._blocks(step, index, flat[index], cells.readings)
 
-    def _blocks(
-        self, members: Members, schedule: Schedule, step: int, index: Ints, packed: Ints, readings: int
-    ) -> Iterator[WindowedValue]:
+    def _whole_blocks(self, step: int, flat: Ints, surplus: int) -> Iterator[WindowedValue]:
+        """One block per shard with all the cells of a step."""
+        encoder = self._current()
+        width = encoder.schedule.every
+        for shard in range(len(encoder.members.first) - 1):
+            rows = encoder.members.shard_rows(shard)
+            if rows:
+                part = flat[rows.start * width : rows.stop * width]
+                count = int(np.count_nonzero(part != ABSENT)) + surplus
+                surplus = 0
+                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count))
+
+    def _blocks(self, step: int, index: Ints, packed: Ints, readings: int) -> Iterator[WindowedValue]:
         """One block per shard of the readings of a step; ``index`` is number * width + column."""
-        width = schedule.every
-        start = Timestamp(micros=self._plan.grid.time_of(schedule.anchor + step * width))
+        encoder = self._current()
+        width = encoder.schedule.every
         # what is beyond one reading a cell is tallied with the first shard that has any: the tally is the job's
         surplus = readings - len(index)
-        edges = members.first * width
+        edges = encoder.members.first * width
         if len(index) and np.any(index[1:] < index[:-1]):
             order = np.argsort(index, kind="stable")
             index, packed = index[order], packed[order]
         ends = np.searchsorted(index, edges)
         for shard in np.flatnonzero(np.diff(ends)).tolist():
             part = slice(int(ends[shard]), int(ends[shard + 1]))
-            rows = len(members.shard_rows(shard))
+            rows = len(encoder.members.shard_rows(shard))
             cells: npt.NDArray[Any] = index[part] - edges[shard]
             if rows * width <= np.iinfo(np.int32).max:
                 cells = cells.astype(np.int32)
-            block = CellBlock(step, rows, width, cells, packed[part], len(cells) + surplus)
+            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), len(cells) + surplus))
             surplus = 0
-            yield WindowedValue((shard, block), start, (GlobalWindow(),))
+
+    def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
+        """A block with its key, at the time of its step."""
+        slot = self._current().schedule.anchor + block.step * block.width
+        return WindowedValue((shard, block), Timestamp(micros=self._plan.grid.time_of(slot)), (GlobalWindow(),))
 
 
 def _take(table: Ints, positions: Ints) -> Ints:

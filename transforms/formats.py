@@ -46,9 +46,9 @@ class RowForm:
     unique: str | None = None
 
     def table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Batches as one table in the order of the file."""
+        """Batches as one table, its rows in the order of the batches."""
         parts = [pa.Table.from_batches([one]).select(self.schema.names).cast(self.schema) for one in batches]
-        return self.sorted(pa.concat_tables([self.schema.empty_table(), *parts]))
+        return pa.concat_tables([self.schema.empty_table(), *parts])
 
     def sorted(self, table: pa.Table) -> pa.Table:
         """A table in the order of the file, each row once."""
@@ -56,7 +56,9 @@ class RowForm:
         table = table.combine_chunks().sort_by([(name, "ascending") for name in keys])
         if self.unique is not None and table.num_rows > 1:
             names = table.column(self.unique).to_numpy()
-            table = table.filter(pa.array(np.concatenate(([True], names[1:] != names[:-1]))))
+            first = np.concatenate(([True], names[1:] != names[:-1]))
+            if not first.all():
+                table = table.filter(pa.array(first))
         return table.combine_chunks()
 
 

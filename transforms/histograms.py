@@ -99,7 +99,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         )
         scheduled = (
             readings.pipeline
-            | "Seed" >> beam.Create([None])
+            | "Seed" >> beam.Impulse()
             | "Schedule" >> beam.ParDo(ScheduledHistograms(plan), registration)
             | "Window schedule" >> beam.WindowInto(_windows(plan))
         )

@@ -47,7 +47,8 @@ class WriteRows(beam.PTransform[Any, Any]):
         empty = pa.RecordBatch.from_pylist([], schema=self._form.schema)
         rows = input_or_inputs | "OneWindow" >> beam.WindowInto(GlobalWindows())
         # the empty batch makes sure that there is something to write
-        none = input_or_inputs.pipeline | "NoRows" >> beam.Create([empty])
+        seed = input_or_inputs.pipeline | "Seed" >> beam.Impulse()
+        none = seed | "NoRows" >> beam.Map(lambda _: empty)
         for one in (rows, none):
             one.element_type = pa.RecordBatch
         return (
@@ -84,7 +85,7 @@ def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm)
     Args:
         path: where, with a scheme.
         format_: how.
-        table: sorted rows.
+        table: the rows, in any order.
         form: what they are.
     """
     folder, name = FileSystems.split(path)
@@ -93,7 +94,7 @@ def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm)
     with contextlib.suppress(OSError):
         FileSystems.mkdirs(folder)
     with FileSystems.create(part, "application/octet-stream", CompressionTypes.UNCOMPRESSED) as stream:
-        write_stream(stream, format_, table, form)
+        write_stream(stream, format_, form.sorted(table), form)
     try:
         FileSystems.rename([part], [path])
     except OSError:

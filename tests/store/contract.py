@@ -783,11 +783,19 @@ class StoreContract:
 
     # Versions
 
-    def test_the_migrations_make_the_tables_that_the_program_reads(self, store: Store) -> None:
+    def test_new_tables_and_migrated_ones_are_the_same(self, store: Store) -> None:
         store.domains()
-        with store._database().read() as connection:
+        with store._database().write() as connection:
+            made = _described(connection)
             context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE})
             assert compare_metadata(context, tables.metadata) == []
+            tables.metadata.drop_all(connection)
+            schema._version.drop(connection)
+            assert _described(connection) == {}
+            schema.run_migrations(connection)
+            assert connection.scalars(sa.select(schema._version.c.version_num)).all() == [schema.HEAD]
+            assert compare_metadata(context, tables.metadata) == []
+            assert _described(connection) == made
 
     def test_a_newer_schema_is_refused_and_an_older_one_is_migrated_on_demand(
         self, store: Store, url: str, registration: Registration, monkeypatch: pytest.MonkeyPatch
@@ -879,3 +887,23 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 if isinstance(row, dict)
             ]
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _described(connection: sa.Connection) -> dict[str, Any]:
+    """Everything a database says of its tables, in an order of its own making."""
+    inspector = sa.inspect(connection)
+
+    def plain(found: list[Any]) -> list[str]:
+        return sorted(repr(sorted((key, str(value)) for key, value in dict(one).items())) for one in found)
+
+    return {
+        name: [
+            plain(list(inspector.get_columns(name))),
+            plain([inspector.get_pk_constraint(name)]),
+            plain(list(inspector.get_unique_constraints(name))),
+            plain(list(inspector.get_foreign_keys(name))),
+            plain(list(inspector.get_indexes(name))),
+            plain(list(inspector.get_check_constraints(name))),
+        ]
+        for name in inspector.get_table_names()
+    }
