@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -66,6 +66,29 @@ class Ahead(Generic[Given, Made]):
         self._pool.shutdown(wait=True)
 
 
+def read_ahead(source: Iterator[Made], *, waiting: int = 2) -> Iterator[Made]:
+    """The items of an iterator, of which a thread takes the next ones while the caller works on one.
+
+    Args:
+        source: what is read; its errors are raised where its next item would be.
+        waiting: how many items may lie ready.
+    """
+    end = object()
+    pieces: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
+        try:
+            while True:
+                while len(pieces) <= waiting:
+                    pieces.append(pool.submit(next, source, end))
+                item = pieces.popleft().result()
+                if item is end:
+                    return
+                yield item
+        finally:
+            for piece in pieces:
+                piece.cancel()
+
+
 def keep_large_blocks() -> None:
     """Have the C library keep the memory of large arrays for the next ones.
 
@@ -76,4 +99,4 @@ def keep_large_blocks() -> None:
     np.empty(_LARGEST_KEPT, dtype=np.uint8)
 
 
-__all__ = ["Ahead", "keep_large_blocks"]
+__all__ = ["Ahead", "keep_large_blocks", "read_ahead"]

@@ -22,6 +22,7 @@ from ..schemas.readings import RejectReason
 from ..schemas.settings import FileFormat, FileSource, Readings, SettingsError
 from ..schemas.slots import time_zone
 from . import coders, decode_avro, decode_csv, decode_jsonl, decode_parquet
+from .ahead import read_ahead
 from .decode_rows import RawRows, RowDecoder
 from .files import SourceFileError, expand, open_bytes, open_text
 from .rejects import DECODED, METRICS, counter_name, reject_batch
@@ -29,6 +30,10 @@ from .rejects import DECODED, METRICS, counter_name, reject_batch
 REJECTED = "rejected"
 #: Bytes of text that are parsed at a time, for each row of a batch.
 _LINE_BYTES = 64
+
+#: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
+_TASK_BATCHES = 8
+
 #: More problems than these are not listed.
 _SHOWN_PROBLEMS = 20
 
@@ -98,9 +103,8 @@ class FileDecoder:
         if self.format == "parquet":
             with self._parquet(path, None) as file:
                 decode_parquet.check_columns(file.schema_arrow, path, columns)
-                return [
-                    FileTask(path, groups) for groups in decode_parquet.row_groups(file, (self.batch_rows + 1) // 2)
-                ]
+                rows = _TASK_BATCHES * self.batch_rows
+                return [FileTask(path, groups) for groups in decode_parquet.row_groups(file, rows)]
         if self.format == "avro":
             with open_bytes(path) as stream:
                 decode_avro.check_columns(stream, path, columns)
@@ -240,8 +244,7 @@ class DecodeFiles(beam.DoFn):
         Raises:
             SourceFileError: the file is damaged, so that readings behind the damage are lost.
         """
-        for raw in self._decoder.raw_rows(task, self._parquet(task.path)):
-            decoded = self._rows.decode(raw)
+        for decoded in read_ahead(map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))):
             if decoded.rejects:
                 for one in decoded.rejects:
                     self._rejected[one.reason].inc(len(one.positions))
