@@ -81,7 +81,7 @@ def main() -> None:
         for what, rows in ROWS.items():
             path = Path(folder) / what
             write(path, what, readings(rows))
-            taken = seconds_of(FileSource(**{what.split(",")[0]: str(path)}))
+            taken = seconds_of(FileSource.model_validate({what.split(",")[0]: str(path)}))
             size = path.stat().st_size / 1e6
             print(f"{what:<20} {rows:>12,} {size:>8.1f} {taken:>9.2f} {rows / taken / 1e6:>14.2f}")
 

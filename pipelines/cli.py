@@ -179,27 +179,37 @@ def fit(
     help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account, "
     "and the account is marked so for ever.",
 )
-def run(settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool) -> None:
+@click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
+def run(
+    settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool, live: bool
+) -> None:
     r"""Publish what a settings file says, once and within the budget.
 
     Every window is charged to the domain's budget and published once; the first published rows are the rows of record
     for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
     was refused the exit code is 3.
 
-    Everything after -- goes to Beam. Without a runner there, the job runs in this process (FnApiRunner). A runner that
-    spreads over hosts needs a ledger in PostgreSQL.
+    With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder.
+
+    Everything after -- goes to Beam. Without a runner there, the job runs in this process (FnApiRunner; live: Prism). A
+    runner that spreads over hosts needs a ledger in PostgreSQL.
 
     \b
     Examples:
       quiltstream run --dry-run settings.yaml
       quiltstream run settings.yaml
       quiltstream run settings.yaml --json | jq .loss_after
+      quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
     """
     from .run import dry, run_file
 
     if dry_run:
         dry(settings, as_json=as_json)
+    elif live:
+        from .live import run_live
+
+        raise SystemExit(run_live(settings, beam_options, as_json=as_json, history_lost=history_lost))
     else:
         raise SystemExit(run_file(settings, beam_options, as_json=as_json, history_lost=history_lost))
 
@@ -308,6 +318,25 @@ def ledger_migrate(ledger_: str) -> None:
     from .ledger import migrate
 
     migrate(ledger_)
+
+
+@ledger.command("merge")
+@click.argument("ledgers", metavar="LEDGER LEDGER...", nargs=-1, required=True)
+@click.option("-o", "--output", type=_FILE, required=True, help="SQLite file to write; it must not exist.")
+def ledger_merge(ledgers: tuple[str, ...], output: Path) -> None:
+    r"""Unite ledgers that were kept apart, in a new one.
+
+    Every charge of all of them counts: the same charge once, two charges of one window twice. What was published for
+    one place with two values is kept and flagged. If the budget is exceeded then, the domain is closed. Domains and
+    queries of one name must be the same in all. The ledgers given are not changed; use the new one from then on.
+
+    \b
+    Example:
+      quiltstream ledger merge north.db south.db -o ledger.db
+    """
+    from .merge import merge
+
+    merge(ledgers, output)
 
 
 @main.command()

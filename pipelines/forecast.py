@@ -18,6 +18,7 @@ from ..privacy.schedules import Schedule as ChargedSchedule
 from ..schemas.roster import Roster
 from ..schemas.settings import Constant, Settings
 from ..schemas.slots import format_duration, format_instant
+from ..transforms.calibrating import UNPROTECTED
 from ..transforms.plan import Plan
 from .console import facts, heading, notes, number, plural
 from .record import Standing, standing_of
@@ -261,8 +262,11 @@ def _windows(count: int | None) -> str:
 
 def _quilt(said: Forecast) -> str:
     left, right = said.quilt["left"], said.quilt["right"]
+    if said.mechanism == UNPROTECTED:
+        return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
     if left is None and right is None:
-        return "none: the window is too short for one, so the noise is that of group privacy over the whole window"
+        why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "
+        return f"none: {why}the noise is that of group privacy over the whole window"
     back = "the start" if left is None else f"{left} slots back"
     ahead = "the end" if right is None else f"{right} slots ahead"
     return f"from {back} to {ahead}, influence {said.influence:.4g}"
@@ -288,4 +292,6 @@ def _naive(said: Forecast) -> str:
 def _budget(said: Forecast) -> str:
     if said.admitted is None:
         return f"{said.budget:g}: it allows the whole schedule"
+    if not said.admitted:
+        return f"{said.budget:g}: it does not allow even the first window, and the run will be refused"
     return f"{said.budget:g}: it allows the first {plural(said.admitted, 'window')} only; the rest will be refused"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from ..privacy.seeds import SeedsBound
 from ..schemas.ledger import LedgerEntry
 from ..schemas.settings import read_settings
 from ..schemas.slots import format_instant
 from ..store.address import StoreAddress
+from ..store.bounds import bounds_of
 from ..store.reading import DomainSummary
 from ..store.records import Store
 from .console import facts, heading, paragraph, plural, print_json, results
@@ -47,6 +50,31 @@ def _open(text: str) -> Store:
     return Store(address_of(text), create=False)
 
 
+@dataclass(frozen=True)
+class _Account:
+    """A domain's account as it is on record.
+
+    Attributes:
+        said: what it has spent and promised.
+        entries: every charge and refusal.
+        bounds: what each theorem of the sources says of the charges; none for a domain without queries.
+    """
+
+    said: DomainSummary
+    entries: list[LedgerEntry]
+    bounds: Mapping[str, SeedsBound]
+
+    @classmethod
+    def of(cls, store: Store, name: str) -> _Account:
+        said, entries = store.summary(name), store.entries(name)
+        held = store.registered(name, said.queries[0].name) if said.queries else None
+        return cls(said, entries, {} if held is None else bounds_of(held.domain, entries))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form, without the entries."""
+        return {**asdict(self.said), "bounds": {name: asdict(bound) for name, bound in self.bounds.items()}}
+
+
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     """Print the accounts of a ledger.
 
@@ -55,30 +83,34 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     """
     with _open(text) as store:
         names = store.domains() if domain is None else (domain,)
-        found = [(store.summary(name), store.entries(name)) for name in names]
+        found = [_Account.of(store, name) for name in names]
     if as_json:
-        print_json([{**asdict(said), "entries": [entry.to_dict() for entry in entries]} for said, entries in found])
+        print_json([{**one.to_dict(), "entries": [entry.to_dict() for entry in one.entries]} for one in found])
         return
     console = results()
     if not found:
         console.print("No domain is on record.")
-    for said, entries in found:
-        _show_domain(console, said)
-        _show_entries(console, entries if every else entries[-_LAST:], len(entries))
+    for one in found:
+        _show_domain(console, one)
+        _show_entries(console, one.entries if every else one.entries[-_LAST:], len(one.entries))
 
 
-def _show_domain(console: Console, said: DomainSummary) -> None:
+def _show_domain(console: Console, account: _Account) -> None:
+    said = account.said
     heading(console, f"Domain {said.name}")
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
     facts(
         console,
         [
             ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
+            *_bounds(account.bounds),
             (
                 "budget",
                 f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
             ),
             *([("history lost", _LOST)] if said.history_lost else []),
+            *([("closed", _CLOSED)] if said.closed else []),
+            *([("flagged", _flagged(said))] if said.flagged_charges or said.flagged_blocks else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
             *((f"query {one.name}", _query(one)) for one in said.queries),
@@ -87,9 +119,29 @@ def _show_domain(console: Console, said: DomainSummary) -> None:
     )
 
 
-_LOST = "charges made elsewhere are missing from this account, by an operator's word: its loss is too small"
+def _bounds(bounds: Mapping[str, SeedsBound]) -> list[tuple[str, str]]:
+    """A line for each theorem, or one for all if the same reason rules out all of them."""
+    texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
+    if len(set(texts.values())) == 1 and all(bound.loss is None for bound in bounds.values()):
+        return [("by theorem", next(iter(texts.values())))]
+    return [(f"by {name}", text) for name, text in texts.items()]
+
+
+_LOST = (
+    "charges made elsewhere are missing from this account, by an operator's word: its loss is too small, and so is "
+    "what the theorems say"
+)
+
+_CLOSED = "the ledgers it was merged from have lost more than the budget; nothing is charged any more"
 
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
+
+
+def _flagged(said: DomainSummary) -> str:
+    return (
+        f"{plural(said.flagged_charges, 'charge')} and {plural(said.flagged_blocks, 'block')} beside those of record; "
+        "everything charged is part of the loss"
+    )
 
 
 def _query(one: Any) -> str:
@@ -151,7 +203,7 @@ def export(text: str, folder: Path, kind: str) -> None:
             path = folder / f"{name}.{kind}"
             rows = store.export(path, "ledger" if what == "ledger" else "releases")
             console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
-        path, domains = folder / "domains.json", [asdict(store.summary(name)) for name in store.domains()]
+        path, domains = folder / "domains.json", [_Account.of(store, name).to_dict() for name in store.domains()]
         try:
             path.write_text(json.dumps(domains, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         except OSError as error:

@@ -38,7 +38,7 @@ def source_digests(settings: Settings) -> tuple[str, ...]:
     source = settings.source
     if source is None:
         return ()
-    files = expand(source.patterns, settings.path, f"source.{source.format}")
+    files = expand(source.patterns, settings.path, source.setting)
     return tuple(sorted({_digest_of(path) for path in files}))
 
 

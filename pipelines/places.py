@@ -42,7 +42,7 @@ def places_of(settings: Settings) -> list[Place]:
     found: list[Place] = []
     source = settings.source
     if source is not None:
-        field = f"source.{source.format}"
+        field = source.setting
         for pattern in source.patterns:
             where = settings.path(pattern)
             found.append(Place(field, where))

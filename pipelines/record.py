@@ -94,6 +94,16 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
         return OnRecord(account, registration, frozenset(windows - missing - refused), refused)
 
 
+def check_ledger(address: StoreAddress) -> None:
+    """Find out before anything is read whether the ledger can be written.
+
+    Raises:
+        StoreError: it cannot, or it is damaged or of another version.
+    """
+    with Store(address, create=False) as store:
+        store.check_writable()
+
+
 def standing_in(store: Store, domain: str) -> Standing:
     """The account of a domain of a ledger that is there."""
     try:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..schemas.readings import RejectReason
 from ..schemas.settings import Settings, SettingsError, read_settings
-from ..schemas.slots import format_instant
+from ..schemas.slots import Window, format_instant
 from ..store.address import StoreAddress
 from ..transforms.histograms import PrivateHistograms
 from ..transforms.hosts import check_hosts
@@ -30,7 +30,7 @@ from .forecast import show as show_forecast
 from .garbage import settled
 from .origins import labelled
 from .places import check_apart, check_writable
-from .record import OnRecord, check_history, note_lost_history, on_record, unknown_releases
+from .record import OnRecord, check_history, check_ledger, note_lost_history, on_record, unknown_releases
 from .sinks import check_rejects, released_ids, write_rejects, write_releases
 
 
@@ -41,7 +41,7 @@ class Summary:
     Attributes:
         query: the query.
         domain: the domain.
-        windows: windows of the schedule.
+        windows: windows of the schedule; of an endless one those until now.
         windows_published: windows whose rows this run completed.
         windows_on_record: windows whose rows were on record before.
         windows_refused: windows the budget refused, in this run or before.
@@ -150,6 +150,7 @@ def publish(
     if not history_lost:
         check_history(settings, unknown)
     check_writable(settings)
+    check_ledger(plan.address)
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
     pipeline = new_pipeline(options_of(beam_options))
@@ -166,7 +167,7 @@ def publish(
         note_lost_history(plan, unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    return _summary(settings, histograms, before, after, tallies)
+    return summary_of(settings, histograms, before, after, tallies)
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
@@ -191,13 +192,18 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
     return counters(result)
 
 
-def _summary(
+def summary_of(
     settings: Settings,
     histograms: PrivateHistograms,
     before: OnRecord,
     after: OnRecord,
     tallies: dict[str, int] | None,
 ) -> Summary:
+    """What a run did, from what was on record before and after it.
+
+    Raises:
+        SettingsError: the query is not on record.
+    """
     plan, registration = histograms.plan, after.registration
     if registration is None or after.account.budget is None:
         raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
@@ -207,17 +213,18 @@ def _summary(
         if name == "roster":
             groups = "" if roster.kind == "series" else f" in {plural(len(roster.keys), 'group')}"
             found.append(f"roster: {len(roster.series):,} series{groups}")
-        else:
-            slot = schedule.covered.start if name == "windows.start" else schedule.covered.stop
+        elif name == "windows.start" or schedule.bounded:
+            slot = schedule.first if name == "windows.start" else schedule.covered.stop
             found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
     return Summary(
         query=plan.query_name,
         domain=plan.domain.name,
-        windows=len(schedule),
+        # of an endless schedule, those that have an entry
+        windows=len(schedule) if schedule.stop is not None else len(after.complete | after.refused),
         windows_published=len(after.complete - before.complete),
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
-        rows=len(after.complete) * len(roster.keys),
+        rows=sum(len(registration.roster_of(Window(start, start + schedule.size)).keys) for start in after.complete),
         sink=settings.path(settings.sink.path) if settings.sink is not None else "",
         epsilon=plan.epsilon,
         loss_before=before.account.loss,

@@ -44,14 +44,33 @@ def released_ids(settings: Settings) -> list[str]:
         CommandError: what is there are no releases.
     """
     table = _table(settings)
-    if table is None:
-        return []
+    return (
+        []
+        if table is None
+        else _ids(table, settings, "the file there holds", "which this job would replace; name another file")
+    )
+
+
+def ids_in(path: Path, settings: Settings) -> list[str]:
+    """The names of the releases in one file of a live sink.
+
+    Raises:
+        SettingsError: the rows there are another query's.
+        CommandError: what is there are no releases.
+    """
+    try:
+        _check_form(path, RELEASE_SCHEMA.names)
+        table = read_releases(path)
+    except _UNREADABLE as error:
+        raise _holds_something_else("sink", path, "releases", error) from error
+    return _ids(table, settings, f"{path} holds", "and a folder is one query's; name another folder")
+
+
+def _ids(table: pa.Table, settings: Settings, what: str, why: str) -> list[str]:
     names = set(zip(table["domain"].to_pylist(), table["query"].to_pylist(), strict=True))
     others = sorted(f"{query} over {domain}" for domain, query in names - {(settings.domain, settings.query)})
     if others:
-        raise SettingsError(
-            [f"sink: the file there holds rows of {', '.join(others)}, which this job would replace; name another file"]
-        )
+        raise SettingsError([f"sink: {what} rows of {', '.join(others)}, {why}"])
     return table["release_id"].to_pylist()
 
 

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 from .chains import ChainError, MarkovChain
 from .charges import BudgetExceeded, Charge
-from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, belief_from_dict
-from .influence import SidedInfluence, lemma_4_8, sided_influence
+from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, belief_from_dict, mixing_bounds
+from .influence import (
+    SidedInfluence,
+    chain_influence,
+    lemma_4_8,
+    mixing_influence,
+    sided_influence,
+    spectral_influence,
+)
 from .ledger import Ledger
 from .mechanisms import LaplaceHistogram
 from .noise import DiscreteLaplace
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
     from .estimation import EstimationError, TransitionCounts, chain_from_counts
     from .gaussian_curves import gaussian_curve
     from .joint import JointTable
+    from .ledger_records import ACCOUNT_AVRO, from_record, to_record
+    from .merging import merged
     from .network_search import NetworkCalibration, NetworkQuilt, max_influence, network_mqm, network_quilts
     from .networks import BayesianNetwork, NetworkError
     from .noisy_counts import NoisyCounts, release_counts
@@ -58,6 +67,7 @@ if TYPE_CHECKING:
     )
     from .responses import RandomisedResponse
     from .seeds import SeedsBound
+    from .single_slots import slot_influence
     from .wasserstein import (
         NotComposable,
         WassersteinDistance,
@@ -71,6 +81,7 @@ if TYPE_CHECKING:
     from .zeros import fill_zeros
 
 __all__ = [
+    "ACCOUNT_AVRO",
     "METHODS",
     "AnyInitial",
     "AuditRelease",
@@ -121,6 +132,7 @@ __all__ = [
     "belief_from_dict",
     "binary_curve",
     "chain_from_counts",
+    "chain_influence",
     "clique_of_four",
     "compare_methods",
     "composed_points",
@@ -132,6 +144,7 @@ __all__ = [
     "entry_dp",
     "exact_loss",
     "fill_zeros",
+    "from_record",
     "gaussian_curve",
     "gk16",
     "gk16_influence",
@@ -140,6 +153,9 @@ __all__ = [
     "lemma_4_8",
     "lemma_4_9_reach",
     "max_influence",
+    "merged",
+    "mixing_bounds",
+    "mixing_influence",
     "mqm_approx",
     "mqm_exact",
     "nearly_independent",
@@ -158,9 +174,12 @@ __all__ = [
     "sequential",
     "series_class",
     "sided_influence",
+    "slot_influence",
     "smallest_group",
     "smallest_window",
+    "spectral_influence",
     "table_curve",
+    "to_record",
     "two_segments",
     "wasserstein_infinity",
     "wasserstein_of_count",
@@ -168,6 +187,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "ACCOUNT_AVRO": "ledger_records",
     "METHODS": "planning",
     "AuditRelease": "audit",
     "Baseline": "baselines",
@@ -212,12 +232,14 @@ _LATER = {
     "entry_dp": "baselines",
     "exact_loss": "audit",
     "fill_zeros": "zeros",
+    "from_record": "ledger_records",
     "gaussian_curve": "gaussian_curves",
     "gk16": "baselines",
     "gk16_influence": "baselines",
     "group_dp": "baselines",
     "joint_divergence": "composition",
     "max_influence": "network_search",
+    "merged": "merging",
     "nearly_independent": "composition",
     "network_mqm": "network_search",
     "network_quilts": "network_search",
@@ -231,9 +253,11 @@ _LATER = {
     "same_quilts": "composition",
     "sequential": "composition",
     "series_class": "coverage",
+    "slot_influence": "single_slots",
     "smallest_group": "planning",
     "smallest_window": "planning",
     "table_curve": "curves",
+    "to_record": "ledger_records",
     "two_segments": "composition",
     "wasserstein_infinity": "wasserstein",
     "wasserstein_of_count": "wasserstein",

@@ -20,8 +20,9 @@ and (x, v) becomes (x', v) where v is that of one in slot t + 1. Each lowers one
 another by one, so the table, of one series or summed over many, moves by at most 4 in L1 (by 2 at the end of a run).
 Noise of scale l in every entry then loses 4 / l per slot, and the ledger's rule applies with that density over the
 slots of the history, as for a histogram (theory sections 1 and 4). It is needed that *which* cells are present stays
-the same when a state changes: where missing is a state of its own, count over a window with fixed ends, not from the
-first present cell to the last.
+the same when a state changes. Where missing is a state of its own, that is so only if every slot of the window is
+counted: from the first present cell to the last would let one cell decide how many others count, and the table could
+move by as many transitions as the window has. ``missing_state`` says so and refuses such counts.
 
 *The circle.* What a release costs depends on the belief, and the belief is what is to be learnt. Charge it under bounds
 that you can defend without the data; group privacy over the whole history needs none.
@@ -162,7 +163,13 @@ class NoisyCounts:
 
 
 def release_counts(
-    counts: TransitionCounts, epsilon_dp: float, *, start: int, stop: int, entropy: Entropy | None = None
+    counts: TransitionCounts,
+    epsilon_dp: float,
+    *,
+    start: int,
+    stop: int,
+    missing_state: bool = False,
+    entropy: Entropy | None = None,
 ) -> NoisyCounts:
     """Release the pooled transitions of a history with discrete Laplace noise of scale 4 / epsilon_dp.
 
@@ -174,20 +181,36 @@ def release_counts(
         epsilon_dp: Loss per slot.
         start: First slot that was counted.
         stop: Slot after the last.
+        missing_state: Whether a missing cell is a state of its own. Then every series must have been counted in every
+            slot from start to stop, and the series must be those of a public roster, the silent ones included.
         entropy: For tests only; the operating system's entropy where it is left out.
 
     Raises:
         EntropyError: The bit source is defective.
+        EstimationError: If ``missing_state`` is set and a series has more or fewer cells than the window has slots, or
+            gaps between them. No name and no count is in the message.
         TypeError: If a slot is not a whole number.
         ValueError: If epsilon_dp is not finite and above 0, or the window is empty.
     """
     wanted = positive("epsilon_dp", epsilon_dp, "give the loss per slot, for example 0.01")
     start = whole("start", start, "give the first slot of the history")
     stop = whole("stop", stop, "give the slot after the last", least=start + 1)
+    if missing_state:
+        _check_covered(counts, stop - start)
     scale = rational_scale(1 / wanted, SENSITIVITY)
     noisy = DiscreteLaplace(scale).draw((counts.states, counts.states), entropy)
     noisy += counts.pooled()
     return NoisyCounts(noisy, scale, start, stop)
+
+
+def _check_covered(counts: TransitionCounts, slots: int) -> None:
+    cells, moves = counts.visits.sum(axis=1), counts.counts.sum(axis=(1, 2))
+    if ((cells != slots) | (moves != slots - 1)).any():
+        raise EstimationError(
+            f"counts: a series was not counted in each of the {slots} slots from start to stop, and where missing is a "
+            "state its counts then depend on where its first and last cells are: count the missing state from start "
+            "to stop, too"
+        )
 
 
 def noise_half_width(scale: Fraction, terms: int, error: float) -> int:

@@ -7,13 +7,13 @@ plain data, so that this portion needs nothing else.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .digests import digest, stable_hash
+from .files import whole_file
 from .slots import format_duration, parse_duration
 from .states import StateSpace
 
@@ -193,11 +193,13 @@ class Model:
         return model
 
     def save(self, path: Path) -> None:
-        """Write the model file under a temporary name and rename it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(self.to_json(), encoding="utf-8")
-        temporary.replace(path)
+        """Write the model file, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with whole_file(path) as part:
+            part.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Model:

@@ -37,6 +37,8 @@ class RejectReason(str, Enum):
     NOT_FINITE = "not-finite"
     NOT_IN_ROSTER = "not-in-roster"
     GROUP_CONFLICT = "group-conflict"
+    LATE = "late"
+    DAMAGED_SOURCE = "damaged-source"
 
     @property
     def text(self) -> str:
@@ -54,6 +56,8 @@ _TEXTS = {
     RejectReason.NOT_FINITE: "the value is NaN or infinite: the cell stays without a reading",
     RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
     RejectReason.GROUP_CONFLICT: "the row names another group than the roster does",
+    RejectReason.LATE: "the reading came after its windows had closed",
+    RejectReason.DAMAGED_SOURCE: "a file of a live source could not be read to its end; what it held is lost",
 }
 
 #: Where rejected rows were, and why; never what they held.

@@ -239,7 +239,7 @@ def batch_from_releases(releases: Sequence[Release]) -> pa.RecordBatch:
 
 
 def rows_from_batch(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Plain rows of a batch, with instants as integers: the form of JSON lines, Avro and :meth:`Release.from_dict`."""
+    """Plain rows of a batch, with instants as integers: the form of Avro and of :meth:`Release.from_dict`."""
     for name in ("window_start", "window_stop"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(at).cast(pa.int64()))

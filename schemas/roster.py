@@ -1,4 +1,4 @@
-"""The roster: which series exist, and in which groups. It is public and fixed before anything is counted.
+"""The roster: which series exist, and in which groups. It is public, and a window's is fixed before it is counted.
 
 >>> roster = Roster((("m1", "north"), ("m2", "north"), ("m3", "south")))
 >>> roster.keys, roster.multiplicity, roster.members.tolist()
@@ -34,13 +34,17 @@ class Roster:
     Attributes:
         entries: (series, group) pairs without doubles; their order does not matter, they are kept sorted. A series may
             be in several groups: a changed cell then moves several histograms, and a window costs so many times more.
+        awaits: what the histograms will be of, for a roster that has no series yet; ``None`` for one that has.
     """
 
     entries: tuple[tuple[str, str | None], ...]
+    awaits: KeyKind | None = None
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(set(self.entries), key=lambda pair: (pair[0], pair[1] or "")))
-        if not ordered:
+        if ordered:
+            object.__setattr__(self, "awaits", None)
+        elif self.awaits is None:
             raise RosterError("roster: it lists no series; at least one is needed")
         grouped = sum(group is not None for _, group in ordered)
         if grouped not in (0, len(ordered)):
@@ -54,6 +58,8 @@ class Roster:
     @property
     def kind(self) -> KeyKind:
         """Whether a histogram is of a series or of a group."""
+        if self.awaits is not None:
+            return self.awaits
         return "series" if self.entries[0][1] is None else "group"
 
     @cached_property
@@ -83,12 +89,12 @@ class Roster:
     @cached_property
     def multiplicity(self) -> int:
         """In how many histograms of a window a cell counts at most."""
-        return max(len(groups) for groups in self.groups_of.values())
+        return max((len(groups) for groups in self.groups_of.values()), default=1)
 
     @cached_property
     def digest(self) -> str:
         """Digest of the entries."""
-        return digest([list(pair) for pair in self.entries])
+        return digest([list(pair) for pair in self.entries] if self.awaits is None else self.to_dict())
 
     def shard_keys(self, shard: int, shards: int) -> tuple[str, ...]:
         """The keys whose histograms belong to a shard, sorted."""
@@ -100,12 +106,18 @@ class Roster:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form for the store."""
-        return {"entries": [list(pair) for pair in self.entries]}
+        form: dict[str, Any] = {"entries": [list(pair) for pair in self.entries]}
+        return form if self.awaits is None else form | {"awaits": self.awaits}
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> Roster:
         """The inverse of :meth:`to_dict`."""
-        return cls(tuple((series, group) for series, group in form["entries"]))
+        return cls(tuple((series, group) for series, group in form["entries"]), form.get("awaits"))
+
+    def joined_by(self, entries: Iterable[tuple[str, str | None]]) -> Roster:
+        """The roster with the series among these that it does not have; the same one if it has all."""
+        new = tuple(pair for pair in entries if pair[0] not in self.groups_of)
+        return Roster((*self.entries, *new)) if new else self
 
     @classmethod
     def of(cls, series: Iterable[str]) -> Roster:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,6 +26,8 @@ from pydantic import (
     model_validator,
 )
 
+from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
+from .settings_text import problems_of, read_document
 from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
 from .states import StateSpace
 
@@ -48,21 +48,11 @@ roster:   roster.csv
 ledger:   sqlite:///out/ledger.db
 """
 
+Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "group-dp", "entry-dp"]
+"""How the noise may be calibrated."""
+
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
-
-
-class SettingsError(ValueError):
-    """Settings that cannot be used.
-
-    Attributes:
-        problems: one line each: the field, the value, the limit and the next step.
-    """
-
-    def __init__(self, problems: Iterable[str] | str) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        # one text, so that pickles and exceptions made anew from it by a runner say the same
-        super().__init__("\n".join(self.problems))
 
 
 def _duration(text: Any) -> str:
@@ -111,29 +101,40 @@ class _Section(BaseModel):
 
 
 class FileSource(_Section):
-    """Files of readings: exactly one of the formats, as a path, a glob pattern or a list of them."""
+    """Files of readings: exactly one of the formats, as a path, a glob pattern or a list of them; or standard input."""
 
     parquet: str | list[str] | None = None
     csv: str | list[str] | None = None
     jsonl: str | list[str] | None = None
     avro: str | list[str] | None = None
-    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of a CSV file")
+    stdin: Literal["csv", "jsonl"] | None = Field(
+        default=None, description="lines of standard input in this format; only live"
+    )
+    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
 
     @model_validator(mode="after")
     def _one_format(self) -> FileSource:
-        given = [f for f in FILE_FORMATS if getattr(self, f)]
+        kinds = (*FILE_FORMATS, "stdin")
+        given = [f for f in kinds if getattr(self, f)]
         if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
+            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
         return self
 
     @property
     def format(self) -> FileFormat:
         """The format that is given."""
-        return next(f for f in FILE_FORMATS if getattr(self, f))
+        return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting that is given, for messages."""
+        return "source.stdin" if self.stdin else f"source.{self.format}"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The paths or patterns, as written."""
+        """The paths or patterns, as written; none for standard input."""
+        if self.stdin:
+            return ()
         given = getattr(self, self.format)
         return (given,) if isinstance(given, str) else tuple(given)
 
@@ -245,15 +246,40 @@ class Windows(_Section):
     every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
     start: Instant | None = None
     stop: Instant | None = None
+    lateness: Duration | None = Field(
+        default=None, description="how long a live window waits after its end for readings that come late"
+    )
+
+
+class Live(_Section):
+    """How a live run (``quiltstream run --live``) follows its source."""
+
+    poll: Duration = Field(default="1s", description="from one look at a source that had nothing new to the next")
+    idle: Duration | None = Field(
+        default=None, description="how long a silent source holds its windows back; left out: until it speaks again"
+    )
 
 
 class Privacy(_Section):
     """What is promised."""
 
-    epsilon: Positive
-    mechanism: Literal["mqm-approx"] = "mqm-approx"
-    guarantee: Literal["stream", "window"] = "stream"
+    epsilon: Positive = Field(description="what the query is to cost")
+    mechanism: Mechanism = Field(
+        default="mqm-approx", description="how the noise is calibrated, and with it what is believed of the model"
+    )
+    guarantee: Literal["stream", "window"] = Field(
+        default="stream", description="one calibration for all windows together, or for each window alone"
+    )
     budget: Positive | None = Field(default=None, description="of the domain; left out: epsilon")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Privacy:
+        if self.mechanism == "group-dp" and self.guarantee == "stream":
+            raise ValueError(
+                "privacy.mechanism is group-dp, whose noise grows with the window and has no limit for an endless "
+                "stream; set privacy.guarantee to window, or use a quilt mechanism"
+            )
+        return self
 
 
 class RosterFile(_Section):
@@ -291,6 +317,7 @@ class Settings(_Section):
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
     )
     windows: Windows
+    live: Live = Field(default_factory=Live)
     privacy: Privacy
     sink: FileSink | None = None
     rejects: FileSink | None = Field(
@@ -402,66 +429,9 @@ class Settings(_Section):
         try:
             settings = cls.model_validate(document)
         except ValidationError as error:
-            raise SettingsError(_problems(error)) from None
+            raise SettingsError(problems_of(error)) from None
         settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
         return settings
-
-
-_EXPECTED = {
-    "extra_forbidden": "is not a setting; remove it or check its spelling against `quiltstream schema`",
-    "missing": "is missing; add it (see `quiltstream init` for a commented example)",
-}
-
-
-def _problems(error: ValidationError) -> list[str]:
-    found = error.errors(include_url=False)
-    deepest: dict[str, int] = {}
-    for one in found:
-        deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
-    problems: list[str] = []
-    for one in found:
-        if any(str(part) in _VARIANTS for part in one["loc"]) and len(one["loc"]) < deepest[str(one["loc"][:1])]:
-            continue  # a union reports every member it tried; the one that got furthest is what was meant
-        place = ".".join(str(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
-        message = one["msg"].removeprefix("Value error, ")
-        if one["type"] in _EXPECTED:
-            line = f"{place} {_EXPECTED[one['type']]}"
-        elif one["type"] == "value_error":
-            line = message if message.startswith(place) else f"{place}: {message}"
-        else:
-            # the ledger's URL may hold a password
-            given = "set" if place.startswith("ledger") else f"{one['input']!r}"
-            line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
-        if line not in problems:
-            problems.append(line)
-    return problems
-
-
-#: what pydantic puts into a location to say which member of a union it tried
-_VARIANTS = frozenset(
-    {
-        "MappingFile",
-        "RosterColumn",
-        "str",
-        "list[str]",
-        "Constant",
-        "Bounds",
-        "RosterFile",
-        "Break",
-        "literal['public','state']",
-    }
-)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML as plain data, refusing a key that stands twice: the second would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(None, None, "a doubled key", node.value[place][0].start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
@@ -470,18 +440,7 @@ def load_settings(text: str, *, folder: Path | None = None, name: str = "setting
     Raises:
         SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
     """
-    try:
-        document = yaml.load(text, _UniqueKeys)  # noqa: S506 - a safe loader that also refuses doubled keys
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        what = "a setting stands twice" if getattr(error, "problem", "") == "a doubled key" else "not YAML"
-        raise SettingsError([f"{name}: {what}{where}; check keys, indentation, brackets and quotes there"]) from None
-    if not isinstance(document, dict):
-        raise SettingsError(
-            [f"{name}: a mapping of settings is expected; `quiltstream init` writes a commented example"]
-        )
-    return Settings.parse(document, folder)
+    return Settings.parse(read_document(text, name), folder)
 
 
 def read_settings(path: Path) -> Settings:

@@ -13,9 +13,11 @@ from .errors import (
     ChargeMismatch,
     DraftError,
     ExportError,
+    MergeConflict,
     ModeError,
     NotDurableError,
     RegistrationConflict,
+    RosterChanged,
     SchemaVersionError,
     StoreBusy,
     StoreDamaged,
@@ -29,7 +31,7 @@ from .errors import (
 from .reading import DomainSummary, QuerySummary
 from .records import Store
 from .rows import rows_of
-from .specs import Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration
+from .specs import Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
 
 __all__ = [
     "AddressError",
@@ -41,6 +43,7 @@ __all__ = [
     "Draft",
     "DraftError",
     "ExportError",
+    "MergeConflict",
     "ModeError",
     "Noise",
     "NotDurableError",
@@ -49,6 +52,8 @@ __all__ = [
     "Record",
     "Registration",
     "RegistrationConflict",
+    "RosterChanged",
+    "RosterVersion",
     "SchemaVersionError",
     "Store",
     "StoreAddress",

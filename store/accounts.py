@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.classes import belief_from_dict
-from ..privacy.ledger import Ledger
+from ..privacy.ledger import Ledger, Span
 from ..privacy.schedules import Schedule as Priced
 from ..schemas.slots import Schedule
 from .specs import DomainSpec
-from .tables import charges, queries, reservations
+from .tables import charges, flagged_charges, queries, reservations
 
 
 @dataclass
@@ -61,7 +61,10 @@ class Account:
             )
             .order_by(charges.c.sequence)
         ).all()
-        if self.sequence:
+        if not self.sequence:
+            # a merge made these when the ledger was new; there are no more of them later
+            self.ledger.replay(_flagged(connection, domain_id))
+        else:
             if not rows or (rows[0].sequence, rows[0].entry_id) != (self.sequence, self.entry_id):
                 return False
             rows = rows[1:]
@@ -95,7 +98,8 @@ def priced(schedule: Schedule, epsilon_dp: float, *, start: int | None = None, s
 def promised(connection: Connection, domain_id: int) -> list[Priced]:
     """Everything the domain's budget is reserved for, in the order it was promised.
 
-    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once.
+    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What a
+    merge found charged a second time comes on top.
     """
     rows = connection.execute(
         sa.select(reservations.c.start, reservations.c.stop, queries.c.size, queries.c.every, queries.c.epsilon_dp)
@@ -103,7 +107,39 @@ def promised(connection: Connection, domain_id: int) -> list[Priced]:
         .where(queries.c.domain_id == domain_id)
         .order_by(reservations.c.id)
     )
-    return [Priced(row.size, row.every, row.start, row.stop, row.epsilon_dp) for row in rows]
+    held = [Priced(row.size, row.every, row.start, row.stop, row.epsilon_dp) for row in rows]
+    return [*held, *_runs(_flagged(connection, domain_id))]
+
+
+def _flagged(connection: Connection, domain_id: int) -> list[Span]:
+    """Charges beside those of record, in the order of the account."""
+    table = flagged_charges
+    rows = connection.execute(
+        sa.select(table.c.window_start, table.c.window_stop, table.c.epsilon_dp)
+        .where(table.c.domain_id == domain_id, table.c.decision == "charged")
+        .order_by(table.c.sequence)
+    )
+    return [(row.window_start, row.window_stop, row.epsilon_dp) for row in rows]
+
+
+def _runs(spans: list[Span]) -> list[Priced]:
+    """The same windows as few schedules: one of them for windows that adjoin, however many."""
+    found: list[Priced] = []
+    for (size, epsilon_dp), starts in _by_shape(spans).items():
+        begun: dict[int, list[int]] = {}
+        for start in sorted(starts):
+            # a run that ends here goes on with this window
+            ending = begun.get(start)
+            begun.setdefault(start + size, []).append(ending.pop() if ending else start)
+        found += [Priced(size, size, first, stop, epsilon_dp) for stop, firsts in begun.items() for first in firsts]
+    return found
+
+
+def _by_shape(spans: list[Span]) -> dict[tuple[int, float], list[int]]:
+    shapes: dict[tuple[int, float], list[int]] = {}
+    for start, stop, epsilon_dp in spans:
+        shapes.setdefault((stop - start, epsilon_dp), []).append(start)
+    return shapes
 
 
 def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple[int | None, float]:

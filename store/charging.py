@@ -21,6 +21,7 @@ from ..schemas.slots import Schedule, Window
 from . import tables
 from .accounts import Account, loss_of, priced, promised
 from .codec import Row
+from .lookups import is_closed
 from .schema import now_us
 from .specs import DomainSpec, QuerySpec
 
@@ -103,6 +104,14 @@ class Charger:
             "created_us": now_us(),
         }
         span = (window.start, window.stop, self.query.epsilon_dp)
+        if is_closed(self.domain_row):
+            lost = self.account.ledger.loss
+            return values | {
+                "decision": "refused",
+                "loss_before": lost,
+                "loss_after": lost + self.account.ledger.would_cost(*span),
+                "rule": "refused: the domain is closed, the ledgers it was united from have lost more than its budget",
+            }
         if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in segments):
             try:
                 made = self.account.ledger.charge(*span)

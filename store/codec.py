@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
@@ -92,12 +92,13 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
         shards=row["shards"],
         header=json.loads(row["header"]),
         given_model=bool(row["given_model"]),
+        multiplicity=round(float(row["epsilon_dp"]) / float(row["release_epsilon_dp"])),
     )
 
 
 def as_recorded(query: QuerySpec) -> QuerySpec:
     """A query as it will be read back, so that the first registration returns what every later one does."""
-    return replace(query, schedule_given=True, roster_given=True, header=plain(query.header))
+    return replace(query, schedule_given=True, roster_given=True, header=plain(query.header), multiplicity=query.most)
 
 
 def roster_bytes(roster: Roster) -> bytes:
@@ -108,6 +109,16 @@ def roster_bytes(roster: Roster) -> bytes:
 def roster_from_bytes(data: bytes) -> Roster:
     """The inverse of :func:`roster_bytes`."""
     return Roster.from_dict(json.loads(zlib.decompress(data)))
+
+
+def names_bytes(names: Sequence[str]) -> bytes:
+    """Names of series in their order, compressed."""
+    return zlib.compress(canonical_json(list(names)).encode())
+
+
+def names_from_bytes(data: bytes) -> list[str]:
+    """The inverse of :func:`names_bytes`."""
+    return json.loads(zlib.decompress(data))
 
 
 def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:

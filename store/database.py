@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -298,6 +299,25 @@ def _server_engine(url: sa.URL, wait: float) -> Engine:
         connection.commit()
 
     return engine
+
+
+def check_folder(address: StoreAddress) -> None:
+    """Try whether a new SQLite ledger could be made.
+
+    Raises:
+        StoreReadOnly: nothing can be written in its folder, or the folder cannot be made.
+    """
+    path = Path(address.resolve().database or "")
+    trial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial.touch(mode=0o600, exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        raise StoreReadOnly(
+            f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
+            f"and the rights of this user; the job stops before anything is published"
+        ) from None
 
 
 _shared: dict[tuple[str, float], Database] = {}

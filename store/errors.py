@@ -85,6 +85,29 @@ class RegistrationConflict(StoreError):  # noqa: N818 - the public name says wha
         return type(self), (self.name, self.field, self.recorded, self.given, self.advice)
 
 
+class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
+    """Two ledgers have other content under one name, and are not united.
+
+    Attributes:
+        name: the domain or query.
+        field: what differs, named as in the settings.
+        values: what each of the two ledgers has.
+        ledgers: the two ledgers, without passwords.
+    """
+
+    def __init__(self, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> None:
+        """Make the message from the parts."""
+        self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
+        super().__init__(
+            f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
+            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers, and add their losses up "
+            f"for every series that is in both"
+        )
+
+    def __reduce__(self) -> tuple[type[MergeConflict], tuple[Any, ...]]:
+        return type(self), (self.name, self.field, self.values, self.ledgers)
+
+
 class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happened
     """A release would not be what the recorded charge paid for; the job must stop.
 
@@ -103,6 +126,21 @@ class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happ
         )
 
     def __reduce__(self) -> tuple[type[ChargeMismatch], tuple[Any, ...]]:
+        return type(self), (self.query, self.field, self.recorded, self.given)
+
+
+class RosterChanged(ChargeMismatch):
+    """The roster of a window is another than the registration says: it was changed since; nothing was changed now."""
+
+    def __init__(self, query: str, field: str, recorded: Any, given: Any) -> None:
+        """Make the message from the parts."""
+        super().__init__(query, field, recorded, given)
+        self.args = (
+            f"query {query!r}: {field} is {shown(recorded)} on record and {shown(given)} for this job, because the "
+            f"roster was changed since; stop the job, or read the registration again and count the window anew",
+        )
+
+    def __reduce__(self) -> tuple[type[RosterChanged], tuple[Any, ...]]:
         return type(self), (self.query, self.field, self.recorded, self.given)
 
 

@@ -1,6 +1,6 @@
-"""Which keys a shard holds: the frozen roster of a query, cut by the frozen hash.
+"""Which keys a shard holds: the roster of a window, cut by the frozen hash.
 
-Hashing all names for every block would cost more than the block, so the last registration's cut is remembered.
+Hashing all names for every block would cost more than the block, so the last cuts are remembered.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from ..schemas.digests import stable_hash
 from ..schemas.roster import Roster
+from ..schemas.slots import Window
 from ..schemas.states import StateSpace
-from .specs import Registration
+from .specs import Record, Registration
 
 
 @dataclass
@@ -56,20 +57,30 @@ class Layout:
         return tuple(number for number, (keys, _) in enumerate(self._parts) if keys)
 
 
-_last: tuple[Roster, int, int, Layout] | None = None
+#: The last cuts, newest first; threads that race make one twice, nothing else.
+_remembered: tuple[Layout, ...] = ()
+
+#: A job works on few rosters at once: that of the windows being published, and the next one.
+_MOST = 4
 
 
-def layout_of(registration: Registration) -> Layout:
-    """The layout of a query of record."""
-    global _last  # noqa: PLW0603 - one remembered value; threads that race make it twice, nothing else
-    query = registration.query
+def layout_of(registration: Registration, window: Window) -> Layout:
+    """The layout of a window of a query of record."""
+    global _remembered  # noqa: PLW0603 - remembered values
+    roster, shards = registration.roster_of(window), registration.query.shards
     states = StateSpace.from_dict(registration.domain.states).size
-    last = _last
-    if last is not None and last[1:3] == (query.shards, states) and last[0] == query.roster:
-        return last[3]
-    layout = Layout(query.roster, query.shards, states)
-    _last = (query.roster, query.shards, states, layout)
+    held = _remembered
+    for layout in held:
+        if (layout.shards, layout.states) == (shards, states) and layout.roster == roster:
+            return layout
+    layout = Layout(roster, shards, states)
+    _remembered = (layout, *held[: _MOST - 1])
     return layout
+
+
+def has_keys(registration: Registration, record: Record) -> bool:
+    """Whether a record's block has the keys that the registration says."""
+    return record.block is None or record.block.keys == layout_of(registration, record.window).keys(record.shard)
 
 
 def total_is_public(missing: str) -> bool:

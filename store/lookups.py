@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule
 from . import tables
-from .codec import Row, domain_from_row, roster_from_bytes
+from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
 from .errors import UnknownNameError
-from .specs import QuerySpec, Registration
+from .specs import QuerySpec, Registration, RosterVersion
+
+# SQLite takes at least 999 parameters in a statement.
+_NAMES = 500
 
 
 def lock_domain(connection: Connection, name: str) -> Row | None:
@@ -50,6 +56,79 @@ def read_roster(connection: Connection, roster_id: int) -> Roster:
     )
 
 
+def revision_of(connection: Connection, domain: str, query: str) -> int | None:
+    """How often the roster of a query was changed; ``None`` if there is no such query."""
+    domains, queries, versions = tables.domains, tables.queries, tables.roster_versions
+    found = connection.execute(
+        sa.select(sa.func.count(versions.c.id))
+        .select_from(queries.join(domains, domains.c.id == queries.c.domain_id).outerjoin(versions))
+        .where(domains.c.name == domain, queries.c.name == query)
+        .group_by(queries.c.id)
+    ).scalar_one_or_none()
+    return None if found is None else max(0, int(found) - 1)
+
+
+def roster_digest(connection: Connection, domain: str, query: str) -> str | None:
+    """Digest of a query's newest roster; ``None`` if there is no such query."""
+    domains, queries, rosters = tables.domains, tables.queries, tables.rosters
+    return connection.scalar(
+        sa.select(rosters.c.digest)
+        .join(queries, queries.c.roster_id == rosters.c.id)
+        .join(domains, domains.c.id == queries.c.domain_id)
+        .where(domains.c.name == domain, queries.c.name == query)
+    )
+
+
+def frozen_windows(connection: Connection, domain: str, query: str, starts: Iterable[int]) -> dict[int, str]:
+    """Of windows that start at these slots: those charged or refused, each with the digest of its roster."""
+    domains, queries, charges, rosters = tables.domains, tables.queries, tables.charges, tables.rosters
+    wanted, found = sorted(set(starts)), dict[int, str]()
+    for at in range(0, len(wanted), _NAMES):
+        rows = connection.execute(
+            sa.select(charges.c.window_start, rosters.c.digest)
+            .join(rosters, rosters.c.id == charges.c.roster_id)
+            .join(queries, queries.c.id == charges.c.query_id)
+            .join(domains, domains.c.id == queries.c.domain_id)
+            .where(
+                domains.c.name == domain,
+                queries.c.name == query,
+                charges.c.window_start.in_(wanted[at : at + _NAMES]),
+            )
+        )
+        found |= {row.window_start: row.digest for row in rows}
+    return found
+
+
+def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int:
+    """Start of the first window without an entry: entries are made in the order of the schedule."""
+    charges = tables.charges
+    last = connection.scalar(sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_id))
+    return schedule.first if last is None else int(last) + schedule.every
+
+
+def _versions(connection: Connection, query_id: int, newest: Row, roster: Roster) -> dict[str, Any]:
+    """The fields of a registration about rosters that were changed."""
+    versions = tables.roster_versions
+    rows = connection.execute(sa.select(versions).where(versions.c.query_id == query_id).order_by(versions.c.id)).all()
+    if not rows:
+        return {}
+    visible: list[Any] = []
+    for row in rows:
+        # a version for windows none of which was charged is replaced by the next one
+        while visible and visible[-1].start >= row.start:
+            visible.pop()
+        visible.append(row)
+    rosters = {newest["roster_id"]: roster}
+    for row in visible:
+        if row.roster_id not in rosters:
+            rosters[row.roster_id] = read_roster(connection, row.roster_id)
+    return {
+        "versions": tuple(RosterVersion(row.start, rosters[row.roster_id]) for row in visible),
+        "joined": tuple(name for row in rows for name in names_from_bytes(row.joined)),
+        "revision": len(rows) - 1,
+    }
+
+
 def registration_of(connection: Connection, domain: Row, query: Row, spec: QuerySpec) -> Registration:
     """What is on record for a query: its rows, and its specification with roster and schedule."""
     reservations = tables.reservations
@@ -68,7 +147,24 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         admitted_stop=None if admitted_all else last,
         reserved_loss=float(domain["reserved_loss"]),
         fresh=False,
+        **_versions(connection, query["id"], query, spec.roster),
     )
+
+
+def is_closed(domain: Row) -> bool:
+    """Whether a merge found more charged than a domain's budget: then nothing is charged any more."""
+    return domain["merged_loss"] is not None and float(domain["merged_loss"]) > float(domain["budget"])
+
+
+def payers_of(connection: Connection, names: Iterable[str | None]) -> dict[str | None, Row]:
+    """The flagged charges of these names; most blocks have none, and then nothing is asked."""
+    flagged = tables.flagged_charges
+    wanted = sorted({name for name in names if name is not None})
+    found: dict[str | None, Row] = {}
+    for at in range(0, len(wanted), _NAMES):
+        rows = connection.execute(sa.select(flagged).where(flagged.c.entry_id.in_(wanted[at : at + _NAMES])))
+        found |= {row["entry_id"]: row for row in rows.mappings()}
+    return found
 
 
 def end_of(schedule: Schedule) -> int | None:

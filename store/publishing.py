@@ -19,9 +19,9 @@ from . import tables
 from .accounts import Account, account_of
 from .charging import Charger
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
-from .errors import ChargeMismatch, DraftError, StoreDamaged, UnknownNameError
+from .errors import ChargeMismatch, DraftError, RosterChanged, StoreDamaged, UnknownNameError
 from .layout import Layout, layout_of, total_is_public
-from .lookups import lock_domain
+from .lookups import lock_domain, payers_of
 from .schema import now_us
 from .specs import Block, Draft, Record, Registration
 
@@ -55,31 +55,15 @@ class Publisher:
 
         Raises:
             ChargeMismatch: the query on record, or the charge of a window, is not what the registration says.
+            RosterChanged: the roster of a window is not the registration's.
             DraftError: a block does not have the keys and the shape of its shard.
         """
-        connection = self.connection
         domain_row, query_row = self._rows(registration)
         _check_same(registration, query_row)
         domain = domain_from_row(domain_row)
-        charges = self._charges(query_row["id"], {draft.window.start for draft in drafts})
-        absent = [draft.window for draft in drafts if draft.window.start not in charges]
-        if absent:
-            charger = Charger(
-                connection=connection,
-                account=account_of(connection, self.accounts, domain_row["id"], domain),
-                domain=domain,
-                domain_row=domain_row,
-                query=query_from_row(query_row, domain.name, registration.query.roster),
-                query_row=query_row,
-            )
-            if not charger.charge_through(max(absent)):
-                return None
-            charges = self._charges(query_row["id"], {draft.window.start for draft in drafts})
-        if any(draft.window.start not in charges for draft in drafts):
-            raise StoreDamaged(
-                f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
-                f"of the ledger were removed: restore the newest backup"
-            )
+        charges = self._charged(registration, domain_row, query_row, {draft.window for draft in drafts})
+        if charges is None:
+            return None
         for charge in charges.values():
             _check_charge(registration, charge)
         wanted: dict[Place, Draft] = {}
@@ -93,14 +77,57 @@ class Publisher:
                 registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
             )
             blocks |= self._blocks(query_row["id"], fresh)
+        payers = payers_of(self.connection, (payer for _, payer in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
             place = (draft.window.start, draft.shard)
             # of two drafts of one place in a batch, the first is the one on record
             is_fresh = place in fresh and wanted[place] is draft
-            records.append(Record(draft.window, draft.shard, entries[place[0]], blocks.get(place), is_fresh))
+            block, payer = blocks.get(place, (None, None))
+            entry = entries[place[0]] if payer is None else entry_from_row(payers[payer], domain, query_row)
+            records.append(Record(draft.window, draft.shard, entry, block, is_fresh))
         return records
+
+    def freeze(self, registration: Registration, windows: Iterable[Window]) -> bool:
+        """Charge windows, which settles their rosters, whatever the registration says of them.
+
+        Returns:
+            Whether that is done; ``False`` where the caller has to commit and call again.
+
+        Raises:
+            ChargeMismatch: the query on record is not what the registration says.
+        """
+        domain_row, query_row = self._rows(registration)
+        _check_same(registration, query_row)
+        return self._charged(registration, domain_row, query_row, set(windows)) is not None
+
+    def _charged(
+        self, registration: Registration, domain_row: Row, query_row: Row, windows: set[Window]
+    ) -> dict[int, Row] | None:
+        """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
+        starts = {window.start for window in windows}
+        charges = self._charges(query_row["id"], starts)
+        absent = [window for window in windows if window.start not in charges]
+        if absent:
+            domain = domain_from_row(domain_row)
+            charger = Charger(
+                connection=self.connection,
+                account=account_of(self.connection, self.accounts, domain_row["id"], domain),
+                domain=domain,
+                domain_row=domain_row,
+                query=query_from_row(query_row, domain.name, registration.query.roster),
+                query_row=query_row,
+            )
+            if not charger.charge_through(max(absent)):
+                return None
+            charges = self._charges(query_row["id"], starts)
+        if starts - charges.keys():
+            raise StoreDamaged(
+                f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
+                f"of the ledger were removed: restore the newest backup"
+            )
+        return charges
 
     def _rows(self, registration: Registration) -> tuple[Row, Row]:
         domain_row = lock_domain(self.connection, registration.domain.name)
@@ -109,9 +136,9 @@ class Publisher:
             None
             if domain_row is None
             else self.connection.execute(
-                sa.select(queries, tables.rosters.c.digest.label("roster_digest"))
-                .join(tables.rosters, tables.rosters.c.id == queries.c.roster_id)
-                .where(queries.c.domain_id == domain_row["id"], queries.c.name == registration.query.name)
+                sa.select(queries).where(
+                    queries.c.domain_id == domain_row["id"], queries.c.name == registration.query.name
+                )
             )
             .mappings()
             .first()
@@ -124,38 +151,51 @@ class Publisher:
         return domain_row, query_row
 
     def _charges(self, query_id: int, starts: Iterable[int]) -> dict[int, Row]:
-        charges = tables.charges
+        charges, rosters = tables.charges, tables.rosters
         found: dict[int, Row] = {}
         for part in _parts(sorted(starts), 2 * _PAIRS):
             rows = self.connection.execute(
-                sa.select(charges).where(charges.c.query_id == query_id, charges.c.window_start.in_(part))
+                sa.select(charges, rosters.c.digest.label("roster_digest"))
+                .join(rosters, rosters.c.id == charges.c.roster_id)
+                .where(charges.c.query_id == query_id, charges.c.window_start.in_(part))
             ).mappings()
             found |= {row["window_start"]: row for row in rows}
         return found
 
-    def _blocks(self, query_id: int, places: Iterable[Place]) -> dict[Place, Block]:
+    def _blocks(self, query_id: int, places: Iterable[Place]) -> dict[Place, tuple[Block, str | None]]:
+        """Blocks of record, each with the name of the flagged charge that paid for it, if one did."""
         releases = tables.releases
-        found: dict[Place, Block] = {}
+        found: dict[Place, tuple[Block, str | None]] = {}
         for part in _parts(sorted(places), _PAIRS):
+            # not as pairs: SQLite would then look at every block of the query
             rows = self.connection.execute(
-                sa.select(releases.c.window_start, releases.c.shard, releases.c.completeness, releases.c.block).where(
+                sa.select(
+                    releases.c.window_start,
+                    releases.c.shard,
+                    releases.c.completeness,
+                    releases.c.block,
+                    releases.c.paid_by,
+                ).where(
                     releases.c.query_id == query_id,
-                    sa.tuple_(releases.c.window_start, releases.c.shard).in_(part),
+                    releases.c.window_start.in_(sorted({start for start, _ in part})),
+                    releases.c.shard.in_(sorted({shard for _, shard in part})),
                 )
             )
+            wanted = set(part)
             for row in rows:
-                found[row.window_start, row.shard] = block_from_bytes(row.block, row.completeness)
+                if (row.window_start, row.shard) in wanted:
+                    block = block_from_bytes(row.block, row.completeness)
+                    found[row.window_start, row.shard] = block, row.paid_by
         return found
 
     def _insert(
         self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
     ) -> None:
-        layout = layout_of(registration)
         with_totals = total_is_public(registration.domain.missing)
         values: list[dict[str, Any]] = []
         for (start, shard), draft in drafts.items():
             block = draft.draw()
-            _check_block(registration, layout, draft, block)
+            _check_block(registration, layout_of(registration, draft.window), draft, block)
             values.append(
                 {
                     "query_id": query_id,
@@ -198,11 +238,10 @@ def _check_same(registration: Registration, row: Row) -> None:
         "digest": registration.digest,
         "scale": scale_text(query.scale),
         "shards": query.shards,
-        "roster_digest": layout_of(registration).roster_digest,
     }
     for field, value in given.items():
         if row[field] != value:
-            raise ChargeMismatch(query.name, field.replace("_", " "), row[field], value)
+            raise ChargeMismatch(query.name, field, row[field], value)
     # an extension since then is fine, its windows are only more
     if recorded_stop is not None and (stop is None or stop > recorded_stop):
         raise ChargeMismatch(query.name, "windows.stop", recorded_stop, stop)
@@ -219,6 +258,9 @@ def _check_charge(registration: Registration, charge: Row) -> None:
     ):
         if recorded != given:
             raise ChargeMismatch(query.name, field, recorded, given)
+    digest = layout_of(registration, window).roster_digest
+    if charge["roster_digest"] != digest:
+        raise RosterChanged(query.name, f"the roster of window {window}", charge["roster_digest"], digest)
 
 
 def _check_block(registration: Registration, layout: Layout, draft: Draft, block: Block) -> None:

@@ -13,7 +13,7 @@ from ..schemas.slots import Window
 from . import tables
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, query_from_row
 from .histories import history_lost
-from .lookups import domain_row, read_roster, registration_of
+from .lookups import domain_row, is_closed, payers_of, read_roster, registration_of
 from .specs import Record, Registration
 
 #: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
@@ -68,6 +68,9 @@ class DomainSummary:
             ([SC17] Theorem 3.7); ``None`` if a query's header has no epsilon.
         given_model: whether the loss holds only given a model estimated from the protected series.
         history_lost: whether charges are missing from the account, by an operator's word; once so, so for ever.
+        closed: whether a merge found more charged than the budget: nothing is charged any more.
+        flagged_charges: windows charged a second time elsewhere, as a merge found; they are part of the loss.
+        flagged_blocks: blocks published beside those of record.
         events: budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new,
             microseconds), as recorded.
         queries: its queries, in the order of registration.
@@ -86,6 +89,9 @@ class DomainSummary:
     naive: float | None
     given_model: bool
     history_lost: bool
+    closed: bool
+    flagged_charges: int
+    flagged_blocks: int
     events: tuple[tuple[str, str | None, str, str, int], ...]
     queries: tuple[QuerySummary, ...]
 
@@ -116,15 +122,20 @@ def registration_from_rows(connection: Connection, domain: Row, query: Row) -> R
 
 
 def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
-    """Every charge and refusal, by domain and sequence."""
-    charges = tables.charges
+    """Every charge and refusal, by domain and sequence.
+
+    Charges that a merge flagged are part of the account and stand between those of record; refusals that it flagged,
+    of windows charged elsewhere, are not.
+    """
     queries = {query["id"]: (domain_from_row(row), query) for row, query in query_rows(connection, domain)}
     of_domain: dict[int, str] = {query["domain_id"]: spec.name for spec, query in queries.values()}
     found: list[LedgerEntry] = []
     for domain_id in of_domain:
-        rows = connection.execute(
-            sa.select(charges).where(charges.c.domain_id == domain_id).order_by(charges.c.sequence)
-        ).mappings()
+        rows: list[Row] = []
+        for table in (tables.charges, tables.flagged_charges):
+            held = table.c.sequence.is_not(None)
+            rows += connection.execute(sa.select(table).where(table.c.domain_id == domain_id, held)).mappings()
+        rows.sort(key=lambda row: row["sequence"])
         found.extend(entry_from_row(row, *queries[row["query_id"]]) for row in rows)
     return found
 
@@ -137,7 +148,7 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
         return []
     domain_of, query_of = found[0]
     chosen = (
-        sa.select(releases.c.shard, releases.c.completeness, releases.c.block, charges)
+        sa.select(releases.c.shard, releases.c.completeness, releases.c.block, releases.c.paid_by, charges)
         .join(charges, charges.c.id == releases.c.charge_id)
         .where(releases.c.query_id == query_of["id"])
         .order_by(releases.c.window_start, releases.c.shard)
@@ -146,15 +157,50 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
     if after is not None:
         chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
     spec = domain_from_row(domain_of)
+    rows = connection.execute(chosen).mappings().all()
+    payers = payers_of(connection, (row["paid_by"] for row in rows))
     return [
         Record(
             window=Window(row["window_start"], row["window_stop"]),
             shard=row["shard"],
-            entry=entry_from_row(row, spec, query_of),
+            entry=entry_from_row(payers.get(row["paid_by"], row), spec, query_of),
             block=block_from_bytes(row["block"], row["completeness"]),
             fresh=False,
         )
-        for row in connection.execute(chosen).mappings()
+        for row in rows
+    ]
+
+
+def flagged_records(connection: Connection, domain: str, query: str) -> list[Record]:
+    """The blocks that a merge found beside those of record, by window and shard, each with the charge that paid."""
+    charges, flagged, releases = tables.charges, tables.flagged_charges, tables.flagged_releases
+    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
+    if not found:
+        return []
+    spec, query_of = domain_from_row(found[0][0]), found[0][1]
+    rows = (
+        connection.execute(
+            sa.select(releases)
+            .where(releases.c.query_id == query_of["id"])
+            .order_by(releases.c.window_start, releases.c.shard, releases.c.id)
+        )
+        .mappings()
+        .all()
+    )
+    payers: dict[str, Row] = {}
+    for table in (charges, flagged):
+        paid = sa.select(releases.c.entry_id).where(releases.c.query_id == query_of["id"])
+        for row in connection.execute(sa.select(table).where(table.c.entry_id.in_(paid))).mappings():
+            payers[row["entry_id"]] = row
+    return [
+        Record(
+            window=Window(payers[row["entry_id"]]["window_start"], payers[row["entry_id"]]["window_stop"]),
+            shard=row["shard"],
+            entry=entry_from_row(payers[row["entry_id"]], spec, query_of),
+            block=block_from_bytes(row["block"], row["completeness"]),
+            fresh=False,
+        )
+        for row in rows
     ]
 
 
@@ -194,12 +240,14 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         .order_by(charges.c.sequence.desc())
         .limit(1)
     )
-    loss = 0.0 if loss is None else float(loss)
+    # entries of a united ledger say what was lost in the ledgers they were made in
+    loss = max(float(loss or 0.0), float(row["merged_loss"] or 0.0))
     queries = tuple(_query_summary(connection, *pair) for pair in query_rows(connection, name))
     epsilons = [query.epsilon for query in queries if query.charged]
     naive = None
     if None not in epsilons:
-        naive = sum(query.charged * (query.epsilon or 0.0) for query in queries)
+        again = _flagged_by_query(connection, row["id"])
+        naive = sum((query.charged + again.get(query.name, 0)) * (query.epsilon or 0.0) for query in queries)
     reserved = float(row["reserved_loss"])
     events = tables.domain_events
     decided = connection.execute(
@@ -221,9 +269,31 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         naive=naive,
         given_model=any(query.given_model for query in queries),
         history_lost=history_lost(connection, row["id"]),
+        closed=is_closed(row),
+        flagged_charges=_count(connection, tables.flagged_charges, tables.flagged_charges.c.domain_id == row["id"]),
+        flagged_blocks=_count(
+            connection,
+            tables.flagged_releases.join(tables.queries, tables.queries.c.id == tables.flagged_releases.c.query_id),
+            tables.queries.c.domain_id == row["id"],
+        ),
         events=tuple((one.kind, one.query, one.old, one.new, one.at_us) for one in decided),
         queries=queries,
     )
+
+
+def _flagged_by_query(connection: Connection, domain_id: int) -> dict[str, int]:
+    flagged, queries = tables.flagged_charges, tables.queries
+    rows = connection.execute(
+        sa.select(queries.c.name, sa.func.count())
+        .join(flagged, flagged.c.query_id == queries.c.id)
+        .where(flagged.c.domain_id == domain_id, flagged.c.decision == "charged")
+        .group_by(queries.c.name)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def _count(connection: Connection, table: sa.FromClause, condition: sa.ColumnElement[bool]) -> int:
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(condition)) or 0)
 
 
 def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySummary:

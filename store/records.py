@@ -10,6 +10,7 @@ import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -20,13 +21,13 @@ import sqlalchemy as sa
 from ..schemas.ledger import LedgerEntry
 from ..schemas.releases import release_ids
 from ..schemas.slots import SlotGrid, Window
-from . import exports, reading, tables
+from . import exports, lookups, reading, tables
 from .address import StoreAddress
 from .budgets import raise_budget
-from .database import Database, borrow, give_back
-from .errors import ExportError, StoreDamaged, UnknownNameError
+from .database import Database, borrow, check_folder, give_back
+from .errors import ExportError, StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
-from .layout import layout_of
+from .layout import has_keys, layout_of
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
 from .registering import Registrar
@@ -69,7 +70,9 @@ class Store:
 
         The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
         first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
-        recorded one extends the schedule, if budget can be reserved for all of the new windows.
+        recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
+        holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
+        two jobs that change it at once, the second one is told.
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
@@ -79,13 +82,83 @@ class Store:
         """
         database = self._database()
         self.check()
+        with database.read() as connection:
+            roster = lookups.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
-            return Registrar(connection).register(domain, query)
+            return Registrar(connection, roster).register(domain, query)
 
     def registered(self, domain: str, query: str) -> Registration | None:
         """What is on record for a query; ``None`` if there is no such query."""
         with self._database().read() as connection:
             return reading.registered(connection, domain, query)
+
+    def current(self, registration: Registration) -> Registration:
+        """The registration with the rosters that are on record now; the same one if there is no other.
+
+        Raises:
+            UnknownNameError: the query is not on record.
+        """
+        names = (registration.domain.name, registration.query.name)
+        with self._database().read() as connection:
+            revision = lookups.revision_of(connection, *names)
+            if revision == registration.revision:
+                return registration
+            found = reading.registered(connection, *names)
+        if found is None:
+            raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
+        return found
+
+    def join(self, registration: Registration, entries: Sequence[tuple[str, str | None]]) -> Registration:
+        """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
+
+        Saying the same again changes nothing, and where no window is left nobody joins.
+
+        Args:
+            registration: the query, of any age.
+            entries: series, each with its group, or with ``None`` where histograms are of series.
+
+        Returns:
+            The query as it is now: the same registration where nothing changed since it was read.
+
+        Raises:
+            StoreError: the store cannot be used, or the entries are not of the query's kind.
+        """
+        held = self.current(registration)
+        if held.query.roster.joined_by(entries) is held.query.roster:
+            return held
+        with self._database().write() as connection:
+            found = Registrar(connection).join(registration.domain.name, registration.query.name, entries)
+        return held if found.revision == held.revision else found
+
+    def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """Settle the rosters of windows for ever, before they are counted, by charging those that are not charged.
+
+        A window that is charged and has no block yet is missing, and is published whenever it is counted again.
+
+        Args:
+            registration: the query, of any age.
+            windows: windows of its schedule, which nobody will want to change any more.
+
+        Returns:
+            The query, with these rosters: the same registration where it has them.
+
+        Raises:
+            ChargeMismatch: what is on record is not what the registration says; stop the job.
+            StoreError: the store cannot be used.
+        """
+        wanted = frozenset(windows)
+        if not wanted:
+            return registration
+        names = (registration.domain.name, registration.query.name)
+        database = self._database()
+        with database.read() as connection:
+            held = lookups.frozen_windows(connection, *names, (window.start for window in wanted))
+        absent = [window for window in wanted if window.start not in held]
+        done = not absent
+        while not done:
+            with database.write() as connection:
+                done = Publisher(connection, database.accounts).freeze(registration, absent)
+        return self.current(registration)
 
     def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
         """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
@@ -99,6 +172,7 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
+            RosterChanged: the same, because the roster was changed since: :meth:`freeze` gives the one that holds.
             DraftError: a draft does not belong to the query.
             StoreError: the store cannot be used.
         """
@@ -112,31 +186,43 @@ class Store:
             if records is not None:
                 return records
 
-    def missing(self, registration: Registration) -> Iterator[tuple[Window, int]]:
+    def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
 
-        Refused windows and shards without a key are not missing. An endless schedule misses endlessly many.
+        Refused windows and shards without a key are not missing. An endless schedule misses endlessly many. Windows
+        that are not charged have the newest roster, which may be newer than the registration; while it has no series,
+        the first shard stands for the window.
+
+        Args:
+            registration: the query.
+            start: leave out windows that start before this slot, where another look found none missing.
         """
         schedule = registration.query.schedule
-        occupied = layout_of(registration).occupied
-        names = (registration.domain.name, registration.query.name)
         batch: list[Window] = []
+        if start is not None and start > schedule.first:
+            schedule = replace(schedule, start=start)
         for window in schedule.windows():
             batch.append(window)
             if len(batch) == _WINDOWS:
-                yield from self._missing(names, batch, occupied)
+                yield from self._missing(registration, batch)
                 batch = []
-        yield from self._missing(names, batch, occupied)
+        yield from self._missing(registration, batch)
 
-    def _missing(
-        self, names: tuple[str, str], windows: list[Window], shards: tuple[int, ...]
-    ) -> Iterator[tuple[Window, int]]:
+    def _missing(self, registration: Registration, windows: list[Window]) -> Iterator[tuple[Window, int]]:
         if not windows:
             return
+        names = (registration.domain.name, registration.query.name)
+        registration = self.current(registration)
+        awaited = registration.query.roster.awaits is not None
         with self._database().read() as connection:
             refused, blocks = reading.finished(connection, *names, range(windows[0].start, windows[-1].start + 1))
+            starts = [window.start for window in windows]
+            held = lookups.frozen_windows(connection, *names, starts) if awaited else {}
         for window in windows:
-            if window.start not in refused:
+            if awaited and window.start not in held:
+                yield window, 0  # no series was seen yet; one may be before the window is over
+            elif window.start not in refused:
+                shards = layout_of(registration, window).occupied
                 yield from ((window, shard) for shard in shards if (window.start, shard) not in blocks)
 
     def entries(self, domain: str | None = None) -> list[LedgerEntry]:
@@ -165,7 +251,14 @@ class Store:
         if registration is None:
             raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
         for record in self.records(domain, query):
+            if not has_keys(registration, record):  # a window of a roster that came since
+                registration = self.current(registration)
             yield rows_of(registration, record)
+
+    def flagged(self, domain: str, query: str) -> list[Record]:
+        """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
+        with self._database().read() as connection:
+            return reading.flagged_records(connection, domain, query)
 
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
@@ -229,7 +322,7 @@ class Store:
 
     def _find(self, registration: Registration, wanted: set[str]) -> None:
         names = (registration.domain.name, registration.query.name)
-        layout, grid = layout_of(registration), SlotGrid(**registration.domain.grid)
+        grid = SlotGrid(**registration.domain.grid)
         starts = [entry.window_start for entry in self.entries(names[0]) if entry.query == names[1]]
         size, every = registration.query.schedule.size, registration.query.schedule.every
         for at in range(len(starts), 0, -_WINDOWS):
@@ -240,7 +333,8 @@ class Store:
                 _, blocks = reading.finished(connection, *names, range(page[0], page[-1] + every))
             for start, shard in blocks:
                 window = (grid.time_of(start), grid.time_of(start + size))
-                wanted.difference_update(release_ids(*names, registration.digest, window, layout.keys(shard)))
+                keys = layout_of(registration, Window(start, start + size)).keys(shard)
+                wanted.difference_update(release_ids(*names, registration.digest, window, keys))
 
     def export(
         self,
@@ -307,6 +401,23 @@ class Store:
                 f"ledger {self._address}: the file is damaged; restore the newest backup, and know that what was "
                 f"charged after it is forgotten then"
             )
+
+    def check_writable(self) -> None:
+        """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
+
+        Raises:
+            StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
+            StoreError: the ledger cannot be used.
+        """
+        database = self._borrowed()
+        try:
+            database.open(create=False)
+        except StoreMissing:
+            if self._address.is_sqlite:
+                check_folder(self._address)
+            return
+        with database.write() as connection:
+            connection.execute(tables.meta.update().values(mode=tables.meta.c.mode))
 
     def migrate(self) -> None:
         """Bring the tables of an older ledger to this program's version; make a backup first.

@@ -3,13 +3,21 @@
 Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
 ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
 content gets the same answer, and one of other content is told what differs.
+
+Two things may change later: the schedule may end later, if budget can be reserved for that, and the roster may be
+another one for the windows that are not charged yet. A series that joins or leaves changes nothing in the account. The
+ledger holds one charge a window, which is the loss to any one of the series that the domain protects, whichever they
+are: the scale of the noise, the density and the windows are the same for all, and a series that is not in a window's
+roster merely loses less. What a window costs depends on its roster only by the number of histograms in which one cell
+counts, and that may not grow. So what is reserved stays reserved, and no entry changes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,9 +30,19 @@ from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid, format_instant
 from . import tables
 from .accounts import admitted_end, loss_of, priced, promised
-from .codec import Row, as_recorded, domain_from_row, plain, query_from_row, query_values, roster_bytes
-from .errors import BudgetRefused, ModeError, RegistrationConflict, StoreError
-from .lookups import end_of, lock_domain, query_row, read_roster, registration_of
+from .codec import (
+    Row,
+    as_recorded,
+    domain_from_row,
+    names_bytes,
+    names_from_bytes,
+    plain,
+    query_from_row,
+    query_values,
+    roster_bytes,
+)
+from .errors import BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
+from .lookups import domain_row, end_of, lock_domain, next_start, query_row, read_roster, registration_of
 from .schema import now_us
 from .specs import DomainSpec, Noise, QuerySpec, Registration
 
@@ -35,7 +53,18 @@ _DOMAIN_ADVICE = (
     "every series they share"
 )
 _QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
-_ROSTER_ADVICE = "the roster of a query is frozen in this version: set it back, or use a new query name"
+_CHARGED_ADVICE = (
+    "every window of the query has its roster for ever, because it is charged or refused: set the roster back, move "
+    "windows.stop to add windows, or use a new query name"
+)
+_MOST_ADVICE = (
+    "no series may be in more groups than when the query was registered, because its noise was calibrated for that: "
+    "take it out of a group, or use a new query name, which is charged anew"
+)
+_RACE_ADVICE = (
+    "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
+    "again"
+)
 
 
 @dataclass(frozen=True)
@@ -44,9 +73,12 @@ class Registrar:
 
     Attributes:
         connection: a transaction that may write.
+        roster: digest of the roster that was on record when the job looked, before it asked for the lock; ``None`` if
+            there was none. A roster is changed only if that is still so.
     """
 
     connection: Connection
+    roster: str | None = None
 
     def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         """Put a query on record, or return what is on record for it.
@@ -69,6 +101,8 @@ class Registrar:
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
             row = lock_domain(self.connection, domain.name) or row
+        if query.roster_given and query.roster != held.roster:
+            known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
         return registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
@@ -133,11 +167,10 @@ class Registrar:
             raise BudgetRefused(
                 f"the first window of query {query.name!r}", already, max(0.0, first - already), domain.budget
             )
-        roster_id = self._roster_id(query.roster)
         values = query_values(query) | {
             "domain_id": row["id"],
             "digest": query.digest(domain),
-            "roster_id": roster_id,
+            "roster_id": roster_id(connection, query.roster),
             "created_us": now_us(),
         }
         connection.execute(tables.queries.insert(), values)
@@ -149,16 +182,51 @@ class Registrar:
         changed = {**row, "reserved_loss": reserved}
         return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
 
-    def _roster_id(self, roster: Roster) -> int:
-        rosters = tables.rosters
-        values = {
-            "digest": roster.digest,
-            "series": len(roster.series),
-            "entries": roster_bytes(roster),
-            "created_us": now_us(),
-        }
-        _insert_if_absent(self.connection, rosters, values, "digest")
-        return self.connection.execute(sa.select(rosters.c.id).where(rosters.c.digest == values["digest"])).scalar_one()
+    def join(self, domain: str, name: str, entries: Iterable[tuple[str, str | None]]) -> Registration:
+        """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
+
+        Raises:
+            UnknownNameError: there is no such query.
+            StoreError: a group is given where histograms are of series, or none where they are of groups.
+        """
+        row = lock_domain(self.connection, domain) or domain_row(self.connection, domain)
+        known = query_row(self.connection, row["id"], name)
+        if known is None:
+            raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")
+        held = query_from_row(known, domain, read_roster(self.connection, known["roster_id"]))
+        roster = held.roster.joined_by(entries)
+        if roster.kind != held.roster.kind:
+            raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
+        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
+        if roster is not held.roster and (end is None or start + held.schedule.size <= end):
+            add_version(self.connection, known, held, roster, start)
+            known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
+        return registration_of(self.connection, row, known, held)
+
+    def _change_roster(
+        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
+    ) -> tuple[Row, QuerySpec]:
+        """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
+        conflict = partial(
+            RegistrationConflict, f"query {held.name!r}", "roster", _counted(held.roster), _counted(roster)
+        )
+        if held.roster.digest != self.roster:
+            raise conflict(_RACE_ADVICE)
+        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
+        if end is not None and start + held.schedule.size > end:
+            raise conflict(_CHARGED_ADVICE)
+        add_version(self.connection, known, held, roster, start)
+        instant = _instant(SlotGrid(**domain.grid), start)
+        record_event(
+            self.connection,
+            domain_id,
+            "roster-changed",
+            old=_counted(held.roster),
+            new=f"{_counted(roster)}, from {instant} on",
+            query=held.name,
+        )
+        changed = query_row(self.connection, domain_id, held.name)
+        return changed or known, replace(held, roster=roster)
 
     def _compare_schedules(
         self, row: Row, domain: DomainSpec, known: Row, held: QuerySpec, query: QuerySpec
@@ -197,6 +265,47 @@ class Registrar:
         set_reserved_loss(self.connection, row["id"], reserved)
         record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
         return replace(held, schedule=replace(old, stop=new.stop))
+
+
+def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Roster, start: int) -> None:
+    """Let a roster hold from a window on that is not charged; what is charged keeps its own.
+
+    Series keep the numbers that they have, and those that join are numbered after them, in the order of their names:
+    workers that know different versions count the same cells under the same numbers.
+    """
+    versions = tables.roster_versions
+    joined = list(
+        connection.scalars(
+            sa.select(versions.c.joined).where(versions.c.query_id == known["id"]).order_by(versions.c.id)
+        )
+    )
+    if joined:
+        series = {name for part in joined for name in names_from_bytes(part)}
+    else:
+        series = set(held.roster.series)
+        first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
+        connection.execute(
+            versions.insert(), first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)}
+        )
+    number = roster_id(connection, roster)
+    new = [name for name in roster.series if name not in series]
+    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": names_bytes(new)}
+    connection.execute(versions.insert(), values | {"created_us": now_us()})
+    queries = tables.queries
+    connection.execute(queries.update().where(queries.c.id == known["id"]).values(roster_id=number))
+
+
+def roster_id(connection: Connection, roster: Roster) -> int:
+    """The number of a roster on record, which is put there if it is not."""
+    rosters = tables.rosters
+    values = {
+        "digest": roster.digest,
+        "series": len(roster.series),
+        "entries": roster_bytes(roster),
+        "created_us": now_us(),
+    }
+    _insert_if_absent(connection, rosters, values, "digest")
+    return connection.execute(sa.select(rosters.c.id).where(rosters.c.digest == values["digest"])).scalar_one()
 
 
 def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> None:
@@ -243,17 +352,18 @@ def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, A
 
 def _compare_queries(domain: DomainSpec, held: QuerySpec, given: QuerySpec) -> None:
     name = f"query {given.name!r}"
+    # before the scale, which would be another one then
+    if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
+        raise RegistrationConflict(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
     old, new = plain(held.frozen_fields(domain)), plain(given.frozen_fields(domain))
     anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
     # neither is part of the digest, but both say what the loss is; the second depends on the series as well
     old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
-    if given.roster == held.roster:
+    if given.roster == held.roster or (given.roster_given and given.given_model):
         old["given_model"], new["given_model"] = held.given_model, given.given_model
     difference = first_difference(old, new)
     if difference is not None:
         raise RegistrationConflict(name, *difference, _QUERY_ADVICE)
-    if given.roster_given and given.roster != held.roster:
-        raise RegistrationConflict(name, "roster", _counted(held.roster), _counted(given.roster), _ROSTER_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
         raise RegistrationConflict(name, "windows.anchor", *anchors, _QUERY_ADVICE)

@@ -58,7 +58,7 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
     return release_batch(
         header_of(registration, record) | {"completeness": block.completeness},
         block.keys,
-        members=layout_of(registration).members(record.shard),
+        members=layout_of(registration, record.window).members(record.shard),
         counts=block.counts,
         total=block.totals if public else None,
         estimate=project_to_total(block.counts, block.totals) if public else None,

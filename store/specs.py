@@ -6,6 +6,7 @@ by the first registration: the same name with other content is refused, naming t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -80,6 +81,8 @@ class QuerySpec:
         shards: parallel parts; frozen with the query.
         header: the columns that all released rows of the query share, kept for exports.
         given_model: whether the loss holds only given a model estimated from the protected series.
+        multiplicity: in how many histograms of a window a cell counts at most, as the scale was calibrated for; that of
+            the roster if left out.
     """
 
     name: str
@@ -94,11 +97,21 @@ class QuerySpec:
     shards: int
     header: dict[str, Any] = field(default_factory=dict)
     given_model: bool = False
+    multiplicity: int | None = None
+
+    @property
+    def most(self) -> int:
+        """In how many histograms of a window a cell counts at most, as is charged."""
+        return self.roster.multiplicity if self.multiplicity is None else self.multiplicity
 
     @property
     def epsilon_dp(self) -> float:
-        """Loss per slot charged for a window: the release's times the most histograms one cell counts in."""
-        return self.release_epsilon_dp * self.roster.multiplicity
+        """Loss per slot charged for a window: the release's times the most histograms one cell counts in.
+
+        A roster that comes later may have fewer groups for each series, never more: what a window is charged, and with
+        it the budget reserved for the query, does not depend on which series there are.
+        """
+        return self.release_epsilon_dp * self.most
 
     @property
     def noise(self) -> Noise:
@@ -123,8 +136,24 @@ class QuerySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RosterVersion:
+    """A roster that holds from a window on, until the next version does.
+
+    Attributes:
+        start: first slot of the first window.
+        roster: the series and groups.
+    """
+
+    start: int
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """What is on record for a query: the values every worker uses, whatever its own settings said.
+
+    Which roster a window has is settled for ever when the window is charged; until then it is the newest, which is
+    ``query.roster``.
 
     Attributes:
         domain: the domain of record (with the budget now in force).
@@ -135,6 +164,9 @@ class Registration:
             depend on what arrives first.
         reserved_loss: loss of the domain when everything reserved so far is published, epsilon.
         fresh: whether this call created the query.
+        versions: the rosters by start, the newest last; none where the roster was never changed.
+        joined: every series that was ever in the roster, in the order in which they joined; none likewise.
+        revision: how often the roster was changed.
     """
 
     domain: DomainSpec
@@ -143,6 +175,19 @@ class Registration:
     admitted_stop: int | None
     reserved_loss: float
     fresh: bool
+    versions: tuple[RosterVersion, ...] = ()
+    joined: tuple[str, ...] = ()
+    revision: int = 0
+
+    def roster_of(self, window: Window) -> Roster:
+        """The roster of a window: as it was charged, or the newest."""
+        at = bisect_right(self.versions, window.start, key=lambda version: version.start)
+        return self.versions[at - 1].roster if at else self.query.roster
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Every series that was ever in the roster. The order never changes, so a place in it is a number for ever."""
+        return self.joined or self.query.roster.series
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,21 @@
     set by the first registration. ``created_us``, ``created_by``: when, and by which version.
 ``quiltstream_domains``
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
-    sequence number of its last entry. Whoever charges or reserves locks this row first.
+    sequence number of its last entry. Whoever charges or reserves locks this row first. ``merged_loss``: where ledgers
+    were united, the loss of all charges at that moment, because the losses that the entries name are those of the
+    ledgers they were made in; above the budget the domain is closed.
 ``quiltstream_domain_events``
-    What an operator decided: budgets raised, schedules extended, and history declared lost (with the number of releases
-    found that are not on record); with the time and both values.
+    What an operator decided: budgets raised, schedules extended, rosters changed, and history declared lost (with the
+    number of releases found that are not on record); with the time and both values.
 ``quiltstream_rosters``
     Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
 ``quiltstream_queries``
-    One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows.
+    One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows. The
+    roster is the one of all windows that have no charge yet.
+``quiltstream_roster_versions``
+    Only for queries whose roster was ever changed: one row a version, the first included, in their order. ``start``:
+    first slot of the first window it is for; a later version from the same start on replaces it. ``joined``: the
+    series that no earlier version has, compressed. Rows are only ever added.
 ``quiltstream_reservations``
     The parts of a query's schedule that budget is reserved for: windows inside ``[start, stop)``. A second part exists
     only after an extension or a raised budget.
@@ -20,7 +27,13 @@
     One row a window of a query: what it cost, or that it was refused; never changed, and in the order of the
     schedule. A charged row never exceeds its budget: the database checks that as well.
 ``quiltstream_releases``
-    One row a window and shard: the noisy histograms as one binary Arrow value; never changed.
+    One row a window and shard: the noisy histograms as one binary Arrow value; never changed. ``paid_by``: name of the
+    flagged charge that paid for it, where that is not the window's charge of record.
+``quiltstream_flagged_charges``
+    Charges that a merge found beside the one of record: of a window charged in two ledgers (``second``), or of other
+    content under one id (``conflict``). They are part of the account, but for refusals, which have no ``sequence``.
+``quiltstream_flagged_releases``
+    Blocks that a merge found beside the one of record, each with the name of the charge that paid for it.
 """
 
 from __future__ import annotations
@@ -54,6 +67,7 @@ domains = sa.Table(
     sa.Column("reserved_loss", _EPSILON, nullable=False),
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("merged_loss", _EPSILON),
 )
 
 domain_events = sa.Table(
@@ -149,5 +163,59 @@ releases = sa.Table(
     sa.Column("completeness", sa.String, nullable=False),
     sa.Column("block", sa.LargeBinary, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("paid_by", sa.String),
     sa.UniqueConstraint("query_id", "window_start", "shard", name="quiltstream_releases_block"),
+)
+
+roster_versions = sa.Table(
+    "quiltstream_roster_versions",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False, index=True),
+    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
+    sa.Column("start", _SLOT, nullable=False),
+    sa.Column("joined", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+)
+
+flagged_charges = sa.Table(
+    "quiltstream_flagged_charges",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("entry_id", sa.String, nullable=False, unique=True),
+    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
+    sa.Column("sequence", sa.BigInteger),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
+    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
+    sa.Column("window_start", _SLOT, nullable=False),
+    sa.Column("window_stop", _SLOT, nullable=False),
+    sa.Column("decision", sa.String, nullable=False),
+    sa.Column("query_digest", sa.String, nullable=False),
+    sa.Column("scale", sa.Text, nullable=False),
+    sa.Column("epsilon_dp", _EPSILON, nullable=False),
+    sa.Column("loss_before", _EPSILON, nullable=False),
+    sa.Column("loss_after", _EPSILON, nullable=False),
+    sa.Column("budget", _EPSILON, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_flagged_charges_sequence"),
+    sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_flagged_charges_decision"),
+    sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_charges_reason"),
+)
+
+flagged_releases = sa.Table(
+    "quiltstream_flagged_releases",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
+    sa.Column("window_start", _SLOT, nullable=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("entry_id", sa.String, nullable=False),
+    sa.Column("completeness", sa.String, nullable=False),
+    sa.Column("block", sa.LargeBinary, nullable=False),
+    sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_releases_reason"),
+    sa.Index("quiltstream_flagged_releases_place", "query_id", "window_start", "shard"),
 )

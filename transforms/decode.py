@@ -6,6 +6,7 @@ Past this step an element is a batch, never a reading.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,6 +141,22 @@ class FileDecoder:
             else:
                 yield from decode_jsonl.jsonl_rows(stream, task.path, columns, block_bytes)
 
+    def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        """Take whole lines of text apart, CSV with its header first.
+
+        Args:
+            data: the lines.
+            name: of where they come from, for messages.
+
+        Raises:
+            SettingsError: the header lacks a column.
+        """
+        columns, stream, size = self.rows().columns, io.BytesIO(data), len(data) + 1
+        if self.format == "csv":
+            yield from decode_csv.csv_rows(stream, name, columns, self.delimiter, size)
+        else:
+            yield from decode_jsonl.jsonl_rows(stream, name, columns, size)
+
     @contextmanager
     def _parquet(self, path: str, opened: Any) -> Generator[Any]:
         """The Parquet file that is open already, or one for this use only."""
@@ -188,7 +205,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             raise SettingsError([f"readings.time_format: {error}"]) from None
         self._tasks: list[FileTask] = []
         problems: list[str] = []
-        for path in expand(source.patterns, resolve, f"source.{source.format}"):
+        for path in expand(source.patterns, resolve, source.setting):
             tasks, more = self._plan(path)
             self._tasks += tasks
             problems += more

@@ -100,16 +100,17 @@ def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
-def row_groups(file: pq.ParquetFile, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a file into ranges of row groups of at least so many rows.
+def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> Iterator[tuple[int, int, int]]:
+    """Cut a file, or a range of its row groups, into ranges of row groups of at least so many rows.
 
     Yields:
-        First row group, the one after the last, and the number of rows before the first.
+        First row group, the one after the last, and the number of rows between the range's start and the first.
     """
-    first, before, held = 0, 0, 0
-    for group in range(file.metadata.num_row_groups):
+    groups = range(file.metadata.num_row_groups) if within is None else within
+    first, before, held = groups.start, 0, 0
+    for group in groups:
         held += file.metadata.row_group(group).num_rows
-        if held >= rows or (held and group == file.metadata.num_row_groups - 1):
+        if held >= rows or (held and group == groups.stop - 1):
             yield first, group + 1, before
             first, before, held = group + 1, before + held, 0
 
@@ -131,15 +132,8 @@ def parquet_rows(
     """
     first, stop, before = groups
     names = list(columns.names)
-    chosen = list(range(first, stop))
     try:
-        rows = sum(file.metadata.row_group(group).num_rows for group in chosen)
-        batches: Any = (
-            [file.read_row_groups(chosen, columns=names)]
-            if rows <= _WHOLE_BATCHES * batch_rows
-            else file.iter_batches(batch_rows, row_groups=chosen, columns=names)
-        )
-        for batch in batches:
+        for batch in _batches(file, names, range(first, stop), batch_rows):
             # empty chunks are left behind where row groups are empty
             arrays = {name: whole(batch.column(name)) for name in names}
             yield RawRows(
@@ -153,3 +147,13 @@ def parquet_rows(
             f"file {path} is damaged in row groups {first} to {stop - 1} ({type(error).__name__}); write it again: "
             "releases without its readings would be final"
         ) from None
+
+
+def _batches(file: pq.ParquetFile, names: list[str], groups: range, batch_rows: int) -> Iterator[Any]:
+    """Tables or batches of about so many rows: small row groups together, large ones in pieces."""
+    for first, stop, _ in row_groups(file, (batch_rows + 1) // 2, groups):
+        chosen = list(range(first, stop))
+        if sum(file.metadata.row_group(group).num_rows for group in chosen) <= _WHOLE_BATCHES * batch_rows:
+            yield file.read_row_groups(chosen, columns=names)
+        else:
+            yield from file.iter_batches(batch_rows, row_groups=chosen, columns=names)

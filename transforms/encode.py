@@ -10,6 +10,7 @@ straddles a boundary.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,23 +19,23 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..schemas.digests import stable_hash
 from ..schemas.readings import REJECT_SCHEMA, RejectReason
-from ..schemas.roster import Roster
-from ..schemas.slots import Schedule
+from ..schemas.slots import Schedule, SlotGrid
+from ..store.records import Store
 from ..store.specs import Registration
 from .ahead import Ahead, keep_large_blocks
 from .batches import ReadingColumns, reading_columns
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
+from .marks import Mark, horizon_of, mark_of
 from .plan import Plan
 from .rejects import METRICS, counter_name
+from .rosters import Members, Presence, first_sight, newest
 
 REJECTED = "rejected"
 
@@ -44,8 +45,11 @@ _HELD_CELLS = 1 << 24
 #: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
 _DENSE = 0.5
 
-#: A batch's names are looked up in a table of the roster made anew, unless the roster has this many times more names.
-_TABLE = 16
+#: Beam's runners tell instants apart no finer.
+_MILLISECOND_US = 1_000
+
+#: Seconds from one look for a newer roster to the next.
+_LOOK_S = 5.0
 
 #: What a reject of this step says about where it was: the decoder knew, and readings past it carry no position.
 _DECODED = "(after decoding)"
@@ -59,7 +63,7 @@ class CellBlock:
 
     Attributes:
         step: number of the step, ``(slot - anchor) // every``.
-        rows: series in the shard.
+        rows: series in the shard, as far as the encoder knows them; those that join later come after them.
         width: slots in the step.
         index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
             ``packed`` has every cell.
@@ -76,50 +80,21 @@ class CellBlock:
     readings: int
 
 
-@dataclass(frozen=True)
-class Members:
-    """Where each series of a roster lives. Series are numbered shard by shard, so a shard's cells are adjacent rows.
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A part of the source declares a window complete, for one shard.
 
     Attributes:
-        place: series -> its number.
-        names: the series in the order of their numbers, Arrow text.
-        first: number of the first series of each shard, and the number of series, shape (shards + 1,).
-        group: number of the only group of each series, or -1, shape (n,).
-        groups: numbers of the groups by name.
+        start: first slot of the window.
+        part: number of the part.
+        parts: how many parts there are.
+        replayed: whether the part read the window again from its start.
     """
 
-    place: dict[str, int]
-    names: pa.Array
-    first: Ints
-    group: Ints
-    groups: dict[str, int]
-
-    @classmethod
-    def of(cls, roster: Roster, shards: int) -> Members:
-        """Place every series by its stable hash."""
-        shard = np.array([stable_hash(name) % shards for name in roster.series], dtype=np.int64)
-        order = np.argsort(shard, kind="stable")
-        names = [roster.series[i] for i in order.tolist()]
-        groups = {name: i for i, name in enumerate(roster.keys)} if roster.kind == "group" else {}
-        only = [roster.groups_of[name] for name in names]
-        return cls(
-            place={name: i for i, name in enumerate(names)},
-            names=pa.array(names, pa.utf8()),
-            first=np.concatenate([[0], np.cumsum(np.bincount(shard, minlength=shards))]),
-            group=np.array([groups.get(one[0], -1) if len(one) == 1 else -1 for one in only], dtype=np.int64),
-            groups=groups,
-        )
-
-    def shard_rows(self, shard: int) -> range:
-        """The numbers of a shard's series."""
-        return range(int(self.first[shard]), int(self.first[shard + 1]))
-
-    def numbers(self, names: pa.Array) -> Ints:
-        """The number of each name, -1 where the roster has none."""
-        if len(self.names) <= _TABLE * len(names):
-            found = pc.call_function("index_in", [names.cast(pa.utf8())], pc.SetLookupOptions(self.names)).fill_null(-1)
-            return found.to_numpy(zero_copy_only=False).astype(np.int64)
-        return np.array([self.place.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
+    start: int
+    part: int = 0
+    parts: int = 1
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +107,9 @@ class EncodedBatch:
         outside: how many are before or after the schedule.
         rejects: how many are no readings of the roster, by reason.
         at: the batch's instant.
+        strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
+        given: the batch.
+        encoder: what encoded it.
     """
 
     parts: tuple[tuple[int, Ints, Ints], ...]
@@ -139,6 +117,9 @@ class EncodedBatch:
     outside: int
     rejects: dict[RejectReason, int]
     at: Timestamp
+    strangers: tuple[tuple[str, str | None], ...]
+    given: pa.RecordBatch
+    encoder: Encoder
 
 
 @dataclass(frozen=True)
@@ -147,13 +128,28 @@ class Encoder:
 
     Attributes:
         plan: what is published.
+        registration: what is on record for the query.
         members: where each series lives.
-        schedule: the windows of record.
+        presence: which series are in the roster of a window; ``None`` where all are.
+        sight: whether series that no roster has are looked at.
     """
 
     plan: Plan
+    registration: Registration
     members: Members
-    schedule: Schedule
+    presence: Presence | None
+    sight: bool
+
+    @classmethod
+    def of(cls, plan: Plan, registration: Registration, *, sight: bool = False) -> Encoder:
+        """For a query of record."""
+        members = Members.of(registration)
+        return cls(plan, registration, members, Presence.of(registration, members), sight)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The windows of record."""
+        return self.registration.query.schedule
 
     def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
         """Encode one batch of readings."""
@@ -162,18 +158,35 @@ class Encoder:
         columns = reading_columns(batch, grouped=self.plan.group_column is not None)
         times, values = columns.times, columns.values
         numbers = _take(self.members.numbers(columns.names), columns.series)
+        strange = columns.good & (numbers < 0) if self.sight else None
         keep, rejects = self._check(columns, numbers)
 
         slots = grid.slots_of(times)
-        covered = self.schedule.covered
-        scheduled = (slots >= covered.start) & (slots < covered.stop)
+        scheduled = slots >= self.schedule.first
+        if self.schedule.stop is not None:
+            scheduled &= slots < self.schedule.covered.stop
         outside = int(np.count_nonzero(~scheduled & keep))
         keep &= scheduled
+        if self.presence is not None:
+            steps = (slots - self.schedule.anchor) // self.schedule.every
+            absent = self.presence.absent(numbers, steps)
+            if count := int(np.count_nonzero(absent & keep)):
+                rejects[RejectReason.NOT_IN_ROSTER] = rejects.get(RejectReason.NOT_IN_ROSTER, 0) + count
+                keep &= ~absent
+        horizon = horizon_of(batch)
+        if horizon is not None:
+            late = self._ends_us(slots) <= horizon
+            scheduled &= ~late
+            if count := int(np.count_nonzero(late & keep)):
+                rejects[RejectReason.LATE] = count
+                keep &= ~late
+        strangers = () if strange is None else first_sight(columns, strange & scheduled)
         readings = int(np.count_nonzero(keep))
         if readings < len(keep):
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
-        return EncodedBatch(tuple(self._by_step(numbers, slots, packed)), readings, outside, rejects, at)
+        parts = tuple(self._by_step(numbers, slots, packed))
+        return EncodedBatch(parts, readings, outside, rejects, at, strangers, batch, self)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         """Which rows count, and how many do not for which reason."""
@@ -189,10 +202,25 @@ class Encoder:
         if columns.groups is not None and columns.group is not None:
             named = [self.members.groups.get(name, -2) for name in columns.groups.to_pylist()]
             drop(
-                _take(np.array(named, dtype=np.int64), columns.group) != self.members.group[numbers],
+                _take(np.array(named, dtype=np.int64), columns.group) != _take(self.members.group, numbers),
                 RejectReason.GROUP_CONFLICT,
             )
         return keep, rejects
+
+    def _ends_us(self, slots: Ints) -> Ints:
+        """When the last window that contains each slot ends."""
+        every = self.schedule.every
+        return self.plan.grid.time_of(self.schedule.anchor + (slots - self.schedule.anchor) // every * every) + (
+            self.schedule.size * self.plan.grid.interval_us
+        )
+
+    def closings(self, mark: Mark) -> Iterator[WindowedValue]:
+        """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
+        for start in closed_starts(self.schedule, self.plan.grid, mark.after_us, mark.until_us):
+            closing = Closing(start, mark.part, mark.parts, mark.replayed)
+            # of every shard: a series may have joined that this worker does not know yet
+            for shard in range(self.members.shards):
+                yield closing_of(self.plan.grid, self.schedule, shard, closing)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """Cut readings by the step of the windows they are in."""
@@ -222,18 +250,56 @@ class Encoder:
             yield lowest + int(found[one]), index[part], packed[part]
 
 
+def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:
+    """First slots of the schedule's windows that end after one instant and not after another."""
+    size, every, first = schedule.size, schedule.every, schedule.first
+
+    def ended(instant: int) -> int:
+        """How many windows end by an instant."""
+        slots = (instant - grid.origin_us) // grid.interval_us  # whole slots that are over
+        return max(0, (slots - size - first) // every + 1)
+
+    begin, end = ended(after_us), ended(until_us)
+    if schedule.stop is not None:
+        begin, end = min(begin, len(schedule)), min(end, len(schedule))
+    return range(first + begin * every, first + end * every, every)
+
+
+def closings_of(grid: SlotGrid, schedule: Schedule, members: Members, closing: Closing) -> Iterator[WindowedValue]:
+    """A declaration for every shard with series."""
+    for shard in members.occupied:
+        yield closing_of(grid, schedule, shard, closing)
+
+
+def closing_of(grid: SlotGrid, schedule: Schedule, shard: int, closing: Closing) -> WindowedValue:
+    """A declaration for a shard, just before the end of its window's first step."""
+    instant = grid.time_of(closing.start + schedule.every) - _MILLISECOND_US
+    return WindowedValue((shard, closing), Timestamp(micros=instant), (GlobalWindow(),))
+
+
 class EncodeCells(beam.DoFn):
-    """Record batches of readings to ``(shard, CellBlock)`` at the time of the block's step.
+    """Record batches of readings to ``(shard, CellBlock)`` in the block's step, and marks to ``(shard, Closing)``.
 
     Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
     tallied for the operator; those for a reason are also emitted to the output ``rejected``, without their values.
 
     Batches are encoded in a thread while the decoder prepares the next ones; all that has effects happens in Beam's.
+
+    Args:
+        plan: what is published.
+        follow: whether the roster may change while the job runs: where a series is in none, the store is asked for a
+            newer one every few seconds.
+        sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
+            record before their readings are encoded, so none of those is lost.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, follow: bool = False, sight: bool = False) -> None:
         self._plan = plan
-        self._encoder: tuple[str, Encoder] | None = None
+        self._follow = follow
+        self._sight = sight
+        self._unwanted: set[str] = set()
+        self._looked: float | None = None
+        self._encoder: Encoder | None = None
         self._ahead: Ahead[tuple[pa.RecordBatch, Timestamp], EncodedBatch] | None = None
         self._steps: dict[int, Cells] = {}
         self._held = 0
@@ -241,11 +307,13 @@ class EncodeCells(beam.DoFn):
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
         keep_large_blocks()
+        self._store = Store(self._plan.address)
         self._readings = Metrics.counter(METRICS, "readings")
         self._outside = Metrics.counter(METRICS, "outside-schedule")
 
     def teardown(self) -> None:
-        """End the thread."""
+        """End the thread, and close the store."""
+        self._store.close()
         if self._ahead is not None:
             self._ahead.close()
 
@@ -265,11 +333,16 @@ class EncodeCells(beam.DoFn):
             registration: what is on record for the query.
             timestamp: the batch's instant.
         """
-        if self._ahead is None or self._encoder is None or self._encoder[0] != registration.digest:
-            query = registration.query
-            encoder = Encoder(self._plan, Members.of(query.roster, query.shards), query.schedule)
-            self._encoder = (registration.digest, encoder)
-            self._ahead = Ahead(encoder.encode)
+        known = None if self._encoder is None else self._encoder.registration
+        used = newest(known, registration)
+        if self._encoder is None or used is not known:
+            yield from self._turn_to(used)
+        if self._ahead is None:
+            self._ahead = Ahead(self._encode)
+        mark = mark_of(batch)
+        if mark is not None:
+            yield from self._current().closings(mark)
+            return
         for encoded in self._ahead.give((batch, timestamp)):
             yield from self._gather(encoded)
 
@@ -280,11 +353,45 @@ class EncodeCells(beam.DoFn):
                 yield from self._gather(encoded)
         yield from self._flush()
 
+    def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
+        """Encode a batch, in the thread, with the encoder of the moment."""
+        return self._current().encode(given)
+
+    def _turn_to(self, registration: Registration) -> Iterator[Any]:
+        """Emit what is held under the old numbers, and encode with those of another registration from now on."""
+        if self._steps:
+            yield from self._flush()
+        self._encoder = Encoder.of(self._plan, registration, sight=self._sight)
+
+    def _rosters(self, encoded: EncodedBatch) -> Registration:
+        """The rosters to encode a batch with: newer ones where it has series that are in none."""
+        held = encoded.encoder.registration
+        strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
+        if strangers:
+            # what the model was made from is not protected by what is promised without 'given the model'
+            origin = self._plan.model.provenance
+            if not held.query.given_model:
+                self._unwanted |= {name for name, _ in strangers if origin.used([name])}
+            return self._store.join(held, [pair for pair in strangers if pair[0] not in self._unwanted])
+        if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
+            now = time.monotonic()
+            if self._looked is None or now - self._looked > _LOOK_S:
+                self._looked = now
+                return self._store.current(held)
+        return held
+
     def _gather(self, encoded: EncodedBatch) -> Iterator[Any]:
         """Put a batch into the cells of its steps, and emit them when too many are held."""
+        encoder = self._current()
+        if encoded.encoder is not encoder:  # encoded ahead, under the old numbers
+            encoded = encoder.encode((encoded.given, encoded.at))
+        rosters = self._rosters(encoded)
+        if rosters is not encoder.registration:
+            yield from self._turn_to(rosters)
+            encoder = self._current()
+            encoded = encoder.encode((encoded.given, encoded.at))
         self._readings.inc(encoded.readings)
         self._outside.inc(encoded.outside)
-        encoder = self._current()
         every, rows = encoder.schedule.every, len(encoder.members.names)
         for step, index, packed in encoded.parts:
             if step not in self._steps:
@@ -305,7 +412,7 @@ class EncodeCells(beam.DoFn):
     def _current(self) -> Encoder:
         if self._encoder is None:
             raise RuntimeError("there are no cells before the first batch")
-        return self._encoder[1]
+        return self._encoder
 
     def _flush(self) -> Iterator[WindowedValue]:
         """Emit what is held, one block per step and shard, and forget it."""
@@ -353,9 +460,10 @@ class EncodeCells(beam.DoFn):
             surplus = 0
 
     def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
-        """A block with its key, at the time of its step."""
-        slot = self._current().schedule.anchor + block.step * block.width
-        return WindowedValue((shard, block), Timestamp(micros=self._plan.grid.time_of(slot)), (GlobalWindow(),))
+        """A block with its key, just before the end of its step: no earlier than a live source's watermark can be."""
+        stop = self._current().schedule.anchor + (block.step + 1) * block.width
+        instant = self._plan.grid.time_of(stop) - _MILLISECOND_US
+        return WindowedValue((shard, block), Timestamp(micros=instant), (GlobalWindow(),))
 
 
 def _take(table: Ints, positions: Ints) -> Ints:

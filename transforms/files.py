@@ -72,6 +72,16 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
     return list(found)
 
 
+def present(patterns: Iterable[str]) -> list[str]:
+    """The files that are there now under absolute paths or patterns, sorted; none is no mistake.
+
+    Raises:
+        OSError: a place cannot be reached.
+    """
+    found = {path for pattern in patterns for path in _matches(pattern)}
+    return sorted(path for path in found if not path.endswith(_OTHER_COMPRESSIONS))
+
+
 def _matches(where: str) -> list[str]:
     if is_local(where) and Path(where).is_file():
         return [where]  # a name with brackets in it is itself before it is a pattern

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms import window
 from apache_beam.utils.timestamp import Duration, Timestamp
@@ -23,8 +24,11 @@ from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
 from .hosts import check_hosts
 from .plan import Plan, make_plan
-from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledHistograms, SumHistograms
+from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledClosings, SumTallies
 from .survey import RegisterQuery, SurveyReadings, register
+
+#: A shard's number and its blocks: keys have a coder of their own on every runner.
+_SHARDED = typehints.Tuple[int, Any]
 
 
 class Histograms(NamedTuple):
@@ -82,11 +86,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
         plan, readings = self._plan, input_or_inputs
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
-        if not readings.is_bounded and not plan.schedule.bounded:
-            raise SettingsError(
-                ["windows.stop is missing: an endless source needs a schedule with both ends for now; set it"]
-            )
-        if plan.resolved and plan.schedule.bounded:
+        live = not readings.is_bounded
+        if live:
+            check_live(plan)
+        if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan)
         else:
             registration = AsSingleton(
@@ -94,32 +97,45 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 | "Survey" >> beam.CombineGlobally(SurveyReadings())
                 | "Register" >> beam.ParDo(RegisterQuery(plan))
             )
-        encoded = readings | "Encode" >> beam.ParDo(EncodeCells(plan), registration).with_outputs(
-            REJECTED, main="cells"
-        )
-        scheduled = (
-            readings.pipeline
-            | "Seed" >> beam.Impulse()
-            | "Schedule" >> beam.ParDo(ScheduledHistograms(plan), registration)
-            | "Window schedule" >> beam.WindowInto(_windows(plan))
-        )
+        # a live source's series cannot be gathered first: they join when they are seen
+        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None)
+        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, main="cells")
+        cells = encoded.cells
+        if not live:  # a live source says itself which windows are complete
+            seed = readings.pipeline | "Seed" >> beam.Impulse()
+            closings = seed | "Schedule" >> beam.ParDo(ScheduledClosings(plan), registration)
+            cells.element_type = closings.element_type = _SHARDED
+            cells = (cells, closings) | "Join" >> beam.Flatten()
+        cells.element_type = _SHARDED
         counted = (
-            encoded.cells
+            cells
             | "Window" >> beam.WindowInto(_windows(plan))
             | "Collect" >> beam.CombinePerKey(CollectCells())
-            | "Count" >> beam.ParDo(CountCells(plan), registration)
+            | "Count" >> beam.ParDo(CountCells(plan), registration).with_output_types(tuple[int, Any])
         )
-        released = (
-            (counted, scheduled)
-            | "Join" >> beam.Flatten()
-            | "Sum" >> beam.CombinePerKey(SumHistograms())
-            | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(REFUSED, main="releases")
+        if plan.grouped:
+            counted = counted | "Sum" >> beam.CombinePerKey(SumTallies())
+        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(
+            REFUSED, main="releases"
         )
         return Histograms(
             releases=released.releases,
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
+
+
+def check_live(plan: Plan) -> None:
+    """See that nothing is left to come from the data of a source that never ends.
+
+    Raises:
+        SettingsError: naming each setting that is missing.
+    """
+    problems: list[str] = []
+    if plan.schedule.start is None:
+        problems.append("windows.start is missing: a live source never ends, so its first window must be set")
+    if problems:
+        raise SettingsError(problems)
 
 
 def _windows(plan: Plan) -> window.WindowFn:

@@ -12,9 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ..privacy.classes import MixingBounds
 from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
-from ..privacy.quilts import Calibration, mqm_approx
+from ..privacy.quilts import Calibration
 from ..schemas.models import Model, Provenance
 from ..schemas.roster import Roster
 from ..schemas.settings import Bounds, Constant, Settings, SettingsError
@@ -22,6 +22,7 @@ from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.specs import DomainSpec, Noise, QuerySpec
+from .calibrating import choose
 
 _MILLISECOND_US = 1_000
 
@@ -74,11 +75,25 @@ class Plan:
         return self.roster is not None and self.schedule.start is not None
 
     @property
+    def grouped(self) -> bool:
+        """Whether histograms are summed over groups of series."""
+        return self.group_column is not None or (self.roster is not None and self.roster.kind == "group")
+
+    @property
     def histogram(self) -> HistogramMechanism:
         """The mechanism that makes noisy counts."""
-        if self.noise == "none":
-            return ExactHistogram(self.space.size)
-        return LaplaceHistogram(self.space.size, self.scale)
+        return self.histogram_of(self.scale)
+
+    def histogram_of(self, scale: Fraction) -> HistogramMechanism:
+        """The mechanism at a scale of record."""
+        return ExactHistogram(self.space.size) if self.noise == "none" else LaplaceHistogram(self.space.size, scale)
+
+    def with_multiplicity(self, most: int) -> Plan:
+        """The plan of a query whose noise was calibrated for series in more groups than the roster has them in now."""
+        now = 1 if self.roster is None else self.roster.multiplicity
+        share = self.share // now * most
+        scale = LaplaceHistogram.from_sigma(self.space.size, self.calibration.sigma * share).scale
+        return replace(self, share=share, scale=scale)
 
     def given_model(self, roster: Roster) -> bool:
         """Whether the belief was estimated from series that it is to protect."""
@@ -165,7 +180,7 @@ def make_plan(
     Raises:
         SettingsError: a setting does not fit another.
         ModelError: the model cannot be used, or is about other states or slots.
-        ChainError: the belief has no bounds that MQMApprox could use, for example because P P* is reducible.
+        ChainError: the mechanism has no noise for the belief, for example because P P* is reducible.
     """
     locate = settings.path if read is None else read
     model = model_of(settings) if model is None else model
@@ -187,17 +202,22 @@ def make_plan(
         only = settings.readings.series
         roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
     guarantee = settings.privacy.guarantee
-    bounds = mixing_bounds(belief_from_dict(model.belief))
-    _check_possible(bounds, space.size)
-    length = None if guarantee == "stream" else schedule.size
-    calibration = mqm_approx(bounds, epsilon=settings.privacy.epsilon, length=length)
+    chosen = choose(
+        settings.privacy.mechanism,
+        model.belief,
+        states=space.size,
+        epsilon=settings.privacy.epsilon,
+        window=schedule.size,
+        guarantee=guarantee,
+    )
+    calibration = chosen.calibration
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
     mechanism = LaplaceHistogram.from_sigma(space.size, calibration.sigma * share)
     domain = DomainSpec(
         name=settings.domain,
         grid=grid.to_dict(),
         states=space.to_dict(),
-        belief=bounds.to_dict(),
+        belief=chosen.belief,
         model_id=model.model_id,
         guarantee=guarantee,
         budget=settings.budget,
@@ -229,14 +249,6 @@ def _reading(settings: Settings) -> dict[str, Any]:
     if settings.readings is not None:
         reading |= settings.readings.model_dump(mode="json")
     return reading
-
-
-def _check_possible(bounds: MixingBounds, states: int) -> None:
-    if bounds.pi_min > 1 / states:
-        raise SettingsError(
-            f"model.pi_min is {bounds.pi_min:g}, and no chain of {states} states has its rarest above 1/{states}: the "
-            "belief would hold for no series; give a smaller pi_min"
-        )
 
 
 def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None:

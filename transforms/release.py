@@ -8,8 +8,8 @@ of this any number of times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any
 
 import apache_beam as beam
@@ -17,26 +17,30 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import IntervalWindow, TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.ledger import LEDGER_SCHEMA
-from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
+from ..store.layout import Layout, layout_of
 from ..store.records import Store
 from ..store.rows import rows_of
-from ..store.specs import Block, Draft, QuerySpec, Registration
+from ..store.specs import Block, Draft, Registration
 from .cells import Ints, state_bits
-from .collect import Steps
-from .encode import Members
+from .collect import Collected
+from .encode import Closing, closings_of
 from .plan import Plan
 from .rejects import METRICS
+from .rosters import Members, PlacesByRoster, newest
 
 REFUSED = "refused"
 
 #: Blocks published in one transaction at most; more would keep other writers of the domain waiting.
 _BATCH = 64
+
+#: Histograms that wait for their rosters at most: so many of a shard in a window, and so many numbers, 32 MiB.
+_HELD = 4096
+_HELD_COUNTS = 1 << 22
 
 
 def window_of(plan: Plan, window: IntervalWindow) -> Window:
@@ -45,70 +49,160 @@ def window_of(plan: Plan, window: IntervalWindow) -> Window:
     return Window(start, start + (int(window.end.micros) - int(window.start.micros)) // plan.grid.interval_us)
 
 
-class CountCells(beam.DoFn):
-    """``(shard, cells)`` of a window to ``(shard, histograms)``, summed per group where the query has groups.
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Histograms of one shard in one window, and whether they are all of it.
 
-    Histograms are int64 of shape (keys of the shard, bins), in the order of ``Roster.shard_keys``.
+    Attributes:
+        counts: int64, shape (keys of the shard, bins), in the order of ``Roster.shard_keys``; no rows where a shard of
+            series was not declared complete.
+        complete: bits of the shards of series that were declared complete.
+        needed: bits of those that count here.
+        replayed: whether a part of the source read the window again from its start.
+    """
+
+    counts: Ints
+    complete: int
+    needed: int
+    replayed: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the window may be published."""
+        return self.complete & self.needed == self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The histograms of all series of one shard in one window, before it is asked which of them are in its roster.
+
+    Attributes:
+        shard: the shard of series.
+        window: the window.
+        counts: int64, shape (rows of the shard, bins); rows without a reading at the end may be left out.
+        complete: whether the shard was declared complete.
+        replayed: whether a part of the source read the window again from its start.
+        place: its place in Beam.
+    """
+
+    shard: int
+    window: Window
+    counts: Ints
+    complete: bool
+    replayed: bool
+    place: WindowedValue
+
+
+class CountCells(beam.DoFn):
+    """``(shard, Collected)`` of a window to ``(shard, Tally)``, summed per group where the query has groups.
+
+    A window that was declared complete is charged now, before it is cut by its roster: that settles the roster, and
+    all workers cut it by the same one, whatever each of them knew. A bundle's windows are charged in one transaction.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._bits = state_bits(plan.space.size)
-        self._sums: tuple[str, dict[int, list[tuple[int, int, Ints, Ints]]]] | None = None
+        self._places = PlacesByRoster()
+        self._counted: list[Counted] = []
+        self._numbers = 0
+        self._registration: Registration | None = None
 
     def setup(self) -> None:
-        """Make the counter; it belongs to the worker."""
+        """Open the store and make the counter; they belong to the worker."""
+        self._store = Store(self._plan.address)
         self._duplicates = Metrics.counter(METRICS, "duplicates")
 
-    def process(
-        self, element: tuple[int, Steps], registration: Registration, window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[tuple[int, Ints]]:
-        """Count the cells of one shard in one window."""
-        shard, steps = element
-        place = window_of(self._plan, window)
-        if registration.query.schedule.contains(place):
-            counts = self._count(place, steps, registration.query.schedule)
-            if registration.query.roster.kind == "series":
-                yield shard, counts
-            else:
-                for target, keys, rows, places in self._group_rows(registration)[shard]:
-                    sums = np.zeros((keys, counts.shape[1]), dtype=np.int64)
-                    np.add.at(sums, places, counts[rows])
-                    yield target, sums
+    def teardown(self) -> None:
+        """Close the store."""
+        self._store.close()
 
-    def _count(self, place: Window, steps: Steps, schedule: Schedule) -> Ints:
-        space, first = self._plan.space, (place.start - schedule.anchor) // schedule.every
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._counted, self._numbers = [], 0
+
+    def process(
+        self,
+        element: tuple[int, Collected],
+        registration: Registration,
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[WindowedValue]:
+        """Count the cells of one shard in one window."""
+        shard, collected = element
+        self._registration = newest(self._registration, registration)
+        schedule = registration.query.schedule
+        slots = window_of(self._plan, window)
+        # at the ends of a sliding schedule only whole windows are published
+        if not schedule.contains(slots):
+            return
+        self._counted.append(
+            Counted(
+                shard,
+                slots,
+                self._count(slots, collected, schedule),
+                collected.complete(slots.start),
+                slots.start in collected.replayed,
+                WindowedValue(None, timestamp, (window,)),
+            )
+        )
+        self._numbers += self._counted[-1].counts.size
+        if self._numbers > _HELD_COUNTS or len(self._counted) >= _HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        """Cut what is left."""
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[WindowedValue]:
+        counted, self._counted, self._numbers = self._counted, [], 0
+        if not counted or self._registration is None:
+            return
+        complete = {one.window for one in counted if one.complete}
+        registration = self._registration = self._store.freeze(self._registration, complete)
+        for one in counted:
+            for tally in self._tallies(registration, one):
+                yield one.place.with_value(tally)
+
+    def _tallies(self, registration: Registration, one: Counted) -> Iterator[tuple[int, Tally]]:
+        """The histograms that a window's roster asks for; without counts where the window is not complete."""
+        roster = registration.roster_of(one.window)
+        places = self._places.of(registration, roster)
+        complete = int(one.complete) << one.shard
+        nothing = np.zeros((0, one.counts.shape[1]), dtype=np.int64)
+        if roster.kind == "series":
+            rows = places.rows[one.shard]
+            if len(rows):
+                counts = _rows(one.counts, rows) if complete else nothing
+                yield one.shard, Tally(counts, complete, 1 << one.shard, one.replayed)
+            return
+        for part in places.groups[one.shard]:
+            sums = np.zeros((part.keys, one.counts.shape[1]), dtype=np.int64)
+            np.add.at(sums, part.places, _rows(one.counts, part.rows))
+            yield part.target, Tally(sums if complete else nothing, complete, part.needed, one.replayed)
+
+    def _count(self, window: Window, collected: Collected, schedule: Schedule) -> Ints:
+        """How many cells of each series of the shard are in each bin."""
+        space, first = self._plan.space, (window.start - schedule.anchor) // schedule.every
+        steps = collected.steps
         if first in steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
             self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
-        return np.add.reduce([cells.histograms(space.bins, self._bits) for cells in steps.values()])
-
-    def _group_rows(self, registration: Registration) -> dict[int, list[tuple[int, int, Ints, Ints]]]:
-        if self._sums is None or self._sums[0] != registration.digest:
-            query = registration.query
-            self._sums = (registration.digest, _group_rows(query.roster, query.shards))
-        return self._sums[1]
+        counts = np.zeros((max((len(cells.packed) for cells in steps.values()), default=0), space.bins), dtype=np.int64)
+        for cells in steps.values():
+            counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits)
+        return counts
 
 
-def _group_rows(roster: Roster, shards: int) -> dict[int, list[tuple[int, int, Ints, Ints]]]:
-    """Shard of series -> (shard of groups, groups in it, rows of the series, places of their groups)."""
-    members = Members.of(roster, shards)
-    targets = [roster.shard_keys(target, shards) for target in range(shards)]
-    home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}
-    plan: dict[int, list[tuple[int, int, Ints, Ints]]] = {}
-    for shard in range(shards):
-        numbers = members.shard_rows(shard)
-        found: dict[int, list[tuple[int, int]]] = {}
-        for row, number in enumerate(numbers):
-            for group in roster.groups_of[members.names[number].as_py()]:
-                target, place = home[group]
-                found.setdefault(target, []).append((row, place))
-        plan[shard] = [(target, len(targets[target]), *np.array(pairs).T) for target, pairs in sorted(found.items())]
-    return plan
+def _rows(counts: Ints, rows: Ints) -> Ints:
+    """Rows of a matrix, zeros where it ends before them."""
+    if len(rows) and int(rows.max()) >= len(counts):
+        counts = np.concatenate([counts, np.zeros((int(rows.max()) + 1 - len(counts), counts.shape[1]), np.int64)])
+    return counts[rows]
 
 
-class ScheduledHistograms(beam.DoFn):
-    """Zeros for every step of the schedule and shard with keys: every window exists, also without any reading.
+class ScheduledClosings(beam.DoFn):
+    """Declares every window of a bounded schedule complete: a bounded source is read to its end.
 
     Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).
     """
@@ -117,35 +211,42 @@ class ScheduledHistograms(beam.DoFn):
         self._plan = plan
 
     def process(self, _seed: object, registration: Registration) -> Iterator[Any]:
-        """Emit the zeros of a bounded schedule."""
-        query, grid = registration.query, self._plan.grid
-        sizes = [(shard, len(query.roster.shard_keys(shard, query.shards))) for shard in range(query.shards)]
-        zeros = [(shard, np.zeros((size, self._plan.space.bins), dtype=np.int64)) for shard, size in sizes if size]
-        covered = query.schedule.covered
-        for slot in range(covered.start, covered.stop, query.schedule.every):
-            stamp = Timestamp(micros=grid.time_of(slot))
-            for element in zeros:
-                yield TimestampedValue(element, stamp)
+        """Emit a declaration for every window and shard with series."""
+        schedule, members = registration.query.schedule, Members.of(registration)
+        for window in schedule.windows():
+            yield from closings_of(self._plan.grid, schedule, members, Closing(window.start))
 
 
-class SumHistograms(beam.CombineFn):
-    """Adds histograms: those of a group's series in different shards, and the zeros of the schedule."""
+class SumTallies(beam.CombineFn):
+    """Adds the histograms of a group's series in different shards."""
 
     def create_accumulator(self) -> Any:
-        """Zero."""
-        return 0
+        """Nothing."""
+        return None
 
-    def add_input(self, mutable_accumulator: Any, element: Ints) -> Any:
-        """Add one matrix."""
-        return mutable_accumulator + element
+    def add_input(self, mutable_accumulator: Any, element: Tally) -> Any:
+        """Add one tally."""
+        return element if mutable_accumulator is None else _sum(mutable_accumulator, element)
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         """Add sums."""
-        return sum(accumulators)
+        present = [one for one in accumulators if one is not None]
+        return reduce(_sum, present) if present else None
 
     def extract_output(self, accumulator: Any) -> Any:
         """The sum."""
         return accumulator
+
+
+def _sum(one: Tally, other: Tally) -> Tally:
+    counts = (one.counts, other.counts)
+    return Tally(
+        # what is not complete has no counts, and lacks its bit
+        counts[0] + counts[1] if len(counts[0]) == len(counts[1]) else max(counts, key=len),
+        one.complete | other.complete,
+        one.needed | other.needed,
+        one.replayed or other.replayed,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +256,7 @@ class Held:
     window: Window
     shard: int
     counts: Ints
+    completeness: str
     place: WindowedValue
 
 
@@ -164,21 +266,32 @@ class NoisyBlocks:
     One draw for all is several times faster than one per block. What the store does not ask for is forgotten.
     """
 
-    def __init__(self, plan: Plan, counts: Sequence[Ints]) -> None:
-        self._plan = plan
-        self._counts = counts
+    def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
+        self._mechanism = plan.histogram_of(registration.query.scale)
+        self._held = held
         self._noisy: list[Ints] | None = None
 
     def block(self, number: int, keys: tuple[str, ...]) -> Block:
         """One of the blocks."""
         if self._noisy is None:
-            ends = np.cumsum([len(one) for one in self._counts])[:-1]
-            self._noisy = np.split(self._plan.histogram.randomise(np.concatenate(self._counts)), ends)
-        return Block(keys=keys, totals=self._counts[number].sum(axis=1), counts=self._noisy[number])
+            ends = np.cumsum([len(one.counts) for one in self._held])[:-1]
+            true = np.concatenate([one.counts for one in self._held])
+            self._noisy = np.split(self._mechanism.randomise(true), ends)
+        held = self._held[number]
+        return Block(
+            keys=keys,
+            totals=held.counts.sum(axis=1),
+            counts=self._noisy[number],
+            completeness=held.completeness,
+        )
 
 
 class ReleaseHistograms(beam.DoFn):
-    """``(shard, histograms)`` of a window to the released rows of record; refusals go to the output ``refused``."""
+    """``(shard, Tally)`` of a window to the released rows of record; refusals go to the output ``refused``.
+
+    A tally that the source did not declare complete is dropped: a runner fired the window early, or late data came
+    again. The window stays missing until its source is read again.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -191,6 +304,7 @@ class ReleaseHistograms(beam.DoFn):
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
         self._refused = Metrics.counter(METRICS, "windows-refused")
+        self._incomplete = Metrics.counter(METRICS, "blocks-incomplete")
 
     def teardown(self) -> None:
         """Close the store."""
@@ -202,52 +316,53 @@ class ReleaseHistograms(beam.DoFn):
 
     def process(
         self,
-        element: tuple[int, Ints],
+        element: tuple[int, Tally],
         registration: Registration,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
         """Take one block; blocks are published together when the bundle ends, or when many have gathered."""
-        shard, counts = element
-        self._registration = registration
-        place = window_of(self._plan, window)
-        # at the ends of a sliding schedule only whole windows are published
-        if registration.query.schedule.contains(place):
-            if self._plan.space.missing_state:
-                counts = _with_missing(counts, registration.query, shard)
-            self._held.append(Held(place, shard, counts, WindowedValue(None, timestamp, (window,))))
+        shard, tally = element
+        self._registration = newest(self._registration, registration)
+        if not tally.whole:
+            self._incomplete.inc()
+            return
+        place = WindowedValue(None, timestamp, (window,))
+        completeness = "replayed" if tally.replayed else "live"
+        self._held.append(Held(window_of(self._plan, window), shard, tally.counts, completeness, place))
         if len(self._held) >= _BATCH:
-            yield from self._flush(registration)
+            yield from self._flush()
 
     def finish_bundle(self) -> Any:
         """Publish what is left."""
-        if self._registration is not None:
-            yield from self._flush(self._registration)
+        yield from self._flush()
 
-    def _flush(self, registration: Registration) -> Iterator[Any]:
+    def _flush(self) -> Iterator[Any]:
         held, self._held = self._held, []
-        if not held:
+        if not held or self._registration is None:
             return
-        roster, shards = registration.query.roster, registration.query.shards
-        noisy = NoisyBlocks(self._plan, [one.counts for one in held])
+        # whoever counted the windows may know a newer roster; theirs are settled
+        registration = self._registration = self._store.current(self._registration)
+        layouts = [layout_of(registration, one.window) for one in held]
+        if self._plan.space.missing_state:
+            held = [_with_missing(one, layout) for one, layout in zip(held, layouts, strict=True)]
+        noisy = NoisyBlocks(self._plan, registration, held)
         drafts = [
-            Draft(one.window, one.shard, partial(noisy.block, i, roster.shard_keys(one.shard, shards)))
-            for i, one in enumerate(held)
+            Draft(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
+            for i, (one, layout) in enumerate(zip(held, layouts, strict=True))
         ]
         records = self._store.publish(registration, drafts)
-        speaker = next(s for s in range(shards) if roster.shard_keys(s, shards))
-        for record, place in zip(records, (one.place for one in held), strict=True):
+        for record, place, layout in zip(records, (one.place for one in held), layouts, strict=True):
             if record.block is not None:
                 (self._released if record.fresh else self._replayed).inc(len(record.block.keys))
                 yield place.with_value(rows_of(registration, record))
-            elif record.shard == speaker:  # a refusal is the window's, not the shard's
+            elif record.shard == layout.occupied[0]:  # a refusal is the window's, not the shard's
                 self._refused.inc()
                 batch = pa.RecordBatch.from_pylist([record.entry.to_dict()], schema=LEDGER_SCHEMA)
                 yield TaggedOutput(REFUSED, place.with_value(batch))
 
 
-def _with_missing(counts: Ints, query: QuerySpec, shard: int) -> Ints:
+def _with_missing(held: Held, layout: Layout) -> Held:
     """The histograms with one more column: the cells of a key's members that have no reading."""
-    members = dict(zip(query.roster.keys, query.roster.members.tolist(), strict=True))
-    cells = [members[key] * query.schedule.size for key in query.roster.shard_keys(shard, query.shards)]
-    return np.column_stack([counts, np.array(cells, dtype=np.int64) - counts.sum(axis=1)])
+    cells = layout.members(held.shard) * len(held.window)
+    return replace(held, counts=np.column_stack([held.counts, cells - held.counts.sum(axis=1)]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from ..schemas.roster import Roster
 from ..schemas.settings import SettingsError
-from ..schemas.slots import Schedule
+from ..schemas.slots import Schedule, format_instant
+from ..store.errors import RegistrationConflict
 from ..store.records import Store
 from ..store.specs import Registration
 from .batches import reading_columns
@@ -122,36 +124,61 @@ def complete(plan: Plan, seen: Seen) -> Plan:
 def register(plan: Plan, seen: Seen | None = None) -> Registration:
     """Put a query on record, completed from a survey where needed, and return what is on record for it.
 
+    What the settings leave out is as the first run has it, whatever this run's data would say; what they give must be
+    what is on record, or is refused as any other changed setting is. Only a roster may be another one: it then holds
+    from the first window on that is not charged.
+
     Raises:
         SettingsError: the plan cannot be completed.
         StoreError: the store cannot be used, or has other content under these names.
     """
-    schedule_given = plan.schedule.bounded
-    roster_given = plan.roster is not None
     store = Store(plan.address)
-    if seen is not None:
-        frozen = store.registered(plan.domain.name, plan.query_name)
-        if frozen is not None:
-            # the ends and the roster of the first run hold, whatever this run's data would say
-            held = frozen.query
-            plan = replace(
-                plan,
-                schedule=plan.schedule if schedule_given else held.schedule,
-                roster=plan.roster if roster_given else held.roster,
-            )
-        else:
-            plan = complete(plan, seen)
-    if plan.roster is None or not plan.schedule.bounded:
-        raise SettingsError(
-            ["windows.start, windows.stop and roster are needed before the readings are known; set them"]
-        )
-    query = plan.query(
-        plan.schedule,
-        plan.roster,
-        schedule_given=schedule_given,
-        roster_given=roster_given,
-    )
+    given = plan.schedule.bounded
+    held = store.registered(plan.domain.name, plan.query_name)
+    if held is not None:
+        if held.query.most > (1 if plan.roster is None else plan.roster.multiplicity):
+            plan = plan.with_multiplicity(held.query.most)
+        if plan.roster is None or not given:
+            return _agree(store, plan, held, live=seen is None)
+    completed = plan if seen is None else complete(plan, seen)
+    if completed.schedule.start is None:
+        raise SettingsError(["windows.start is needed before the readings are known; set it"])
+    # series that are left to a source that never ends join when they are first seen
+    roster = completed.roster or Roster((), "group" if plan.grouped else "series")
+    query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)
+    made = store.register(plan.domain, query)
+    # another job may have been first, with ends of its own
+    return made if given or made.fresh else _agree(store, plan, made, live=seen is None)
+
+
+def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Registration:
+    """Register what is on record for a query again, with everything that the settings give in its place."""
+    given, recorded = plan.schedule, held.query.schedule
+    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=_ADVICE)
+    if not live and given.stop is None and recorded.stop is None:
+        raise conflict("windows.stop", None, "the end of a source")
+    roster = held.query.roster if plan.roster is None else plan.roster
+    kind = "group" if plan.grouped else "series"
+    if roster.kind != kind:
+        raise conflict("key_kind", roster.kind, kind)
+    start, anchor = (recorded.start, recorded.anchor) if given.start is None else (given.start, given.anchor)
+    schedule = Schedule(given.size, given.every, start, None, anchor)
+    # the end can be compared only where the windows are the same; where they are not, the store says so
+    if (given.size, given.every, schedule.first) == (recorded.size, recorded.every, recorded.first):
+        stop = recorded.stop if given.stop is None else given.stop
+        try:
+            schedule = replace(schedule, stop=stop)
+        except ValueError:
+            raise conflict("windows.stop", _instant(plan, recorded.stop), _instant(plan, stop)) from None
+    query = plan.query(schedule, roster, schedule_given=True, roster_given=plan.roster is not None)
     return store.register(plan.domain, query)
+
+
+_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
+
+
+def _instant(plan: Plan, slot: int | None) -> str | None:
+    return None if slot is None else format_instant(plan.grid.time_of(slot))
 
 
 class RegisterQuery(beam.DoFn):

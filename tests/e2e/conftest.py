@@ -13,9 +13,15 @@ from typing import NoReturn
 
 import pytest
 
+from .flink import FlinkCluster, FlinkPrograms, find_flink
+from .installed import NotInstalledError
 from .postgres import PostgresServer, find_binaries
+from .prism import find_prism
 
 HERE = Path(__file__).parent
+
+# shared tests that fail should say with which values
+pytest.register_assert_rewrite(f"{__package__}.live_contract", f"{__package__}.live_bench")
 
 
 def servers_required() -> bool:
@@ -64,3 +70,29 @@ def postgres_url(postgres_server: PostgresServer) -> str:
     if postgres_server.pid is None:
         postgres_server.start()
     return postgres_server.url
+
+
+@pytest.fixture(scope="session")
+def prism() -> Path:
+    """The Prism binary; ``prism_arguments()`` are Beam's options that use it."""
+    try:
+        return find_prism()
+    except NotInstalledError as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def flink_programs() -> FlinkPrograms:
+    """What a Flink cluster is made of; ``embedded_arguments()`` are Beam's options for a Flink without a cluster."""
+    try:
+        return find_flink()
+    except NotInstalledError as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="module")
+def flink_cluster(flink_programs: FlinkPrograms) -> Iterator[FlinkCluster]:
+    """A Flink cluster of this test module's own, with processes that can be killed and started."""
+    cluster = FlinkCluster(flink_programs)
+    yield cluster
+    cluster.close()

@@ -85,6 +85,7 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     return code == 0
 
 
+_LIVE = "tests/transforms/test_live.py"
 _WHOLE_WAY = (
     "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order",
 )
@@ -102,8 +103,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="of two readings of a cell in a batch any one counts",
         file="transforms/cells.py",
-        old="        while len(index):",
-        new="        if len(index):",
+        old="        while higher.any():",
+        new="        if higher.any():",
         tests=_CELLS,
     ),
     Mutant(
@@ -116,8 +117,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="windows begin a slot late",
         file="transforms/encode.py",
-        old="relative = slots - schedule.anchor",
-        new="relative = slots - schedule.anchor - 1",
+        old="relative = slots - self.schedule.anchor\n",
+        new="relative = slots - self.schedule.anchor - 1\n",
         tests=_WHOLE_WAY,
     ),
     Mutant(
@@ -128,11 +129,46 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/schemas/test_lookup.py",),
     ),
     Mutant(
-        name="the empty windows are not published",
-        file="transforms/release.py",
-        old="            for element in zeros:\n",
-        new="            for element in zeros[:0]:\n",
+        name="a shard without readings is not published",
+        file="transforms/encode.py",
+        old="for shard in members.occupied:",
+        new="for shard in members.occupied[1:]:",
         tests=("tests/transforms/test_histograms.py::test_a_series_without_any_reading_is_published_in_every_window",),
+    ),
+    Mutant(
+        name="a window that its source did not declare complete is published",
+        file="transforms/release.py",
+        old="if not tally.whole:",
+        new="if tally.counts is None:",
+        tests=(f"{_LIVE}::test_a_window_that_its_source_did_not_declare_complete_is_never_on_record",),
+    ),
+    Mutant(
+        name="a window is cut by the roster that a worker happens to know",
+        file="transforms/release.py",
+        old="self._store.freeze(self._registration, complete)",
+        new="self._registration",
+        tests=("tests/transforms/test_rosters.py",),
+    ),
+    Mutant(
+        name="a new roster holds for windows that are charged",
+        file="store/registering.py",
+        old='"roster_id": number, "start": start',
+        new='"roster_id": number, "start": held.schedule.first',
+        tests=("tests/store/test_rosters.py",),
+    ),
+    Mutant(
+        name="late readings count",
+        file="transforms/encode.py",
+        old="keep &= ~late",
+        new="keep &= late | ~late",
+        tests=(f"{_LIVE}::test_a_reading_is_late_by_its_own_parts_clock_also_while_another_part_holds_the_window",),
+    ),
+    Mutant(
+        name="windows close while files are waiting",
+        file="transforms/live.py",
+        old="settled = piece is None or piece.settled",
+        new="settled = True",
+        tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over",),
     ),
     Mutant(
         name="a charge is not entered into the account",

@@ -39,6 +39,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger budget",
         "ledger backup",
         "ledger migrate",
+        "ledger merge",
         "schema",
     }
 

@@ -70,7 +70,7 @@ quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-1
     [
         ("store.errors", "StoreBusy", "ledger: busy", ExitCode.STORE),
         ("store.errors", "BudgetRefused", "too much", ExitCode.REFUSED),
-        ("schemas.settings", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
+        ("schemas.settings_text", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
         ("transforms.files", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import fastavro
@@ -10,7 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from quiltstream.pipelines import ledger as commands
 from quiltstream.pipelines.cli import main
+from quiltstream.schemas.settings import FileFormat
+from quiltstream.store.bounds import bounds_of
+from quiltstream.store.records import Store
+from quiltstream.transforms.formats import read_releases, write_rows
 
 from .jobs import Job, call, job
 
@@ -36,6 +42,29 @@ def test_the_ledger_as_json_holds_every_entry(ran: Job) -> None:
     assert (domain["name"], domain["charged"], len(domain["entries"])) == ("streets", 7, 7)
     assert [entry["sequence"] for entry in domain["entries"]] == list(range(1, 8))
     assert domain["loss"] == domain["entries"][-1]["loss_after"]
+
+
+def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Path) -> None:
+    """A day alone loses 48 slots at 1 / 102.61 each, less than any quilt, and each theorem adds up seven of them."""
+    (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
+    bounds = domain["bounds"]
+    assert {name: one["loss"] for name, one in bounds.items() if one["loss"] is not None} == pytest.approx(
+        {"[SC17] 3.7": 7 * 48 / 102.6105, "[BHGKM] 6.2": 7 * 48 / 102.6105}, rel=1e-4
+    )
+    assert min(one["loss"] for one in bounds.values() if one["loss"] is not None) > domain["loss"]
+    shown = call("ledger", "show", ran.ledger)
+    assert shown.said("by [SC17] 3.7 3.274521464")
+    assert shown.said("by [SWC17] 4.4 does not apply: 7 different windows cannot share their quilts")
+    assert shown.said("by [SC17] 3.3 does not apply: it is about two segments, and there are 7 different windows")
+    assert call("ledger", "export", ran.ledger, "-o", tmp_path).code == 0
+    assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["bounds"] == bounds
+
+
+def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "bounds_of", partial(bounds_of, most=6))
+    shown = call("ledger", "show", ran.ledger)
+    assert shown.said("by theorem left out: 7 charges would have to be priced again, and 6 are the most")
+    assert "[SC17]" not in shown.out
 
 
 def test_a_domain_that_is_not_there_ends_with_exit_code_4_and_names_those_that_are(ran: Job) -> None:
@@ -81,6 +110,16 @@ def test_what_may_be_published_is_exported(ran: Job, tmp_path: Path) -> None:
     for name, count in (("ledger-entries", 7), ("releases", 14)):
         with (tmp_path / "a" / f"{name}.avro").open("rb") as file:
             assert len(list(fastavro.reader(file))) == count
+
+
+@pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
+def test_the_export_of_the_releases_has_the_bytes_of_a_sink(ran: Job, tmp_path: Path, form: FileFormat) -> None:
+    with Store(f"sqlite:///{ran.ledger}", create=False) as store:
+        assert store.export(tmp_path / f"releases.{form}", "releases") == 14
+    write_rows(tmp_path / "sink", form, read_releases(ran.sink))
+    assert (tmp_path / f"releases.{form}").read_bytes() == (tmp_path / "sink").read_bytes()
+    if form == "parquet":
+        assert (tmp_path / "sink").read_bytes() == ran.sink.read_bytes()
 
 
 def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,19 @@ def refused(made: Job, *words: str, told: str) -> None:
         assert contents(made.folder) == before
 
 
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of jobs to copy: one as it is set up, one with a fitted model, one with the ledger of a run."""
+    folder = tmp_path_factory.mktemp("jobs")
+    fresh, fitted, ran = (job(folder / name) for name in ("fresh", "fitted", "ran"))
+    change(fitted, model="model.json")
+    assert call("fit", fitted.settings).code == 0
+    change(ran, rejects=None)
+    assert call("run", ran.settings).code == 0
+    ran.sink.unlink()
+    return {"model": fitted.folder, "ledger": ran.folder, "source.csv": fresh.folder, "roster": fresh.folder}
+
+
 @pytest.mark.parametrize("field", ["sink", "rejects"])
 @pytest.mark.parametrize(
     ("path", "other"),
@@ -41,16 +55,11 @@ def refused(made: Job, *words: str, told: str) -> None:
     ],
 )
 @pytest.mark.parametrize("way", ["plain", "dots", "link", "hard link"])
-def test_a_file_of_the_job_is_never_written_over(tmp_path: Path, field: str, path: str, other: str, way: str) -> None:
-    made = job(tmp_path / "made")
-    if other == "model":
-        change(made, model="model.json")
-        assert call("fit", made.settings).code == 0
-    if other == "ledger":
-        change(made, rejects=None)
-        assert call("run", made.settings).code == 0
-        made.sink.unlink()
-        Path(tmp_path / "made" / path).touch()
+def test_a_file_of_the_job_is_never_written_over(
+    tmp_path: Path, jobs: dict[str, Path], field: str, path: str, other: str, way: str
+) -> None:
+    made = Job(shutil.copytree(jobs[other], tmp_path / "made"))
+    (tmp_path / "made" / path).touch()
     link = tmp_path / "made" / "link"
     if way == "dots":
         (tmp_path / "made" / "sub").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from quiltstream.pipelines.run import publish
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms import PrivateHistograms
 
-from .jobs import HOMES, Job, call, job, readings, write_csv
+from .jobs import HOMES, Done, Job, call, job, readings, write_csv
 
 
 def change(made: Job, **changes: object) -> None:
@@ -22,9 +23,21 @@ def change(made: Job, **changes: object) -> None:
     made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
 
 
-def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    done = call("run", made.settings)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Done]:
+    """A job that has run, and what it said; tests that go on from there take ``ran``."""
+    made = job(tmp_path_factory.mktemp("finished") / "job")
+    return made, call("run", made.settings)
+
+
+@pytest.fixture
+def ran(finished: tuple[Job, Done], tmp_path: Path) -> Job:
+    """A copy of the job that has run, with its ledger."""
+    return Job(shutil.copytree(finished[0].folder, tmp_path / "job"))
+
+
+def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finished: tuple[Job, Done]) -> None:
+    made, done = finished
     assert done.code == 0, done.err
     rows = made.rows()
     assert [(row.window_start, row.key) for row in rows] == [
@@ -38,24 +51,20 @@ def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(tmp_p
     assert 0.999_999_999 < rows[-1].loss_after <= 1
 
 
-def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    call("run", made.settings)
-    first = made.sink.read_bytes()
-    done = call("run", made.settings)
+def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) -> None:
+    first = ran.sink.read_bytes()
+    done = call("run", ran.settings)
     assert done.code == 0
-    assert made.sink.read_bytes() == first
+    assert ran.sink.read_bytes() == first
     assert done.said("Nothing was charged: every row was on record already")
     assert done.said("0 published now, 7 on record before, of 7")
 
 
-def test_a_changed_input_gives_the_old_rows_and_says_so(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    call("run", made.settings)
-    first = made.sink.read_bytes()
-    write_csv(tmp_path / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
-    done = call("run", made.settings)
-    assert made.sink.read_bytes() == first
+def test_a_changed_input_gives_the_old_rows_and_says_so(ran: Job) -> None:
+    first = ran.sink.read_bytes()
+    write_csv(ran.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
+    done = call("run", ran.settings)
+    assert ran.sink.read_bytes() == first
     assert done.said("If the input has changed since, their rows are still the old ones")
 
 
@@ -71,14 +80,12 @@ def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_
     assert json.loads(again.out)["rows"] == published
 
 
-def test_a_query_that_the_budget_does_not_allow_at_all_ends_with_exit_code_3(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    call("run", made.settings)
-    change(made, query="another", sink={"parquet": "another.parquet"})
-    done = call("run", made.settings)
+def test_a_query_that_the_budget_does_not_allow_at_all_ends_with_exit_code_3(ran: Job) -> None:
+    change(ran, query="another", sink={"parquet": "another.parquet"})
+    done = call("run", ran.settings)
     assert done.code == 3
     assert done.said("of the budget 1 is reserved")
-    assert not (tmp_path / "another.parquet").exists()
+    assert not (ran.folder / "another.parquet").exists()
 
 
 def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_path: Path) -> None:
@@ -100,6 +107,11 @@ def test_roster_and_ends_left_out_are_taken_from_the_data_said_and_frozen(tmp_pa
     before = made.sink.read_bytes()
     write_csv(tmp_path / "readings.csv", readings(days=12, homes=["m1", "new"]))
     assert call("run", made.settings).code == 0
+    assert made.sink.read_bytes() == before
+    change(made, windows={"size": "1d", "start": "2024-03-02"})
+    changed = call("run", made.settings)
+    assert changed.code == 4
+    assert changed.said("windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'")
     assert made.sink.read_bytes() == before
 
 
@@ -212,11 +224,9 @@ def test_words_after_the_settings_that_are_no_options_are_refused(tmp_path: Path
     assert done.said("'more.yaml' is not a Beam option")
 
 
-def test_the_same_name_with_other_content_is_refused_naming_the_field(tmp_path: Path) -> None:
-    made = job(tmp_path, privacy={"epsilon": 0.5, "budget": 2.0})
-    call("run", made.settings)
-    change(made, states={"edges": [250, 500], "unit": "W"})
-    done = call("run", made.settings)
+def test_the_same_name_with_other_content_is_refused_naming_the_field(ran: Job) -> None:
+    change(ran, states={"edges": [250, 500], "unit": "W"})
+    done = call("run", ran.settings)
     assert done.code == 4
     assert done.said("states.edges")
 
@@ -233,11 +243,9 @@ def test_rows_are_noise_free_only_through_the_hook_and_never_share_a_ledger_with
     assert done.said("noise-free rows of tests")
 
 
-def test_the_ledger_holds_one_charge_per_window(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    call("run", made.settings)
-    call("run", made.settings)
-    with sqlite3.connect(made.ledger) as connection:
+def test_the_ledger_holds_one_charge_per_window(ran: Job) -> None:
+    call("run", ran.settings)
+    with sqlite3.connect(ran.ledger) as connection:
         (charges,) = connection.execute("select count(*) from quiltstream_charges").fetchone()
     assert charges == 7
 

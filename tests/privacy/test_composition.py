@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -49,6 +50,25 @@ def loss_in(slots, matrix, length, windows):
         laws = [likelihood[:, here] @ chance[here] / chance[here].sum() for here in held]
         worst = max(worst, *(reference.worst_ratio(one, other) for one, other in itertools.permutations(laws, 2)))
     return worst
+
+
+def test_two_answers_that_lose_nothing_alone_may_give_a_secret_away_together_and_are_refused():
+    """Three fair coins; whether the first two agree, and the parity of all."""
+    coins = list(itertools.product((0, 1), repeat=3))
+
+    def loss(answer):
+        worst = 0.0
+        for slot in range(3):
+            laws = [Counter(answer(coin) for coin in coins if coin[slot] == side) for side in (0, 1)]
+            for one, other in (laws, laws[::-1]):
+                worst = max(worst, *(math.log(one[y] / other[y]) if other[y] else math.inf for y in one))
+        return worst
+
+    assert loss(lambda coin: coin[0] ^ coin[1]) == loss(lambda coin: coin[0] ^ coin[1] ^ coin[2]) == 0
+    assert loss(lambda coin: (coin[0] ^ coin[1], coin[0] ^ coin[1] ^ coin[2])) == math.inf
+    exact = QuiltRelease(0, 3, TINY, (), method="exact answer")
+    with pytest.raises(TheoremDoesNotApply, match="exact answer"):
+        sequential([exact, exact])
 
 
 @settings(max_examples=25, deadline=None)

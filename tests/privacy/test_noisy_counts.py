@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.audit import AuditRelease, exact_loss
 from quiltstream.privacy.confidence import confidence_class
-from quiltstream.privacy.estimation import TransitionCounts
+from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 from quiltstream.privacy.noisy_counts import SENSITIVITY, NoisyCounts, noise_half_width, release_counts
 
 from .test_planning import FALSE_ALARM, chernoff
@@ -36,6 +36,44 @@ def test_one_changed_cell_moves_the_table_by_at_most_four():
             one, two = moves(path), moves(other)
             largest = max(largest, sum(abs(one[pair] - two[pair]) for pair in one | two))
     assert largest == SENSITIVITY
+
+
+def with_missing(path: tuple[int | None, ...], state: int) -> Counter[tuple[int, int]]:
+    """Transitions of all slots, where a missing cell is in a state of its own."""
+    return Counter(itertools.pairwise(state if cell is None else cell for cell in path))
+
+
+def trimmed(path: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """From the first present cell to the last."""
+    there = [slot for slot, cell in enumerate(path) if cell is not None]
+    return path[there[0] : there[-1] + 1] if there else ()
+
+
+def test_where_missing_is_a_state_the_whole_window_must_be_counted():
+    """There a cell may come or go; from the first present one to the last, one cell moves the table without limit."""
+    fixed, floating = 0, 0
+    for path in itertools.product((0, 1, None), repeat=6):
+        for slot, cell in itertools.product(range(6), (0, 1, None)):
+            other = (*path[:slot], cell, *path[slot + 1 :])
+            for whole in (True, False):
+                one, two = (with_missing(cells if whole else trimmed(cells), 2) for cells in (path, other))
+                moved = sum(abs(one[pair] - two[pair]) for pair in one | two)
+                fixed, floating = (max(fixed, moved), floating) if whole else (fixed, max(floating, moved))
+    assert fixed == SENSITIVITY
+    assert floating > SENSITIVITY
+
+
+def test_counts_with_a_missing_state_that_do_not_cover_the_window_are_refused():
+    whole = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 4]]]), np.array([[3, 2], [0, 5]]))
+    assert release_counts(whole, 0.5, start=10, stop=15, missing_state=True).charge[:2] == (10, 15)
+    short = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 2]]]), np.array([[3, 2], [0, 3]]))
+    cut = TransitionCounts(("a",), np.array([[[2, 1], [0, 0]]]), np.array([[3, 2]]))
+    for counts in (short, cut):
+        with pytest.raises(EstimationError, match="not counted in each of the 5 slots") as refusal:
+            release_counts(counts, 0.5, start=10, stop=15, missing_state=True)
+        assert "'b'" not in str(refusal.value)
+    with pytest.raises(EstimationError, match="each of the 4 slots"):
+        release_counts(whole, 0.5, start=10, stop=14, missing_state=True)
 
 
 def history(table):

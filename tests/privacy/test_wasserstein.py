@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, group_dp
 from quiltstream.privacy.counts import LaplaceCount
 from quiltstream.privacy.joint import JointTable
 from quiltstream.privacy.noise import rational_scale
@@ -28,6 +28,7 @@ from quiltstream.privacy.wasserstein import (
 )
 
 from . import reference
+from .strategies import transitions
 from .test_chains import THETA1
 from .test_classes import THETA2
 
@@ -161,6 +162,14 @@ def test_the_law_of_a_count_given_a_state():
 def test_independent_slots_need_the_noise_of_one_slot():
     for matrix in ([[0.3, 0.7]] * 2, [[1 / 3, 2 / 3]] * 2, [[0.2, 0.3, 0.5]] * 3):
         assert wasserstein_of_count(MarkovChain(matrix), 1, 40).value == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(transitions(states=st.integers(2, 3), least=0.05), st.integers(1, 12))
+def test_no_window_needs_more_noise_than_group_privacy(matrix, length):
+    """All slots of a chain change together at worst, and a count then moves by the slots of the window."""
+    found = wasserstein_of_count(MarkovChain(matrix), state=0, length=length)
+    assert 1 <= found.value <= length == group_dp(1.0, length).sigma
 
 
 def test_a_window_of_the_papers_chains_needs_far_less_than_group_privacy():

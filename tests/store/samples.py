@@ -74,9 +74,12 @@ def query(
     return replace(spec, **changes)
 
 
-def block(registration: Registration, shard: int, *, low: int = -(10**6), high: int = 10**6) -> Block:
-    """Random counts in the shape a shard's block must have."""
-    keys = registration.query.roster.shard_keys(shard, registration.query.shards)
+def block(
+    registration: Registration, shard: int, window: Window | None = None, *, low: int = -(10**6), high: int = 10**6
+) -> Block:
+    """Random counts in the shape a shard's block must have in a window, or in those with the newest roster."""
+    roster = registration.query.roster if window is None else registration.roster_of(window)
+    keys = roster.shard_keys(shard, registration.query.shards)
     generator = np.random.default_rng()
     states = StateSpace.from_dict(registration.domain.states).size
     return Block(
@@ -92,7 +95,7 @@ def drafts(
     """Drafts of all shards of some windows, of all windows by default."""
 
     def one(window: Window, shard: int) -> Draft:
-        return Draft(window, shard, lambda: block(registration, shard))
+        return Draft(window, shard, lambda: block(registration, shard, window))
 
     chosen = list(registration.query.schedule.windows() if windows is None else windows)
     return [one(window, shard) for window in chosen for shard in shards or range(registration.query.shards)]

@@ -135,15 +135,16 @@ def test_a_total_that_is_not_public_makes_no_estimate() -> None:
 @pytest.mark.parametrize("shards", [1, 2, 3, 16])
 def test_the_layout_is_that_of_the_roster(shards: int) -> None:
     held = registration(shards=shards)
-    layout = layout_of(held)
+    window = next(held.query.schedule.windows())
+    layout = layout_of(held, window)
     members = dict(zip(held.query.roster.keys, held.query.roster.members.tolist(), strict=True))
     for shard in range(shards):
         keys = held.query.roster.shard_keys(shard, shards)
         assert layout.keys(shard) == keys
         assert layout.members(shard).tolist() == [members[key] for key in keys]
     assert layout.occupied == tuple(s for s in range(shards) if layout.keys(s))
-    assert layout_of(registration(shards=shards)) is layout
-    assert layout_of(registration(shards=shards, roster=Roster.of(["m1"]))) is not layout
+    assert layout_of(registration(shards=shards), window) is layout
+    assert layout_of(registration(shards=shards, roster=Roster.of(["m1"])), window) is not layout
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -23,7 +24,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.default import DefaultDialect
 
-from quiltstream.store import Store, StoreError
+from quiltstream.store import Store, StoreAddress, StoreError
+from quiltstream.store.merging import merge
 
 _spec = importlib.util.spec_from_file_location("store_samples", Path(__file__).with_name("samples.py"))
 assert _spec is not None
@@ -65,9 +67,12 @@ def job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
     """Register a query and publish its windows in batches, in the order asked for."""
     store = Store(command["url"], wait=30)
     name = command.get("domain", "homes")
+    spec = command.get("spec", {})
+    if "roster" in command:
+        spec["roster"] = samples.Roster.of(command["roster"])
     registration = store.register(
         samples.domain(name, budget=command.get("budget", 1.0)),
-        samples.query(command.get("query", "weekly"), name, **command.get("spec", {})),
+        samples.query(command.get("query", "weekly"), name, **spec),
     )
     windows = list(registration.query.schedule.windows())
     order = command.get("order", "forward")
@@ -75,6 +80,8 @@ def job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
         windows.reverse()
     elif order == "random":
         random.SystemRandom().shuffle(windows)
+    if command.get("freeze"):
+        registration = store.freeze(registration, windows)
     size = command.get("batch", 2)
     found: dict[str, Any] = {}
     for at in range(0, len(windows) if command.get("publish", True) else 0, size):
@@ -120,7 +127,13 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
     return {"status": status, "child": os.read(reading, 20).decode(), "sequences": entries}
 
 
-KINDS: dict[str, Any] = {"job": job, "fork": fork_job}
+def merge_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
+    """Unite ledgers."""
+    merge([StoreAddress(source) for source in command["sources"]], Path(command["target"]))
+    return {"crossed": boundaries.crossed}
+
+
+KINDS: dict[str, Any] = {"job": job, "fork": fork_job, "merge": merge_job}
 
 
 def start(command: dict[str, Any]) -> tuple[int, int]:
@@ -134,6 +147,10 @@ def start(command: dict[str, Any]) -> tuple[int, int]:
     signal.alarm(LONGEST_SECONDS)
     boundaries = Boundaries(command.get("kill_at"))
     boundaries.install()
+    if "most_bytes" in command:
+        # without the signal a write beyond it is an error, as on a full disk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (command["most_bytes"], command["most_bytes"]))
     try:
         while time.time() < command.get("not_before", 0):
             time.sleep(0.001)

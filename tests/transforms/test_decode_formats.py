@@ -77,7 +77,7 @@ def test_the_same_table_gives_the_same_readings_in_every_format(tmp_path, format
     for part in range(3):
         write(tmp_path / f"{part}.{format_}", format_, [rows[i] for i in order[part::3]])
     found, rejects = decode(
-        FileSource(**{format_: str(tmp_path / f"*.{format_}")}),
+        FileSource.model_validate({format_: str(tmp_path / f"*.{format_}")}),
         Readings(series="id", time="ts", value="kwh", scale=2),
         batch_rows=batch_rows,
     )
@@ -99,7 +99,7 @@ def test_rejects_of_a_table_name_its_rows_from_one(tmp_path, format_):
     for i, row in enumerate(rows):
         row["id"], row["kwh"] = "h", float("nan") if i in (0, 120, 299) else 1.0
     write(tmp_path / "x", format_, rows)
-    _, rejects = decode(FileSource(**{format_: str(tmp_path / "x")}), batch_rows=100)
+    _, rejects = decode(FileSource.model_validate({format_: str(tmp_path / "x")}), batch_rows=100)
     assert rejects == [(1, "not-finite"), (121, "not-finite"), (300, "not-finite")]
 
 
@@ -216,7 +216,9 @@ def test_row_groups_are_put_together_or_cut_to_batches_and_dictionaries_made_one
             row * 10**6 for row in np.cumsum([0, *sizes[group_rows][:-1]]).tolist()
         ]
     assert sum(sizes[7]) == 1000
-    assert all(50 <= size <= 400 for size in sizes[7][:-1])
+    # one small batch at the end of each part of the file
+    assert max(sizes[7]) <= 400
+    assert sum(size < 50 for size in sizes[7]) <= 2
     assert sizes[1000] == [100] * 10
 
 
@@ -253,7 +255,7 @@ def test_the_60_real_households_are_read_as_polars_reads_them(repository):
 def test_a_file_that_is_not_of_its_format_is_named_without_what_it_holds(tmp_path, format_, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(SettingsError, match=f"source.{format_}: file .* is not a whole") as caught:
-        decode(FileSource(**{format_: str(tmp_path / "x")}))
+        decode(FileSource.model_validate({format_: str(tmp_path / "x")}))
     assert "secret" not in str(caught.value)
     assert "4711" not in str(caught.value)
 
@@ -267,7 +269,7 @@ def test_damage_inside_a_table_stops_the_job_instead_of_losing_readings(tmp_path
     data[middle : middle + 200] = bytes(200)
     path.write_bytes(bytes(data))
     with pytest.raises(SourceFileError, match="write it again") as caught:
-        decode(FileSource(**{format_: str(path)}))
+        decode(FileSource.model_validate({format_: str(path)}))
     assert "MAC0" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -277,7 +279,7 @@ def test_a_table_lacking_a_column_says_which_it_has(tmp_path, format_):
     write(tmp_path / "x", format_, household_rows(9))
     with pytest.raises(SettingsError) as caught:
         decode(
-            FileSource(**{format_: str(tmp_path / "x")}),
+            FileSource.model_validate({format_: str(tmp_path / "x")}),
             Readings(series="household", time="ts", value="kw"),
             group="feeder",
         )
@@ -309,7 +311,7 @@ def test_a_column_of_a_type_that_cannot_be_read_is_a_settings_error(tmp_path, co
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
 def test_a_table_without_rows_is_fine(tmp_path, format_):
     write(tmp_path / "x", format_, [])
-    assert decode(FileSource(**{format_: str(tmp_path / "x")})) == ([], [])
+    assert decode(FileSource.model_validate({format_: str(tmp_path / "x")})) == ([], [])
 
 
 def test_gzip_works_for_json_lines_too(tmp_path):

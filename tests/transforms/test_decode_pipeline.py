@@ -107,7 +107,7 @@ def test_splitting_and_shuffling_files_changes_no_reading(repository, tmp_path, 
         part = shuffled[start : start + 3000]
         path = tmp_path / f"part{i}"
         {"csv": part.write_csv, "jsonl": part.write_ndjson, "parquet": part.write_parquet}[format_](path)
-    source = FileSource(**{format_: str(tmp_path / "part*")})
+    source = FileSource.model_validate({format_: str(tmp_path / "part*")})
     rows, rejects = decode(source, Readings(series="household", time="ts", value="kwh"), batch_rows=500)
     assert rows == whole
     assert rejects == []
@@ -119,7 +119,7 @@ def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch)
     pq.write_table(table, tmp_path / "x.parquet")
     (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\nb,1,2\n")
     for format_ in ("parquet", "csv"):
-        source = FileSource(**{format_: f"stubborn://*.{format_}"})
+        source = FileSource.model_validate({format_: f"stubborn://*.{format_}"})
         assert ReadReadings(source, READINGS).tasks[0].path == f"stubborn://x.{format_}"
         _, counters = run(source)
         assert counters == {"decoded-readings": 2}
@@ -138,7 +138,7 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
         )
         path = tmp_path / f"{rows}.{format_}"
         {"csv": table.write_csv, "parquet": table.write_parquet}[format_](path)
-        reader = ReadReadings(FileSource(**{format_: str(path)}), READINGS, batch_rows=1 << 20)
+        reader = ReadReadings(FileSource.model_validate({format_: str(path)}), READINGS, batch_rows=1 << 20)
         decoder = DecodeFiles(reader._decoder)
         decoder.setup()
         profile = cProfile.Profile()

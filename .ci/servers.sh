@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Builds the servers of the streaming tests, once: what the cache has already is left alone.
+#
+#   .ci/servers.sh prism      Beam's local live runner, compiled from its Go module
+#   .ci/servers.sh flink      the programs of a Flink cluster, and Beam's job server for it
+#   .ci/servers.sh --show     print the name, version and folder of each
+#
+# Each lands in <cache>/<name>-<version>, made in a temporary folder beside it and renamed when it is whole. The tests ask
+# --show where to look. After a change to the pom delete the job server's folder: its name does not tell.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PRISM_VERSION=2.77.0
+FLINK_VERSION=1.19.3
+JOB_SERVER_VERSION=2.62.0 # the newest of which the Java parts for Flink 1.19 and the Python package are both to be had
+
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
+PRISM=$CACHE/prism-$PRISM_VERSION
+FLINK=$CACHE/flink-$FLINK_VERSION
+JOB_SERVER=$CACHE/flink-job-server-$JOB_SERVER_VERSION
+
+need() {
+  command -v "$1" >/dev/null || { echo "$2 needs $1, which is not on the path: $3" >&2; exit 1; }
+}
+
+scratch() {
+  WORK=$(mktemp -d "$CACHE/.building-XXXXXX")
+}
+
+# Go's own caches are of use only if a build breaks off: the binary stands alone.
+build_prism() {
+  need go Prism "install a recent Go"
+  scratch
+  mkdir "$WORK/prism"
+  GOBIN=$WORK/prism GOPATH=$CACHE/go GOCACHE=$CACHE/go/build GOFLAGS=-modcacherw CGO_ENABLED=0 \
+    go install "github.com/apache/beam/sdks/v2/go/cmd/prism@v$PRISM_VERSION"
+  "$WORK/prism/prism" -help >/dev/null 2>&1
+  mv "$WORK/prism" "$PRISM"
+  rm -r "$CACHE/go"
+}
+
+# Flink's jars come in the package that PyFlink takes them from; nothing of PyFlink itself is used, nor the table jars.
+build_flink() {
+  scratch
+  python3 -m venv "$WORK/venv"
+  "$WORK/venv/bin/pip" download --disable-pip-version-check --quiet --no-deps --no-binary apache-flink-libraries \
+    --dest "$WORK" --requirement .ci/flink/requirements.txt
+  tar -xzf "$WORK/apache-flink-libraries-$FLINK_VERSION.tar.gz" -C "$WORK"
+  mkdir "$WORK/flink"
+  mv "$WORK/apache-flink-libraries-$FLINK_VERSION/deps/lib"/{flink-dist,log4j}-*.jar "$WORK/flink/"
+  mv "$WORK/flink" "$FLINK"
+}
+
+# Maven fills its repository at the first build of a pom and is kept off the network afterwards.
+build_job_server() {
+  need mvn "the Flink job server" "install Maven 3.6 or newer, and a Java 11 or 17"
+  scratch
+  local filled offline=()
+  filled=$CACHE/maven/filled-$(sha256sum .ci/flink/pom.xml | cut -c 1-16)
+  [ ! -e "$filled" ] || offline=(--offline)
+  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "${offline[@]}" --file .ci/flink/pom.xml \
+    "-Dmaven.repo.local=$CACHE/maven" "-Dbeam.version=$JOB_SERVER_VERSION" \
+    "-Dbuild.folder=$WORK/target" package
+  touch "$filled"
+  mkdir "$WORK/job-server"
+  mv "$WORK/target/flink-job-server.jar" "$WORK/job-server/"
+  mv "$WORK/job-server" "$JOB_SERVER"
+}
+
+once() {
+  local folder=$1 build=$2 began=$SECONDS
+  [ ! -d "$folder" ] || { echo "$(basename "$folder") is there"; return; }
+  WORK=
+  "$build"
+  rm -r "$WORK"
+  WORK=
+  echo "$(basename "$folder") built in $((SECONDS - began)) s, $(du -sh "$folder" | cut -f 1)"
+}
+
+WORK=
+trap '[ -z "$WORK" ] || rm -rf "$WORK"' EXIT
+if [ "${1:-}" = --show ]; then
+  printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" job-server $JOB_SERVER_VERSION "$JOB_SERVER"
+  exit
+fi
+[ $# -gt 0 ] || { echo "name what to build: prism, flink" >&2; exit 2; }
+
+# Two builds at once would be in each other's way: the second waits, and finds the work done.
+mkdir -p "$CACHE"
+exec 9>"$CACHE/servers.lock"
+flock 9
+for name in "$@"; do
+  case $name in
+    prism) once "$PRISM" build_prism ;;
+    flink)
+      once "$FLINK" build_flink
+      once "$JOB_SERVER" build_job_server
+      ;;
+    *) echo "no server is named '$name': prism, flink" >&2; exit 2 ;;
+  esac
+done

@@ -1,0 +1,318 @@
+"""How fast a live job is on Prism: readings to released rows, beside Beam's own way of it in the same run.
+
+Run as ``python benchmarks/live.py``. Every line is a job in a process of its own. The source makes fresh record batches
+of 8,192 readings, and declares windows complete as every live source does. Rates are from the first reading to the
+last row on record; the delay of a window is from the source's clock passing its end to its rows being on record.
+Memory is that of the job's process and of Prism, after a fifth of the windows and at the end.
+
+The element-wise pipeline is what Beam's guide shows: an element a reading, ``WindowInto`` and ``CombinePerKey``. It
+gets few readings, because it would take minutes. Ratios carry over to other machines, seconds do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from quiltstream.pipelines.engine import live_pipeline
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.settings import Settings
+from quiltstream.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.feeds import Feed, Piece, Reader
+from quiltstream.transforms.live import Pace, ReadLive
+from quiltstream.transforms.live_sinks import WriteBlocks
+
+SERIES, GROUPS, SHARDS, STATES = 1000, 10, 2, 50
+INTERVAL_US = 1_800_000_000
+ORIGIN_US = 1_577_836_800_000_000  # 2020-01-01T00:00Z
+ROWS = 8_192
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a job gets.
+
+    Attributes:
+        name: in the table.
+        readings: how many.
+        width: slots of a window.
+        pause_s: seconds the source waits after each batch that ends a window.
+        element_wise: whether it is Beam's own way.
+    """
+
+    name: str
+    readings: int
+    width: int
+    pause_s: float = 0.0
+    element_wise: bool = False
+
+    @property
+    def windows(self) -> int:
+        """How many windows the readings fill."""
+        return self.readings // (SERIES * self.width)
+
+
+LOADS = (
+    Load("20 windows", 10_000_000, 500),
+    Load("1,000 windows", 10_000_000, 10),
+    Load("a window a second", 300_000, 10, pause_s=1.0),
+    Load("element-wise Beam", 200_000, 10, element_wise=True),
+)
+
+
+#: Prism 2.77 asks a step that it does itself for its progress, and falls over, when that takes long: a busy machine.
+_PANIC = "panic in stage.Execute"
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Fresh(Feed):
+    """Readings made when they are asked for: every series in every slot, slot by slot."""
+
+    load: Load
+
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part
+        """A reader that goes on at a number of readings."""
+        return FreshReader(self.load, int(position or 0))
+
+
+class Clocks:
+    """When readings were made and rows were put on record, in this process."""
+
+    begun: float = 0.0
+    passed: dict[int, float] = {}  # noqa: RUF012 - the process's own
+    released: dict[int, float] = {}  # noqa: RUF012
+    counted: list[float] = []  # noqa: RUF012
+
+
+class FreshReader(Reader):
+    """Makes a batch at a time, as fast as it is asked, or a window at a time."""
+
+    def __init__(self, load: Load, at: int) -> None:
+        self._load = load
+        self._at = at
+        self._random = np.random.default_rng(at)
+        self._names = pa.array([f"meter-{i:04d}" for i in range(SERIES)])
+        self._wait = 0.0
+
+    def read(self) -> Piece | None:
+        """The next batch."""
+        if self._wait:
+            time.sleep(self._wait)
+            self._wait = 0.0
+        load = self._load
+        if self._at >= load.readings:
+            return None
+        Clocks.begun = Clocks.begun or time.monotonic()
+        index = np.arange(self._at, min(self._at + ROWS, load.readings))
+        slots = index // SERIES
+        times = ORIGIN_US + slots * INTERVAL_US + self._random.integers(INTERVAL_US, size=len(index))
+        series = pa.DictionaryArray.from_arrays(pa.array((index % SERIES).astype(np.int32)), self._names)
+        columns = [
+            series,
+            pa.array(times, pa.timestamp("us", tz="UTC")),
+            pa.array(self._random.random(len(index)) * 10_000),
+        ]
+        first = self._at // (SERIES * load.width)
+        self._at = int(index[-1]) + 1
+        last = self._at // (SERIES * load.width)
+        # readings of a slot come in any order: the clock is sure of the slots before
+        latest = ORIGIN_US + self._at // SERIES * INTERVAL_US
+        now = time.monotonic()
+        Clocks.passed.update((window * load.width, now) for window in range(first, last))
+        self._wait = load.pause_s if last > first else 0.0
+        batch = pa.RecordBatch.from_arrays(columns, schema=READING_SCHEMA)
+        return Piece(str(self._at), settled=True, batches=(batch,), rows=len(index), latest_us=latest)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all were made."""
+        return self._at >= self._load.readings
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Memory(threading.Thread):
+    """Resident megabytes of this process and of those it started, a few times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[tuple[float, float, float]] = []
+
+    def run(self) -> None:
+        """Look until the process ends."""
+        while True:
+            own = resident(os.getpid())
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+            self.seen.append((time.monotonic(), own, sum(resident(int(child)) for child in children)))
+            time.sleep(0.2)
+
+    def at(self, instant: float) -> tuple[float, float]:
+        """The last reading before an instant."""
+        own, children = [(mine, others) for when, mine, others in self.seen if when <= instant][-1]
+        return own, children
+
+
+def resident(pid: int) -> float:
+    """Resident megabytes of a process."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def settings_of(load: Load, folder: Path) -> Settings:
+    """The job's settings; its roster is written."""
+    rows = "".join(f"meter-{i:04d},g{i % GROUPS}\n" for i in range(SERIES))
+    (folder / "roster.csv").write_text("series,group\n" + rows, encoding="utf-8")
+    stop = ORIGIN_US + load.windows * load.width * INTERVAL_US
+    return Settings.parse(
+        {
+            "slots": {"interval": "30min", "origin": "2020-01-01"},
+            "states": {"edges": [200.0 * i for i in range(1, STATES)], "unit": "W"},
+            "model": {"pi_min": 0.001, "gap": 0.3},
+            "windows": {
+                "size": f"{load.width * 30}min",
+                "start": "2020-01-01",
+                "stop": str(np.datetime64(stop, "us").astype("datetime64[s]")),
+            },
+            "privacy": {"epsilon": 1.0},
+            "group_by": "group",
+            "shards": SHARDS,
+            "query": "load",
+            "domain": "bench",
+            "roster": str(folder / "roster.csv"),
+            "ledger": f"sqlite:///{folder / 'ledger.db'}",
+        }
+    )
+
+
+def watched() -> None:
+    """Note when rows are put on record."""
+    publish = Store.publish
+
+    def noted(self: Store, registration: Any, drafts: Any) -> Any:
+        records = publish(self, registration, drafts)
+        now = time.monotonic()
+        Clocks.released.update((draft.window.start, now) for draft in drafts)
+        return records
+
+    Store.publish = noted  # type: ignore[method-assign]
+
+
+def one_by_one(batch: pa.RecordBatch) -> Iterator[Any]:
+    """A reading as Beam's guide has it: an element, keyed by its series and state."""
+    names, values = batch.column("series").to_pylist(), batch.column("value").to_pylist()
+    stamps = batch.column("time").cast(pa.int64()).to_pylist()
+    for name, stamp, value in zip(names, stamps, values, strict=True):
+        yield TimestampedValue(((name, int(value // 200)), 1), Timestamp(micros=stamp // 1000 * 1000))
+
+
+def noted_count(element: Any) -> Any:
+    """Note when a count came out."""
+    Clocks.counted.append(time.monotonic())
+    return element
+
+
+def job(load: Load) -> dict[str, Any]:
+    """Run a load; what was measured."""
+    memory = Memory()
+    memory.start()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        end = ORIGIN_US + load.windows * load.width * INTERVAL_US
+        pipeline = live_pipeline(PipelineOptions([]))
+        decoded = pipeline | "Read" >> ReadLive(Fresh(load), Pace(ORIGIN_US, poll_s=0.1, end_us=end))
+        if load.element_wise:
+            size = load.width * INTERVAL_US // 1_000_000
+            _ = (
+                decoded.readings
+                | beam.FlatMap(one_by_one)
+                | beam.WindowInto(FixedWindows(size))
+                | beam.CombinePerKey(sum)
+                | beam.Map(noted_count)
+            )
+        else:
+            watched()
+            published = decoded.readings | "Publish" >> PrivateHistograms(settings_of(load, folder))
+            _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
+        result: Any = pipeline.run()
+        result.wait_until_finish()
+        if not load.element_wise and len(Clocks.released) != load.windows:
+            sys.exit(f"{load.name}: {len(Clocks.released)} of {load.windows} windows were released")
+    done = max(Clocks.counted if load.element_wise else Clocks.released.values())
+    seconds = done - Clocks.begun
+    found: dict[str, Any] = {"seconds": seconds, "rate": load.readings / seconds}
+    if not load.element_wise:
+        delays = sorted(Clocks.released[window] - Clocks.passed[window] for window in Clocks.released)
+        times = sorted(Clocks.released.values())
+        found |= {
+            "median": statistics.median(delays),
+            "longest": delays[-1],
+            "early": memory.at(times[len(times) // 5]),
+            "late": memory.at(times[-1]),
+        }
+    return found
+
+
+def measured(number: int) -> dict[str, Any]:
+    """A load in a process of its own, once more where Prism fell over itself."""
+    for _ in range(_ATTEMPTS):
+        command = [sys.executable, __file__, str(number)]
+        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - this program
+        if not made.returncode:
+            return json.loads(made.stdout.splitlines()[-1])
+        if _PANIC not in made.stderr:
+            sys.exit(made.stderr[-4000:])
+        print(f"{LOADS[number].name}: {_PANIC}: once more")
+    return sys.exit(f"{LOADS[number].name}: {_PANIC} every time")
+
+
+def main() -> None:
+    """Run every load in a process of its own and print the table."""
+    print(f"{SERIES:,} series in {GROUPS} groups, {SHARDS} shards, {STATES} states; batches of {ROWS:,} readings")
+    print(
+        f"{'':20}{'readings':>12}{'windows':>9}{'M/s':>9}{'delay s':>9}{'longest':>9}{'MB at 1/5':>14}{'MB at end':>14}"
+    )
+    rates: dict[str, float] = {}
+    for number, load in enumerate(LOADS):
+        found = measured(number)
+        rates[load.name] = found["rate"]
+        line = f"{load.name:20}{load.readings:12,}{load.windows:9,}{found['rate'] / 1e6:9.3f}"
+        if "median" in found:
+            early, late = ("{:.0f} + {:.0f}".format(*found[name]) for name in ("early", "late"))
+            line += f"{found['median']:9.2f}{found['longest']:9.2f}{early:>14}{late:>14}"
+        print(line)
+    slow = rates["element-wise Beam"]
+    print(f"element-wise is {rates['20 windows'] / slow:.0f} and {rates['1,000 windows'] / slow:.0f} times slower")
+    print("memory: the job's process + Prism")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        # by its name, so that Beam's workers find what is defined here
+        import live
+
+        print(json.dumps(live.job(live.Load(**asdict(LOADS[int(sys.argv[1])])))))
+    else:
+        main()

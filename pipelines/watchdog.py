@@ -1,0 +1,117 @@
+"""The watchdog: says within a minute when a live job has stopped producing, with the likely cause.
+
+A streaming job that lost its workers, whose source went away or whose watermark stands still does not fail; it just
+says RUNNING. The watchdog looks at signs of life: the readers' pulse in this process, or the runner's counters where
+the readers are elsewhere, and which window is missing on record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..schemas.slots import format_instant
+from ..transforms.live import Pace
+from ..transforms.pulse import Pulse
+
+#: Seconds without a sign of life before it is said.
+PATIENCE_S = 30.0
+
+#: Seconds before the same thing is said again.
+_REPEAT_S = 300.0
+
+
+@dataclass
+class Watchdog:
+    """Remembers what it saw, and what it said when.
+
+    Attributes:
+        pace: when windows close.
+        heard: monotonic seconds when the job was started.
+        due_us: end of the window that starts at a slot.
+        clock: monotonic seconds; the tests' own.
+        wall_us: wall clock in microseconds; the tests' own.
+    """
+
+    pace: Pace
+    heard: float
+    due_us: Callable[[int], int]
+    clock: Callable[[], float] = time.monotonic
+    wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    _polls: int = 0
+    _polled: float | None = None
+    _record: tuple[int | None, float] | None = None
+    _said: dict[str, float] = field(default_factory=dict)
+
+    def look(
+        self, first_missing: int | None, pulses: Mapping[int, Pulse], tallies: Mapping[str, int] | None
+    ) -> list[str]:
+        """What is wrong now and was not said lately.
+
+        Args:
+            first_missing: slot of the first window that is not on record; it moves when windows are published.
+            pulses: of the readers in this process.
+            tallies: the runner's counters; ``None`` where it reports none.
+        """
+        now = self.clock()
+        if self._record is None or self._record[0] != first_missing:
+            self._record = (first_missing, now)
+        new: list[str] = []
+        for kind, text in self._found(now, pulses, tallies or {}):
+            if now - self._said.get(kind, float("-inf")) >= _REPEAT_S:
+                self._said[kind] = now
+                new.append(text)
+        return new
+
+    def _found(self, now: float, pulses: Mapping[int, Pulse], tallies: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+        if tallies.get("polls", 0) > self._polls:
+            self._polls, self._polled = tallies["polls"], now
+        last = max([pulse.beaten for pulse in pulses.values()] + [self._polled or 0.0, self.heard])
+        if now - last > max(PATIENCE_S, 3 * self.pace.poll_s):
+            yield (
+                "reader",
+                f"no worker has looked at the source for {now - last:.0f} s: the worker pool may be gone, or every "
+                "worker waits for the ledger of record; look at the runner's workers, then restart the job",
+            )
+            return
+        silent = [part for part, pulse in pulses.items() if now - max(pulse.heard, self.heard) > PATIENCE_S]
+        if silent:
+            yield (
+                "silent",
+                f"the source has had nothing new for over {PATIENCE_S:.0f} s{_parts(silent, len(pulses))}: is what "
+                "feeds it away? Its windows wait"
+                + ("" if self.pace.idle_us is None else " until live.idle has passed"),
+            )
+        clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+        ahead = [
+            pulse.latest_us
+            for pulse in pulses.values()
+            if pulse.latest_us is not None and pulse.latest_us > self.wall_us() + _DAY_US
+        ]
+        if ahead:
+            yield (
+                "ahead",
+                f"a reading is stamped {format_instant(max(ahead))}, over a day ahead of this machine's clock: a "
+                "meter's clock may have jumped. Windows close by this machine's clock",
+            )
+        record = self._record
+        if record is not None and record[0] is not None and clocks and now - record[1] > PATIENCE_S:
+            behind = tallies.get("blocks-incomplete", 0)
+            if min(clocks) >= self.due_us(record[0]):
+                yield (
+                    "release",
+                    "the source has come past a window that is not on record: the runner holds it back or lost a part "
+                    f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
+                    "source again and publishes what is missing",
+                )
+
+
+_DAY_US = 86_400_000_000
+
+
+def _parts(silent: list[int], parts: int) -> str:
+    return "" if parts <= 1 else f" in {len(silent)} of its {parts} parts"
+
+
+__all__ = ["PATIENCE_S", "Watchdog"]

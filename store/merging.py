@@ -1,0 +1,280 @@
+"""Uniting ledgers that were kept apart: every charge of all of them, in a new ledger.
+
+Charges carry random ids, so the same charge in two copies of a ledger is one, and two charges of the same window under
+different ids are two releases: both cost, both are kept, and one is flagged (see :mod:`.uniting`). Whatever one ledger
+alone could not know is judged again for all of them together: the loss, what is promised, and whether the domain is
+closed because more was charged than its budget.
+
+The new ledger is one SQLite file, written whole. The old ones are read in one transaction each and not changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from . import tables
+from .address import StoreAddress
+from .codec import Row, domain_from_row, names_bytes
+from .database import Database, borrow, give_back
+from .errors import ExportError, ModeError, StoreDamaged
+from .exports import whole_file
+from .matching import Event, HeldDomain, HeldQuery, HeldRoster, matched_domain, matched_query, segments_of
+from .merged import NewLedger
+from .reading import query_rows, registration_from_rows
+from .records import Store
+from .uniting import Charge, Value, base_of
+
+#: Seconds to wait for a ledger that another process has locked.
+_WAIT = 60.0
+
+#: Blocks of each ledger held in memory at a time.
+_PAGE = 64
+
+Place = tuple[int, int]
+"""A window's start, and a shard."""
+
+
+@dataclass
+class Source:
+    """One of the ledgers, inside a reading transaction.
+
+    Attributes:
+        name: its address, without a password.
+        connection: the transaction.
+        mode: whether it holds real rows; ``None`` if none yet.
+        domains: by name.
+        queries: by domain and name.
+        rosters: rows of rosters by digest.
+        charges: every charge by its name there, flagged ones included.
+    """
+
+    name: str
+    connection: Connection
+    mode: str | None = None
+    domains: dict[str, HeldDomain] = field(default_factory=dict[str, HeldDomain])
+    queries: dict[tuple[str, str], HeldQuery] = field(default_factory=dict[tuple[str, str], HeldQuery])
+    rosters: dict[str, Row] = field(default_factory=dict[str, Row])
+    charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
+
+    def read(self) -> None:
+        """Read everything but the blocks."""
+        connection = self.connection
+        self.mode = connection.scalar(sa.select(tables.meta.c.mode))
+        for row in connection.execute(sa.select(tables.domains)).mappings():
+            self.domains[row["name"]] = self._domain(row)
+        self.rosters = {row["digest"]: row for row in connection.execute(sa.select(tables.rosters)).mappings()}
+        rosters: dict[int, str] = {row["id"]: digest for digest, row in self.rosters.items()}
+        names: dict[int, tuple[str, str]] = {}
+        for domain, query in query_rows(connection):
+            names[query["id"]] = (domain["name"], query["name"])
+            self.queries[names[query["id"]]] = self._query(domain, query, rosters)
+        for table in (tables.charges, tables.flagged_charges):
+            for row in connection.execute(sa.select(table)).mappings():
+                self.charges[row["entry_id"]] = _charge(row, names[row["query_id"]], rosters[row["roster_id"]])
+
+    def values(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
+        """Every block of a query by window and shard, those beside the ones of record included."""
+        yield from heapq.merge(
+            self._values(domain, query, tables.releases),
+            self._values(domain, query, tables.flagged_releases),
+            key=lambda pair: pair[0],
+        )
+
+    def _values(self, domain: str, query: str, table: sa.Table) -> Iterator[tuple[Place, Value]]:
+        queries, domains, charges = tables.queries, tables.domains, tables.charges
+        chosen = sa.select(table.c.window_start, table.c.shard, table.c.completeness, table.c.block, table.c.created_us)
+        of_table = table.join(queries, queries.c.id == table.c.query_id).join(
+            domains, domains.c.id == queries.c.domain_id
+        )
+        if table is tables.releases:
+            of_table = of_table.join(charges, charges.c.id == table.c.charge_id)
+            chosen = chosen.add_columns(sa.func.coalesce(table.c.paid_by, charges.c.entry_id).label("payer"))
+        else:
+            chosen = chosen.add_columns(table.c.entry_id.label("payer"))
+        rows = self.connection.execute(
+            chosen.select_from(of_table)
+            .where(domains.c.name == domain, queries.c.name == query)
+            .order_by(table.c.window_start, table.c.shard)
+            .execution_options(yield_per=_PAGE)
+        )
+        for row in rows:
+            charge = self.charges.get(row.payer)
+            if charge is None or charge.window != (domain, query, row.window_start):
+                raise StoreDamaged(f"ledger {self.name}: a block on record has no charge; restore the newest backup")
+            yield (row.window_start, row.shard), Value(charge, row.completeness, row.block, row.created_us)
+
+    def _domain(self, row: Row) -> HeldDomain:
+        table = tables.domain_events
+        events = frozenset[Event](
+            (event.at_us, event.kind, event.query, event.old, event.new)
+            for event in self.connection.execute(sa.select(table).where(table.c.domain_id == row["id"]))
+        )
+        spec = domain_from_row(row)
+        budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
+        return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
+
+    def _query(self, domain: Row, query: Row, rosters: dict[int, str]) -> HeldQuery:
+        registration = registration_from_rows(self.connection, domain, query)
+        table = tables.reservations
+        reserved = self.connection.execute(
+            sa.select(table.c.start, table.c.stop).where(table.c.query_id == query["id"])
+        )
+        versions = [
+            HeldRoster(row.start, rosters[row.roster_id], row.joined, row.created_us)
+            for row in self.connection.execute(
+                sa.select(tables.roster_versions)
+                .where(tables.roster_versions.c.query_id == query["id"])
+                .order_by(tables.roster_versions.c.id)
+            )
+        ]
+        if not versions:
+            roster = registration.query.roster
+            start, joined = registration.query.schedule.first, names_bytes(roster.series)
+            versions = [HeldRoster(start, roster.digest, joined, query["created_us"])]
+        return HeldQuery(
+            ledger=self.name,
+            domain=registration.domain,
+            spec=registration.query,
+            digest=registration.digest,
+            rosters=tuple(versions),
+            promised=segments_of(registration.query.schedule, [(row.start, row.stop) for row in reserved]),
+            created_us=query["created_us"],
+        )
+
+
+def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
+    """Unite ledgers in a new SQLite file.
+
+    Args:
+        sources: where they are; the same one twice counts once.
+        target: the file to write; it must not exist.
+
+    Returns:
+        The address of the new ledger.
+
+    Raises:
+        MergeConflict: two of them have other content under the name of one domain or query.
+        ModeError: some hold real rows, others the noise-free rows of tests.
+        ExportError: the new file exists or cannot be written.
+        StoreError: one of them cannot be used.
+    """
+    if target.exists():
+        raise ExportError(f"{target}: it exists, and a merge never replaces a file; choose another name")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_source(address)) for address in dict.fromkeys(sources)]
+        for source in opened:
+            source.read()
+        united = _united(opened)
+        with whole_file(target) as temporary:
+            temporary.touch(mode=0o600)
+            try:
+                with _database(StoreAddress(f"sqlite:///{temporary.resolve()}"), create=True) as database:
+                    _write(database, united, opened)
+            finally:
+                for ending in ("-wal", "-shm"):
+                    with suppress(OSError):
+                        Path(f"{temporary}{ending}").unlink()
+    return StoreAddress(f"sqlite:///{target.resolve()}")
+
+
+@contextmanager
+def _database(address: StoreAddress, *, create: bool) -> Generator[Database]:
+    database = borrow(address, _WAIT)
+    try:
+        database.open(create=create)
+        yield database
+    finally:
+        give_back(database)
+
+
+@contextmanager
+def _source(address: StoreAddress) -> Generator[Source]:
+    with Store(address, create=False, wait=_WAIT) as store:
+        store.check()
+    with _database(address, create=False) as database, database.read() as connection:
+        yield Source(str(address), connection)
+
+
+@dataclass(frozen=True)
+class United:
+    """What all ledgers together hold, but for the blocks.
+
+    Attributes:
+        mode: whether the rows are real.
+        domains: by name.
+        queries: by domain and name.
+        rosters: their rows, by digest.
+        charges: all of them.
+    """
+
+    mode: str | None
+    domains: dict[str, HeldDomain]
+    queries: dict[tuple[str, str], HeldQuery]
+    rosters: dict[str, Row]
+    charges: frozenset[Charge]
+
+
+def _united(sources: Sequence[Source]) -> United:
+    modes = {source.mode for source in sources} - {None}
+    if len(modes) > 1:
+        raise ModeError("ledgers: some hold the noise-free rows of tests and some real rows; they are never united")
+    domains: dict[str, list[HeldDomain]] = {}
+    queries: dict[tuple[str, str], list[HeldQuery]] = {}
+    for source in sources:
+        for name, domain in source.domains.items():
+            domains.setdefault(name, []).append(domain)
+        for key, query in source.queries.items():
+            queries.setdefault(key, []).append(query)
+    # domains first: where they differ, their queries do as well, and say less
+    matched = {name: reduce(matched_domain, held) for name, held in domains.items()}
+    return United(
+        mode=next(iter(modes), None),
+        domains=matched,
+        queries={key: reduce(matched_query, held) for key, held in queries.items()},
+        rosters=_rosters(sources),
+        charges=frozenset(charge for source in sources for charge in source.charges.values()),
+    )
+
+
+def _rosters(sources: Sequence[Source]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for source in sources:
+        for digest, row in source.rosters.items():
+            if digest not in found or row["created_us"] < found[digest]["created_us"]:
+                found[digest] = row
+    return found
+
+
+def _write(database: Database, united: United, sources: Sequence[Source]) -> None:
+    with database.write() as connection:
+        ledger = NewLedger(connection)
+        ledger.begin(united.mode, united.domains, united.rosters, united.queries)
+        ledger.put_charges(united.charges)
+        for key in united.queries:
+            streams = [source.values(*key) for source in sources if key in source.queries]
+            merged = heapq.merge(*streams, key=lambda pair: pair[0])
+            for place, pairs in groupby(merged, key=lambda pair: pair[0]):
+                ledger.put_values(key, place, [value for _, value in pairs])
+        ledger.finish()
+
+
+def _charge(row: Row, names: tuple[str, str], roster: str) -> Charge:
+    held: dict[str, Any] = {
+        name: row[name]
+        for name in (
+            *("window_start", "window_stop", "decision", "query_digest", "scale", "epsilon_dp"),
+            *("loss_before", "loss_after", "budget", "rule", "created_us"),
+        )
+    }
+    return Charge(base_id=base_of(row["entry_id"]), domain=names[0], query=names[1], roster=roster, **held)

@@ -1,0 +1,379 @@
+"""What a live job does on every runner: a suite that each runner's tests inherit.
+
+Every test compares what is on record with an independent truth, because a job that ends as DONE proves nothing. The
+jobs publish without noise, by the hook of the transform's constructor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas.releases import Release
+from quiltstream.store import Store
+
+from .live_bench import (
+    DAY,
+    DAY_US,
+    GROUPS,
+    HOUR,
+    NAMES,
+    ORIGIN,
+    SERIES,
+    SLOT,
+    Bench,
+    day_of,
+    lines,
+    readings,
+    truth,
+)
+
+
+class LiveContract(ABC):
+    """Inherit it and give :meth:`beam_options`; set what the runner cannot do."""
+
+    #: Whether the runner tells its counters while and after the job runs.
+    counts_readings = True
+
+    @abstractmethod
+    def beam_options(self, request: pytest.FixtureRequest) -> list[str]:
+        """Beam's options that name the runner."""
+
+    @pytest.fixture
+    def bench(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+        """An empty place for jobs; whatever was started in it is ended."""
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        made = Bench(tmp_path / "job", self.beam_options(request), {"TMPDIR": str(temporary)})
+        yield made
+        for job in made.started:
+            if job.process.poll() is None:
+                job.kill()
+
+    # Readings in any order
+
+    @pytest.mark.parametrize(
+        ("changes", "keys", "size", "every"),
+        [
+            ({}, SERIES, DAY, DAY),
+            (
+                {"windows": {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-05"}},
+                SERIES,
+                2 * DAY,
+                DAY // 2,
+            ),
+            ({"group_by": "group"}, GROUPS, DAY, DAY),
+        ],
+        ids=["series", "sliding", "groups"],
+    )
+    def test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window(
+        self, bench: Bench, changes: dict[str, Any], keys: dict[str, list[str]], size: int, every: int
+    ) -> None:
+        windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"} | changes.get("windows", {})
+        bench.settings(**(changes | {"windows": windows | {"lateness": "6h"}}))
+        frame = readings(4.5, seed=size + every)
+        source = random.Random(every)  # noqa: S311 - test data
+        late = pl.Series("arrival", [source.randrange(6 * HOUR) for _ in range(len(frame))])
+        arriving = frame.with_columns(
+            arrival=pl.col("time") + late, part=(pl.col("time") + late - ORIGIN) // (8 * HOUR)
+        )
+        job = bench.start()
+        for part in range(15):
+            chunk = arriving.filter(pl.col("part") == part).select(frame.columns)
+            # a third comes twice, in the same file and in the next one
+            again = chunk.sample(fraction=1 / 3, seed=part)
+            bench.put(f"{part:02}.jsonl", pl.concat([chunk, again]).sample(fraction=1, shuffle=True, seed=part))
+            bench.put(f"{part:02}-again.jsonl", again)
+            time.sleep(0.1)
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        starts = [start for start in range(0, 4 * DAY, every) if start + size <= 4 * DAY]
+        expected = truth(frame, range(4), keys, size, every)
+        assert bench.counts() == {place: counts for place, counts in expected.items() if place[0] in starts}
+        bench.check()
+        assert job.summary["windows_published"] == len(starts)
+
+    # Readings that come late, and what is no reading
+
+    def test_late_readings_damaged_files_bad_lines_and_strangers_are_counted_and_change_nothing(
+        self, bench: Bench
+    ) -> None:
+        bench.settings(
+            windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-13"}, rejects={"jsonl": "rejects"}
+        )
+        frame = readings(12.5, seed=3)
+        days = [day_of(frame, day) for day in range(13)]
+        # later in each cell than what came in time, so that it would count
+        late = pl.DataFrame(
+            [(name, ORIGIN + (slot + 1) * SLOT - 1, 9999.0) for name in NAMES for slot in range(DAY)],
+            schema=frame.schema,
+            orient="row",
+        )
+        strangers = days[1].with_columns(series=pl.lit("stranger"))
+        bad = '{"series": "a"\n{"series": "a", "time": "soon", "value": 1}\n{"series": "a", "time": 1, "value": null}\n'
+        job = bench.start()
+        bench.put("00.jsonl", days[0])
+        # its own window is still open: not late at all
+        bench.put("00-late.jsonl", late.head(7))
+        bench.put("01-half.jsonl.gz", b"\x1f\x8b\x08\x00 half")
+        bench.put("01-half.jsonl", bad + lines(strangers))
+        bench.put("01.jsonl", days[1].filter(pl.col("time") < ORIGIN + DAY_US + 20 * HOUR))
+        bench.wait_for(1)
+        bench.put("01-late.jsonl", late)
+        bench.put("01-rest.jsonl", days[1].filter(pl.col("time") >= ORIGIN + DAY_US + 20 * HOUR))
+        for day in range(2, 11):
+            bench.put(f"{day:02}.jsonl", days[day])
+        bench.wait_for(10)
+        bench.put("10-late.jsonl", late)
+        for day in (11, 12):
+            bench.put(f"{day:02}.jsonl", days[day])
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == truth(pl.concat([frame, late.head(7)]), range(12))
+        bench.check()
+        expected = {
+            "late": 2 * len(late),
+            "not-in-roster": len(strangers),
+            "malformed-row": 1,
+            "unparsable-time": 1,
+            "missing-value": 1,
+        }
+        if self.counts_readings:
+            assert job.summary["operator_only"]["rejected"] == expected
+        files = (bench.folder / "rejects").glob("*.jsonl")
+        rows = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+        assert Counter(row["reason"] for row in rows) == expected
+        assert all(set(row) == {"reason", "source", "position"} for row in rows)
+
+    # Clocks and silence
+
+    def test_a_meter_whose_clock_jumps_ten_years_ahead_closes_no_window_of_today(self, bench: Bench) -> None:
+        bench.settings(
+            windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05", "lateness": "1h"},
+        )
+        frame = readings(4.5, seed=4)
+        clock = bench.say_clock(ORIGIN + 2 * DAY_US + 6 * HOUR)
+        jumped = pl.DataFrame([("b", ORIGIN + 3652 * DAY_US, 100.0)], schema=frame.schema, orient="row")
+
+        def between(begin: float, end: float) -> pl.DataFrame:
+            return frame.filter(
+                (pl.col("time") >= ORIGIN + int(begin * DAY_US)) & (pl.col("time") < ORIGIN + int(end * DAY_US))
+            )
+
+        bench.put("0.jsonl", pl.concat([between(0, 2.25), jumped]))
+        job = bench.start("--clock", clock)
+        bench.wait_for(2)
+        bench.put("1.jsonl", between(2.25, 2.5))
+        bench.say_clock(ORIGIN + 2 * DAY_US + 18 * HOUR)
+        time.sleep(1.0)
+        assert bench.windows() == 2
+        bench.put("2.jsonl", between(2.5, 3.0))
+        time.sleep(0.5)
+        bench.say_clock(ORIGIN + 3 * DAY_US + 2 * HOUR)
+        bench.wait_for(3)
+        bench.put("3.jsonl", between(3.0, 4.5))
+        time.sleep(0.5)
+        bench.say_clock(ORIGIN + 5 * DAY_US)
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == truth(frame, range(4))
+        bench.check()
+        warned = [one["text"] for one in job.said if one["kind"] == "warning"]
+        assert not any("no worker" in text for text in warned)
+
+    def test_empty_windows_silent_series_and_a_silent_source_are_published_once_idle_has_passed(
+        self, bench: Bench
+    ) -> None:
+        bench.settings(
+            windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-29", "lateness": "1h"},
+            live={"poll": "100ms", "idle": "12h"},
+        )
+        # two series of the roster, and so whole shards, are silent all the time
+        names = NAMES[:3]
+        early, back = readings(2.5, seed=5, names=names), readings(4.5, seed=6, names=names, first=24)
+        clock = bench.say_clock(ORIGIN + 3 * DAY_US)
+        bench.put("0.jsonl", early)
+        job = bench.start("--clock", clock)
+        bench.wait_for(2)
+        bench.say_clock(ORIGIN + 3 * DAY_US + 10 * HOUR)
+        time.sleep(1.0)
+        assert bench.windows() == 2
+        bench.say_clock(ORIGIN + 24 * DAY_US + 14 * HOUR)
+        bench.wait_for(24)
+        bench.put("1.jsonl", back)
+        time.sleep(0.5)
+        bench.say_clock(ORIGIN + 30 * DAY_US)
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == truth(pl.concat([early, back]), range(28))
+        bench.check()
+
+    # Death and rivalry
+
+    def test_a_job_killed_twice_goes_on_from_the_ledger_alone(self, bench: Bench) -> None:
+        bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"})
+        frame = readings(10.5, seed=7)
+        published: list[Release] = []
+        for last, least in ((4, 1), (8, 5)):
+            for day in range(last - 4, last):
+                bench.put(f"{day:02}.jsonl", day_of(frame, day))
+            job = bench.start()
+            # in the middle of it: as soon as a row of the last windows to come is there
+            bench.wait_for_some(least)
+            job.kill()
+            rows = bench.rows()
+            assert [row for row in rows if row in published] == published
+            published = rows
+        for day in (8, 9, 10):
+            bench.put(f"{day:02}.jsonl", day_of(frame, day))
+        job = bench.run()
+        assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == truth(frame, range(10))
+        names = {row.release_id: row for row in bench.rows()}
+        assert all(names[row.release_id] == row for row in published)
+        bench.check()
+
+    def test_two_jobs_that_race_publish_every_window_once(self, bench: Bench) -> None:
+        bench.settings()
+        frame = readings(4.5, seed=8)
+        bench.put("0.jsonl", day_of(frame, 0))
+        first, second = bench.start(), bench.start()
+        for day in range(1, 5):
+            bench.put(f"{day}.jsonl", day_of(frame, day))
+            time.sleep(0.3)
+        assert [first.wait(), second.wait()] == [0, 0], [one.err.read_text(encoding="utf-8") for one in bench.started]
+        assert bench.counts() == truth(frame, range(4))
+        bench.check()
+
+    def test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on(self, bench: Bench) -> None:
+        bench.settings()
+        frame = readings(4.5, seed=9)
+        for day in range(3):
+            bench.put(f"{day}.jsonl", day_of(frame, day))
+        job = bench.start()
+        bench.wait_for(2)
+        # as a terminal does it: to the job and to all it started
+        os.killpg(job.process.pid, signal.SIGINT)
+        begun = time.monotonic()
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert time.monotonic() - begun < 30
+        assert job.err.read_text(encoding="utf-8") == ""
+        assert "stop" in {one["kind"] for one in job.said}
+        assert job.summary["windows_published"] == 2
+        before = bench.rows()
+        for day in (3, 4):
+            bench.put(f"{day}.jsonl", day_of(frame, day))
+        again = bench.run()
+        assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+        assert bench.rows()[: len(before)] == before
+        assert bench.counts() == truth(frame, range(4))
+        bench.check()
+
+    # Standard input
+
+    @pytest.mark.parametrize("form", ["jsonl", "csv"])
+    def test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over(
+        self, bench: Bench, form: str
+    ) -> None:
+        bench.settings(source={"stdin": form})
+        frame = readings(2.5, seed=10).sort("time")
+        text = lines(frame) if form == "jsonl" else frame.write_csv()
+        job = bench.start(stdin=subprocess.PIPE)
+        pipe = job.process.stdin
+        assert pipe is not None
+        # cut anywhere, also in the middle of lines
+        cut = [0, 10, len(text) // 3, len(text) // 3 + 5, len(text)]
+        for begin, end in pairwise(cut):
+            pipe.write(text[begin:end])
+            pipe.flush()
+            time.sleep(0.2)
+        bench.wait_for(2)
+        pipe.close()
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == truth(frame, range(4))
+        bench.check()
+
+    # The budget and the ledger
+
+    def test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three(
+        self, bench: Bench
+    ) -> None:
+        bench.settings(
+            windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
+            privacy={"epsilon": 1.0, "budget": 0.5},
+        )
+        frame = readings(4.5, seed=11)
+        bench.put("0.jsonl", frame)
+        job = bench.run()
+        assert job.process.returncode == 3, job.err.read_text(encoding="utf-8")
+        found = bench.counts()
+        charged = len({start for start, _ in found})
+        assert 0 < charged < 4
+        assert found == truth(frame, range(charged))
+        bench.check(budget=0.5)
+        with Store(bench.ledger, create=False) as store:
+            decisions = [(entry.window_start // DAY, entry.decision) for entry in store.entries("homes")]
+        assert decisions == [(day, "charged" if day < charged else "refused") for day in range(4)]
+        assert job.summary["windows_refused"] == 4 - charged
+        # a refusal is final, and finished
+        again = bench.run()
+        assert again.process.returncode == 3
+        assert bench.counts() == found
+
+    def test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads(self, bench: Bench) -> None:
+        bench.settings()
+        (bench.folder / "ledger.db").mkdir()
+        # reading this pipe would never end
+        os.mkfifo(bench.folder / "inbox" / "0.jsonl")
+        job = bench.run()
+        assert job.process.returncode == 4
+        assert job.said == []
+        assert job.err.read_text(encoding="utf-8").startswith("Error: ")
+
+    # What can be seen from outside
+
+    def test_one_changed_cell_changes_nothing_that_can_be_seen_but_the_counts(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        seen: list[Any] = []
+        frame = readings(4.5, seed=12)
+        other = frame.with_row_index().with_columns(
+            value=pl.when(pl.col("index") == 333).then(pl.col("value") + 1e6).otherwise(pl.col("value"))
+        )
+        benches = [
+            Bench(tmp_path / name, bench.options, bench.environment, bench.started) for name in ("before", "after")
+        ]
+        for made, given in zip(benches, (frame, other.drop("index")), strict=True):
+            made.settings()
+            for day in range(5):
+                made.put(f"{day}.jsonl", day_of(given, day))
+            job = made.run(noise="private")
+            # when it was looked is not the data's
+            said = [{**one, "at": ""} for one in job.said if one["kind"] != "record"]
+            files = sorted(str(path.relative_to(made.folder)) for path in made.folder.rglob("*.parquet"))
+            rows = [pq.read_table(made.folder / name) for name in files]
+            public = [name for name in rows[0].schema.names if name not in {"counts", "estimate"}]
+            last = next(one["text"] for one in reversed(job.said) if one["kind"] == "record")
+            seen.append(
+                (
+                    job.process.returncode,
+                    job.err.read_text(encoding="utf-8"),
+                    said,
+                    last,
+                    files,
+                    [one.select(public).to_pylist() for one in rows],
+                )
+            )
+            assert len(made.rows()) == 4 * len(NAMES)
+        assert seen[0] == seen[1]
+        assert seen[0][0] == 0

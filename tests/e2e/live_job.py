@@ -1,0 +1,45 @@
+"""A live job as a process of its own, without noise if asked: ``python live_job.py SETTINGS [OPTIONS] [-- BEAM]``.
+
+It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
+transform's constructor, which no setting reaches, and the wall clock of the source may be a file's content.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from quiltstream.pipelines.command import Command
+
+_FILE = click.Path(path_type=Path)
+
+
+def clock_of(path: str) -> int:
+    """Microseconds since the epoch, as a file says; it is replaced whole, never written to."""
+    return int(Path(path).read_text(encoding="ascii"))
+
+
+@click.command(cls=Command)
+@click.argument("settings", type=_FILE)
+@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
+@click.option("--noise", type=click.Choice(["private", "none"]), default="private")
+@click.option("--clock", type=_FILE)
+@click.option("--look", type=float, default=0.3)
+def main(settings: Path, beam_options: tuple[str, ...], *, noise: str, clock: Path | None, look: float) -> None:
+    """Run a settings file."""
+    # as the command line does: once its logs are quiet
+    from quiltstream.pipelines.live import publish_live  # noqa: PLC0415
+    from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
+    from quiltstream.transforms import PrivateHistograms, live  # noqa: PLC0415
+
+    if clock is not None:
+        live._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
+    read = read_settings(settings)
+    histograms = PrivateHistograms(read, noise="none" if noise == "none" else "private")
+    raise SystemExit(publish_live(read, histograms, beam_options, as_json=True, look_s=look))
+
+
+if __name__ == "__main__":
+    main()

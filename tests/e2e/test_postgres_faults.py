@@ -1,0 +1,133 @@
+"""The faults on a real PostgreSQL server: its connections cut, and the server restarted under a job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from quiltstream.store import Block, Store, StoreBusy, StoreUnavailable
+from quiltstream.store.merging import merge
+from quiltstream.store.specs import Draft
+
+from ..store.faults import FaultContract, whole
+from ..store.nursery import Nursery
+from ..store.samples import block, domain, drafts, query, seen
+from .postgres import PostgresServer
+from .test_postgres_store import new_schema, new_schemas
+
+
+def restart(server: PostgresServer, stop: Callable[[], None]) -> None:
+    """Stop a server in one of the ways there are, and start it."""
+    stop()
+    server.start()
+
+
+class TestPostgresFaults(FaultContract):
+    @pytest.fixture
+    def url(self, postgres_url: str) -> Iterator[str]:
+        with new_schema(postgres_url) as address:
+            yield address
+
+    @pytest.fixture
+    def fresh_urls(self, postgres_url: str) -> Iterator[Iterator[str]]:
+        schemas = new_schemas(postgres_url)
+        yield schemas
+        schemas.close()
+
+    def sever(self, url: str, connection: Any) -> None:
+        """End the server's process for this connection, as an operator or a lost network would."""
+        pid = connection.info.backend_pid
+        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+
+    def lost(self) -> Exception:
+        return psycopg.OperationalError("the connection is lost")
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes(
+    postgres_server: PostgresServer, postgres_url: str, how: str
+) -> None:
+    """In the middle of publishing: the windows are charged and a block is drawn when the server goes."""
+    with new_schema(postgres_url) as url, Store(url, wait=30) as store:
+        held = store.register(domain(), query())
+        windows = list(held.query.schedule.windows())
+        published = seen(store.publish(held, drafts(held, windows[:2])))
+
+        def drawn() -> Block:
+            restart(postgres_server, getattr(postgres_server, how))
+            return block(held, 0)
+
+        with pytest.raises(StoreUnavailable, match="the job stops"):
+            store.publish(held, [*drafts(held, windows[2:4]), Draft(windows[4], 0, drawn)])
+        assert len(store.entries()) == 2
+        whole(store, held, published)
+
+
+def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    """Two jobs over one query in two processes; the server goes in their middle, once in order and once by a kill."""
+    nursery = Nursery()
+    try:
+        with new_schema(postgres_url) as url:
+            with Store(url, wait=30) as store:
+                held = store.register(domain(), query(windows=120))
+            job = {"url": url, "batch": 1, "spec": {"windows": 120}}
+            answers: list[dict[str, Any]] = []
+
+            def work() -> None:
+                answers.extend(nursery.run({**job, "order": "random"}, {**job, "order": "backward"}))
+
+            for at, stop in ((5, postgres_server.stop), (60, postgres_server.kill)):
+                jobs = threading.Thread(target=work)
+                jobs.start()
+                with Store(url, wait=30) as store:
+                    deadline = time.monotonic() + 60
+                    while 240 - len(list(store.missing(held))) < at:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.01)
+                restart(postgres_server, stop)
+                jobs.join(timeout=60)
+                assert not jobs.is_alive()
+            errors = {answer["error"] for answer in answers if "error" in answer}
+            assert errors
+            assert errors <= {"StoreUnavailable", "StoreBusy"}
+            with Store(url, wait=30) as store:
+                held = store.register(domain(), query(windows=120))
+                published = [answer["rows"] for answer in answers if "rows" in answer]
+                whole(store, held, published[0] if published else {})
+                assert all(rows == seen(store.records("homes", "weekly")) for rows in published)
+    finally:
+        nursery.close()
+
+
+def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgres_url: str) -> None:
+    with new_schema(postgres_url) as url, Store(url, wait=30) as store:
+        held = store.register(domain(), query())
+        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as other:
+            other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
+            with Store(url, wait=0.2) as waiting, pytest.raises(StoreBusy):
+                waiting.publish(held, drafts(held))
+        whole(store, held, {})
+
+
+def test_ledgers_on_a_server_are_united_in_a_file(postgres_url: str, tmp_path: Any) -> None:
+    with new_schema(postgres_url) as first, new_schema(postgres_url) as second:
+        published: list[dict[str, Any]] = []
+        addresses = []
+        for url in (first, second):
+            with Store(url) as store:
+                held = store.register(domain(), query(share=0.25))
+                published.append(seen(store.publish(held, drafts(held))))
+                addresses.append(store.address)
+        with Store(merge(addresses, tmp_path / "both.db")) as store:
+            values, others = seen(store.records("homes", "weekly")), seen(store.flagged("homes", "weekly"))
+            for rows in published:
+                assert all(row in (values[place], others[place]) for place, row in rows.items())
+            assert store.summary("homes").flagged_charges == 6

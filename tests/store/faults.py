@@ -1,0 +1,210 @@
+"""What every ledger of record survives, whatever breaks around it; the tests of each engine inherit all of it.
+
+After each fault the same is asked of the ledger: no window charged twice, no row of record changed, the loss what the
+mathematics alone says and within the budget, and a retry that completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from sqlalchemy.engine.default import DefaultDialect
+
+from quiltstream.store import Store, StoreError
+from quiltstream.store.specs import Registration
+
+from .contract import prices
+from .nursery import Nursery
+from .samples import domain, drafts, query, seen
+
+Rows = dict[str, Any]
+
+
+def whole(store: Store, held: Registration, published: Rows, budget: float = 1.0) -> None:
+    """Complete a job after a fault, and check everything that must hold then.
+
+    Args:
+        store: the ledger.
+        held: the job's registration.
+        published: what the job was told is on record before the fault.
+        budget: the domain's.
+    """
+    name, of_query = held.domain.name, held.query.name
+    before = seen(store.records(name, of_query))
+    assert published.items() <= before.items(), "a row that left is not the one of record"
+    after = seen(store.publish(held, drafts(held)))
+    assert before.items() <= after.items(), "a retry changed a row"
+    assert after == seen(store.records(name, of_query)) | {k: row for k, row in after.items() if row[3] is None}
+    assert list(store.missing(held)) == []
+    entries = store.entries(name)
+    starts = [(entry.query, entry.window_start) for entry in entries]
+    assert len(set(starts)) == len(starts), "a window was charged twice"
+    prices(entries, budget)
+    assert store.summary(name).loss <= budget
+    # and once more: nothing is left to do
+    assert seen(store.publish(held, drafts(held))) == after
+    assert store.entries(name) == entries
+
+
+@contextmanager
+def suppressed() -> Generator[list[StoreError]]:
+    """An error of the store ends the block and nothing else."""
+    caught: list[StoreError] = []
+    try:
+        yield caught
+    except StoreError as error:
+        caught.append(error)
+
+
+class Cut:
+    """Breaks a connection at one of the boundaries that a job crosses.
+
+    Attributes:
+        crossed: boundaries crossed so far.
+        broken: whether it was broken.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.crossed = 0
+        self.broken = False
+        self._at = at
+
+    def due(self) -> bool:
+        """Count a boundary; whether it is the one."""
+        self.crossed += 1
+        self.broken = self.broken or self.crossed == self._at
+        return self.crossed == self._at
+
+
+class FaultContract:
+    """Inherit it and give the fixtures ``url`` and ``fresh_urls``, and how a connection is broken."""
+
+    @pytest.fixture
+    def url(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def fresh_urls(self) -> Iterator[str]:
+        """Addresses of any number of empty places."""
+        raise NotImplementedError
+
+    def sever(self, url: str, connection: Any) -> None:
+        """Break a driver's connection, as seen by whoever uses it next."""
+        raise NotImplementedError
+
+    def lost(self) -> Exception:
+        """The driver's error where the answer to a statement or commit never comes."""
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def nursery(cls) -> Iterator[Nursery]:
+        nursery = Nursery()
+        yield nursery
+        nursery.close()
+
+    @contextmanager
+    def cut(self, url: str, at: int) -> Generator[Cut]:
+        """Break the connection at a boundary: before or after a statement, before a commit, or after it."""
+        cut = Cut(at)
+
+        def before(connection: Any, *_: Any) -> None:
+            if cut.due():
+                self.sever(url, connection.connection.driver_connection)
+
+        def after(connection: Any, *_: Any) -> None:
+            if cut.due():
+                self.sever(url, connection.connection.driver_connection)
+
+        commit = DefaultDialect.do_commit
+
+        def do_commit(dialect: DefaultDialect, connection: Any) -> None:
+            if cut.due():
+                self.sever(url, connection.driver_connection)
+            commit(dialect, connection)
+            if cut.due():
+                # it is on record, and the job is told that it is not
+                raise self.lost()
+
+        event.listen(Engine, "before_cursor_execute", before)
+        event.listen(Engine, "after_cursor_execute", after)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DefaultDialect, "do_commit", do_commit)
+            try:
+                yield cut
+            finally:
+                event.remove(Engine, "before_cursor_execute", before)
+                event.remove(Engine, "after_cursor_execute", after)
+
+    def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str) -> None:
+        """Two batches, the later windows first; the job retries with the store it has."""
+        broken = boundary = 0
+        with Store(url, wait=30) as store:
+            store.domains()
+            while True:
+                boundary += 1
+                name = f"homes-{boundary}"
+                held = store.register(domain(name), query(domain=name, windows=4))
+                windows = list(held.query.schedule.windows())
+                published: Rows = {}
+                errors = 0
+                with self.cut(url, boundary) as cut:
+                    for part in (windows[2:], windows[:2]):
+                        with suppressed() as caught:
+                            published |= seen(store.publish(held, drafts(held, part)))
+                        errors += len(caught)
+                if not cut.broken:
+                    assert boundary > 40
+                    assert broken > 30
+                    return
+                assert errors <= 1
+                broken += errors
+                whole(store, held, published)
+
+    def test_a_connection_cut_at_any_boundary_of_a_registration_promises_once(self, url: str) -> None:
+        boundary = 0
+        with Store(url, wait=30) as store:
+            store.domains()
+            while True:
+                boundary += 1
+                name = f"homes-{boundary}"
+                with self.cut(url, boundary) as cut, suppressed():
+                    store.register(domain(name), query(domain=name, windows=2))
+                if not cut.broken:
+                    assert boundary > 20
+                    return
+                held = store.register(domain(name), query(domain=name, windows=2))
+                assert store.summary(name).reserved_loss == held.reserved_loss
+                whole(store, held, {})
+
+    def test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window(
+        self, fresh_urls: Iterator[str], nursery: Nursery
+    ) -> None:
+        for kill_at in (30, 45, 55, 60, 71, 83):
+            url = next(fresh_urls)
+            job = {"url": url, "batch": 1, "spec": {"windows": 4}}
+            answers = nursery.run({**job, "order": "backward"}, {**job, "order": "random", "kill_at": kill_at})
+            with Store(url, wait=30) as store:
+                held = store.register(domain(), query(windows=4))
+                whole(store, held, answers[0]["rows"])
+
+    def test_a_job_with_settings_of_another_belief_or_query_changes_nothing(self, url: str) -> None:
+        with Store(url) as store:
+            held = store.register(domain(), query())
+            windows = list(held.query.schedule.windows())
+            published = seen(store.publish(held, drafts(held, windows[:3])))
+            belief = {**held.domain.belief, "gap": 0.8}
+            for other in (
+                (domain(belief=belief), query()),
+                (domain(belief=belief), query("another")),
+                (domain(), query(shards=2, mechanism="mqm-exact")),
+                (domain(budget=5.0), query()),
+            ):
+                with pytest.raises(StoreError, match="on record it is"):
+                    store.register(*other)
+            whole(store, held, published)

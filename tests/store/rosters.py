@@ -1,0 +1,328 @@
+"""What every store promises about rosters that change between windows, on whatever engine."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quiltstream.privacy.ledger import Ledger
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.slots import Window
+from quiltstream.store import RegistrationConflict, RosterChanged, Store, tables
+from quiltstream.store.lookups import roster_digest
+from quiltstream.store.registering import Registrar
+from quiltstream.store.specs import Registration
+
+from .nursery import Nursery
+from .samples import BELIEF, SERIES, domain, drafts, query, seen
+
+JOINED = Roster.of([*SERIES, "m0", "m9"])
+LEFT = Roster.of(SERIES[1:])
+
+
+def windows_of(registration: Registration) -> list[Window]:
+    return list(registration.query.schedule.windows())
+
+
+def published_keys(store: Store) -> dict[int, list[str]]:
+    """First slot of each window on record -> its keys, from the released rows."""
+    found: dict[int, list[str]] = {}
+    for batch in store.releases("homes", "weekly"):
+        for row in releases_from_batch(batch):
+            found.setdefault(row.window_start // 1_800_000_000, []).append(row.key)
+    return {start: sorted(keys) for start, keys in found.items()}
+
+
+def charged(store: Store) -> list[tuple[int, str]]:
+    """(first slot, digest of its roster) of every charge, as the table has them."""
+    charges, rosters = tables.charges, tables.rosters
+    with store._database().read() as connection:
+        rows = connection.execute(
+            sa.select(charges.c.window_start, rosters.c.digest)
+            .join(rosters, rosters.c.id == charges.c.roster_id)
+            .order_by(charges.c.window_start)
+        )
+        return [(row.window_start, row.digest) for row in rows]
+
+
+def rows_of(store: Store) -> list[dict[str, Any]]:
+    return [row for batch in store.releases("homes", "weekly") for row in batch.to_pylist()]
+
+
+class RosterContract:
+    """Inherit it and give the fixtures ``url`` and ``fresh_urls``, as for the contract of the store."""
+
+    @pytest.fixture
+    def url(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def fresh_urls(self) -> Iterator[str]:
+        """Addresses of any number of empty places."""
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def nursery(cls) -> Iterator[Nursery]:
+        nursery = Nursery()
+        yield nursery
+        nursery.close()
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        with Store(url, wait=30) as store:
+            yield store
+
+    def test_another_roster_holds_from_the_first_window_that_is_not_charged(self, store: Store, url: str) -> None:
+        first = store.register(domain(), query())
+        windows = windows_of(first)
+        store.publish(first, drafts(first, windows[:2]))
+        before = rows_of(store)
+        changed = store.register(domain(), query(roster=JOINED))
+        assert changed.revision == 1
+        assert changed.digest == first.digest
+        assert changed.reserved_loss == first.reserved_loss
+        assert [changed.roster_of(window) for window in windows] == [first.query.roster] * 2 + [JOINED] * 4
+        assert changed.joined == (*SERIES, "m0", "m9")
+        with Store(url) as other:
+            assert other.registered("homes", "weekly") == changed == pickle.loads(pickle.dumps(changed))
+        store.publish(changed, drafts(changed))
+        assert rows_of(store)[: len(before)] == before
+        old, new = sorted(SERIES), sorted(JOINED.series)
+        assert published_keys(store) == {w.start: old if w in windows[:2] else new for w in windows}
+        ledger = Ledger(BELIEF)
+        for entry in store.entries():
+            made = ledger.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
+            assert entry.loss_after == made.loss_after
+        assert list(store.missing(changed)) == []
+
+    def test_the_same_roster_again_is_no_change_and_a_change_before_any_charge_is_for_all_windows(
+        self, store: Store
+    ) -> None:
+        first = store.register(domain(), query())
+        assert store.register(domain(), query()).revision == 0
+        changed = store.register(domain(), query(roster=LEFT))
+        assert changed == store.register(domain(), query(roster=LEFT))
+        assert {changed.roster_of(window) for window in windows_of(first)} == {LEFT}
+        assert changed.series == SERIES  # numbers stay, though nobody uses the first one any more
+        (event,) = store.summary("homes").events
+        assert event[:2] == ("roster-changed", "weekly")
+        assert not any(name in event[2] + event[3] for name in SERIES)
+
+    def test_a_series_that_returns_has_the_number_it_had(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        windows = windows_of(held)
+        rosters = [Roster.of(SERIES), LEFT, JOINED, Roster.of(SERIES)]
+        for at, roster in enumerate(rosters):
+            held = store.register(domain(), query(roster=roster))
+            store.publish(held, drafts(held, [windows[at]]))
+        assert [held.roster_of(window) for window in windows] == [*rosters, rosters[-1], rosters[-1]]
+        assert held.series == (*SERIES, "m0", "m9")
+        assert charged(store) == [(w.start, r.digest) for w, r in zip(windows, rosters, strict=False)]
+        assert [version.start for version in held.versions] == [window.start for window in windows[:4]]
+
+    def test_a_version_that_no_window_had_keeps_the_numbers_it_gave(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        store.publish(held, drafts(held, windows_of(held)[:1]))
+        stale = store.register(domain(), query(roster=Roster.of([*SERIES, "x"])))
+        held = store.register(domain(), query(roster=Roster.of([*SERIES, "a"])))
+        assert held.series[: len(stale.series)] == stale.series
+        assert held.series == (*SERIES, "x", "a")
+        assert [len(version.roster.series) for version in held.versions] == [5, 6]
+        assert "x" not in held.roster_of(windows_of(held)[1]).series
+
+    def test_a_roster_of_other_groups_is_for_later_windows_and_never_of_more_groups_a_series(
+        self, store: Store
+    ) -> None:
+        pairs = [(name, "north" if name < "m3" else "south") for name in SERIES]
+        first = store.register(domain(), query(roster=Roster(tuple(pairs))))
+        windows = windows_of(first)
+        store.publish(first, drafts(first, windows[:1]))
+        moved = Roster((("m1", "south"), *pairs[1:]))
+        held = store.register(domain(), query(roster=moved))
+        store.publish(held, drafts(held))
+        rows = [row for batch in store.releases("homes", "weekly") for row in releases_from_batch(batch)]
+        members = {(row.window_start // 1_800_000_000, row.key): row.members for row in rows}
+        assert members[windows[0].start, "north"] == 2
+        assert {members[window.start, "north"] for window in windows[1:]} == {1}
+        with pytest.raises(RegistrationConflict) as refusal:
+            store.register(domain(), query(roster=Roster((*moved.entries, ("m1", "all")))))
+        assert (refusal.value.field, refusal.value.recorded, refusal.value.given) == ("roster.multiplicity", 1, 2)
+        with pytest.raises(RegistrationConflict, match="key_kind"):
+            store.register(domain(), query(roster=Roster.of(SERIES)))
+        assert store.registered("homes", "weekly") == held
+
+    def test_fewer_groups_a_series_cost_what_was_reserved(self, store: Store) -> None:
+        twice = Roster(tuple((name, group) for name in SERIES for group in ("north", "all")))
+        first = store.register(domain(), query(share=0.5, roster=twice))
+        store.publish(first, drafts(first, windows_of(first)[:1]))
+        once = Roster(tuple((name, "all") for name in SERIES))
+        held = store.register(domain(), query(share=0.5, roster=once))
+        assert held.query.epsilon_dp == first.query.epsilon_dp
+        store.publish(held, drafts(held))
+        assert len({entry.epsilon_dp for entry in store.entries()}) == 1
+        assert store.entries()[-1].loss_after == first.reserved_loss
+        # back to what the scale was calibrated for
+        with pytest.raises(RegistrationConflict, match="every window of the query has its roster"):
+            store.register(domain(), query(share=0.5, roster=twice))
+
+    def test_where_every_window_is_charged_a_roster_can_only_come_with_more_windows(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        store.publish(held, drafts(held))
+        before = rows_of(store)
+        with pytest.raises(RegistrationConflict) as refusal:
+            store.register(domain(), query(roster=JOINED))
+        assert refusal.value.field == "roster"
+        assert not any(name in str(refusal.value) for name in SERIES)
+        longer = store.register(domain(), query(windows=7, roster=JOINED))
+        assert longer.roster_of(windows_of(longer)[-1]) == JOINED
+        assert longer.roster_of(windows_of(longer)[-2]) == Roster.of(SERIES)
+        store.publish(longer, drafts(longer))
+        assert rows_of(store)[: len(before)] == before
+
+    def test_a_series_that_the_model_was_made_from_joins_no_query_that_does_not_say_so(self, store: Store) -> None:
+        store.register(domain(), query())
+        with pytest.raises(RegistrationConflict, match="given_model"):
+            store.register(domain(), query(roster=JOINED, given_model=True))
+
+    def test_of_two_jobs_that_change_the_roster_at_once_the_first_wins_and_the_other_is_told(
+        self, store: Store
+    ) -> None:
+        store.register(domain(), query())
+        with store._database().read() as connection:
+            looked = roster_digest(connection, "homes", "weekly")
+        with store._database().write() as connection:
+            won = Registrar(connection, looked).register(domain(), query(roster=JOINED))
+        with (
+            pytest.raises(RegistrationConflict, match="another job changed the roster") as refusal,
+            store._database().write() as connection,
+        ):
+            Registrar(connection, looked).register(domain(), query(roster=LEFT))
+        assert refusal.value.field == "roster"
+        # one that meant the same is told nothing
+        with store._database().write() as connection:
+            assert Registrar(connection, looked).register(domain(), query(roster=JOINED)) == won
+        assert store.registered("homes", "weekly") == won
+
+    def test_processes_that_change_the_roster_at_once_leave_one_of_their_rosters(
+        self, fresh_urls: Iterator[str], nursery: Nursery
+    ) -> None:
+        for _ in range(3):
+            url = next(fresh_urls)
+            with Store(url) as store:
+                store.register(domain(), query())
+                wanted: Sequence[list[str]] = [[*SERIES, name] for name in ("a", "b", "c")]
+                answers = nursery.run(*({"url": url, "roster": names, "publish": False} for names in wanted))
+                assert {answer.get("error") for answer in answers} <= {None, "RegistrationConflict"}
+                held = store.registered("homes", "weekly")
+                assert held is not None
+                won = [names for names, answer in zip(wanted, answers, strict=True) if "error" not in answer]
+                assert list(held.query.roster.series) in [sorted(names) for names in won]
+                assert held.revision == len(won)
+
+    # Publishing
+
+    def test_a_worker_of_an_older_registration_is_told_and_charges_nothing(self, store: Store) -> None:
+        old = store.register(domain(), query())
+        windows = windows_of(old)
+        store.publish(old, drafts(old, windows[:1]))
+        new = store.register(domain(), query(roster=JOINED))
+        with pytest.raises(RosterChanged, match="read the registration again") as told:
+            store.publish(old, drafts(old, windows[:2]))
+        assert pickle.loads(pickle.dumps(told.value)).args == told.value.args
+        assert len(store.entries()) == 1
+        # windows of before are the same to everyone
+        assert not any(record.fresh for record in store.publish(old, drafts(old, windows[:1])))
+        assert store.current(old) == new
+        assert store.current(new) is new
+
+    def test_freezing_settles_the_rosters_of_windows_and_a_later_one_changes_nothing(self, store: Store) -> None:
+        old = store.register(domain(), query())
+        windows = windows_of(old)
+        assert store.freeze(old, windows[:2]) is old
+        assert len(store.entries()) == 2
+        new = store.register(domain(), query(roster=JOINED))
+        frozen = store.freeze(old, windows[:3])
+        assert frozen == new
+        assert [frozen.roster_of(window) for window in windows[:3]] == [old.query.roster] * 2 + [JOINED]
+        later = store.register(domain(), query(roster=LEFT))
+        assert [later.roster_of(window) for window in windows[:4]] == [old.query.roster] * 2 + [JOINED, LEFT]
+        assert list(store.records("homes", "weekly")) == []
+        records = store.publish(frozen, drafts(frozen, windows[:3]))
+        assert all(record.fresh for record in records)
+        assert seen(store.publish(later, drafts(later, windows[:3]))) == seen(records)
+        assert store.freeze(old, []) is old
+
+    def test_two_workers_of_different_registrations_publish_the_same_rows(self, store: Store, url: str) -> None:
+        old = store.register(domain(), query())
+        windows = windows_of(old)
+        new = store.register(domain(), query(roster=JOINED))
+        with Store(url) as other:
+            rows = []
+            for each, held in ((store, old), (other, new), (store, old)):
+                frozen = each.freeze(held, windows[:2])
+                rows.append(seen(each.publish(frozen, drafts(frozen, windows[:2]))))
+        assert rows[0] == rows[1] == rows[2]
+        assert set(published_keys(store)) == {window.start for window in windows[:2]}
+
+    def test_missing_blocks_follow_the_roster_of_each_window_also_for_an_older_registration(self, store: Store) -> None:
+        old = store.register(domain(), query(shards=16))
+        windows = windows_of(old)
+        store.publish(old, drafts(old, windows[:1]))
+        new = store.register(domain(), query(shards=16, roster=JOINED))
+
+        def places(roster: Roster, window: Window) -> list[tuple[Window, int]]:
+            return [(window, shard) for shard in range(16) if roster.shard_keys(shard, 16)]
+
+        assert len(places(JOINED, windows[1])) > len(places(old.query.roster, windows[1]))
+        expected = [place for window in windows[1:] for place in places(JOINED, window)]
+        assert list(store.missing(old)) == list(store.missing(new)) == expected
+
+    def test_releases_are_known_by_their_ids_whatever_roster_their_window_had(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        store.publish(held, drafts(held, windows_of(held)[:1]))
+        held = store.register(domain(), query(roster=JOINED))
+        store.publish(held, drafts(held))
+        ids = [row["release_id"] for row in rows_of(store)]
+        assert len(set(ids)) == 5 + 5 * 7
+        assert store.has_releases(ids)
+
+    def test_a_worker_killed_at_any_boundary_of_a_change_leaves_the_old_roster_or_the_new_one(
+        self, fresh_urls: Iterator[str], nursery: Nursery
+    ) -> None:
+        """Every boundary of registering, charging and publishing; a rerun completes it and changes no row."""
+        boundary = 0
+        while True:
+            boundary += 1
+            url = next(fresh_urls)
+            with Store(url) as store:
+                first = store.register(domain(), query(windows=3))
+                windows = windows_of(first)
+                store.publish(first, drafts(first, windows[:1]))
+                before = rows_of(store)
+                names = list(JOINED.series)
+                job = {"url": url, "roster": names, "spec": {"windows": 3}, "freeze": True}
+                (answer,) = nursery.run({**job, "kill_at": boundary})
+                held = store.registered("homes", "weekly")
+                assert held is not None
+                assert held.query.roster == (JOINED if held.revision else first.query.roster)
+                assert [digest for _, digest in charged(store)][1:] in ([], [JOINED.digest], [JOINED.digest] * 2)
+                halfway = rows_of(store)
+                again = store.register(domain(), query(windows=3, roster=JOINED))
+                assert replace(again, fresh=False).revision == 1
+                store.publish(again, drafts(again))
+                assert rows_of(store)[: len(before)] == before
+                assert [row for row in rows_of(store) if row in halfway] == halfway
+                assert published_keys(store) == {
+                    window.start: sorted(again.roster_of(window).series) for window in windows
+                }
+            if not answer.get("killed"):
+                assert answer["crossed"] < boundary
+                assert boundary > 40
+                return

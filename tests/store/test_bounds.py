@@ -1,0 +1,72 @@
+"""What the theorems of the sources say beside an account: numbers by hand, and when they are left out.
+
+At the density that loses 1 for ever the worst slot's quilt is (15, 13): 27 slots inside, so of the loss 27 / sigma is
+density and the rest is influence, which [BHGKM] 6.2 counts once for all charges.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quiltstream.store.bounds import bounds_of
+from quiltstream.store.records import Store
+from quiltstream.store.specs import Draft
+
+from .samples import SIGMA, block, domain, query
+
+NAMES = ["[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2"]
+INSIDE = 27 / 31.7098
+
+
+@pytest.mark.parametrize(
+    ("windows", "found"),
+    [
+        (1, {"[SWC17] 4.4": 1.0, "[SC17] 3.7": 1.0, "[BHGKM] 6.2": 1.0}),
+        (2, {"[SC17] 3.1": 2.0, "[SC17] 3.7": 2.0, "[BHGKM] 6.2": 1 + INSIDE}),
+        (6, {"[SC17] 3.7": 6.0, "[BHGKM] 6.2": 1 + 5 * INSIDE}),
+    ],
+)
+def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int, found: dict[str, float]) -> None:
+    assert pytest.approx(31.7098, abs=1e-4) == SIGMA
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        held = store.register(domain(), query(windows=windows, shards=1))
+        last = list(held.query.schedule.windows())[-1]
+        store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
+        bounds = bounds_of(held.domain, store.entries("homes"))
+        loss = store.summary("homes").loss
+    assert list(bounds) == NAMES
+    assert {name: bound.loss for name, bound in bounds.items() if bound.loss is not None} == pytest.approx(
+        found, abs=1e-4
+    )
+    assert all(loss <= bound.loss for bound in bounds.values() if bound.loss is not None)
+    reasons = {name: bound.reason for name, bound in bounds.items() if bound.loss is None}
+    assert set(reasons) == set(NAMES) - set(found)
+    assert all(reason.startswith("does not apply: ") for reason in reasons.values())
+
+
+def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        held = store.register(domain(budget=0.5), query(size=4, windows=13, shards=1))
+        last = list(held.query.schedule.windows())[-1]
+        store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
+        entries = store.entries("homes")
+    charged = [entry for entry in entries if entry.decision == "charged"]
+    assert 0 < len(charged) < len(entries) == 13
+    assert bounds_of(held.domain, entries) == bounds_of(held.domain, charged)
+
+
+def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        held = store.register(domain(), query(shards=1))
+        empty = bounds_of(held.domain, store.entries("homes"))
+        store.publish(held, [Draft(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])
+        entries = store.entries("homes")
+    assert {bound.reason for bound in empty.values()} == {"does not apply: nothing is charged"}
+    assert bounds_of(held.domain, entries, most=6)["[SC17] 3.7"].loss is not None
+    left_out = bounds_of(held.domain, entries, most=5)
+    assert list(left_out) == NAMES
+    assert {(bound.loss, bound.reason) for bound in left_out.values()} == {
+        (None, "left out: 6 charges would have to be priced again, and 5 are the most")
+    }

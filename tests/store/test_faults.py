@@ -1,0 +1,195 @@
+"""The faults on SQLite, and what only a file can suffer: a full disk at any moment, and damage anywhere."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.store import Store, StoreAddress, StoreError, schema
+from quiltstream.store.merging import merge
+
+from ..pipelines.jobs import Job, call, job, readings, write_as
+from .contract import prices
+from .faults import FaultContract, whole
+from .nursery import Nursery
+from .samples import domain, drafts, query, seen
+
+PAGE = 4096
+
+
+class TestSqliteFaults(FaultContract):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/ledger.db"
+
+    @pytest.fixture
+    def fresh_urls(self, tmp_path: Path) -> Iterator[str]:
+        return (f"sqlite:///{tmp_path}/fresh-{number}.db" for number in range(10_000))
+
+    def sever(self, url: str, connection: Any) -> None:  # noqa: ARG002 - a file has no other end
+        raise self.lost()
+
+    def lost(self) -> Exception:
+        return sqlite3.OperationalError("disk I/O error")
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    """A limit on the size of a file, a page more each time: the log of SQLite or its file cannot grow any further."""
+    path = tmp_path / "ledger.db"
+    with Store(f"sqlite:///{path}") as store:
+        store.domains()
+    room, stopped = 2 * PAGE, 0
+    while True:
+        name = f"homes-{room}"
+        spec = {"windows": 6}
+        command = {"url": f"sqlite:///{path}", "domain": name, "spec": spec, "batch": 2, "order": "backward"}
+        (answer,) = nursery.run({**command, "most_bytes": max(PAGE, room)})
+        with Store(f"sqlite:///{path}") as store:
+            if "rows" in answer:
+                assert stopped > 5
+                assert len(answer["rows"]) == 12
+                return
+            assert answer["error"] in ("StoreFull", "StoreUnavailable"), answer
+            assert "the job stops before anything is published" in answer["text"]
+            stopped += 1
+            whole(store, store.register(domain(name), query(domain=name, windows=6)), answer.get("said", {}))
+        room += 2 * PAGE
+
+
+def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    url = f"sqlite:///{path}"
+    with Store(url) as store:
+        held = store.register(domain(), query())
+        published = seen(store.publish(held, drafts(held, list(held.query.schedule.windows())[:3])))
+    data = path.read_bytes()
+    cuts = [100, PAGE, *range(2 * PAGE, len(data), PAGE)]
+    for cut in cuts:
+        path.write_bytes(data[:cut])
+        with Store(url) as store, pytest.raises(StoreError, match="ledger"):
+            store.register(domain(), query())
+        assert path.stat().st_size <= cut + PAGE
+        for beside in tmp_path.glob("ledger.db-*"):
+            beside.unlink()
+    path.write_bytes(data)
+    with Store(url) as store:
+        whole(store, store.register(domain(), query()), published)
+
+
+def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_one(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    published = []
+    for path in paths:
+        with Store(f"sqlite:///{path}") as store:
+            held = store.register(domain(), query(share=0.25))
+            published.append(seen(store.publish(held, drafts(held))))
+    before = [path.read_bytes() for path in paths]
+    target = tmp_path / "both.db"
+    boundary = 0
+    while True:
+        boundary += 4
+        (answer,) = nursery.run(
+            {
+                "kind": "merge",
+                "sources": [f"sqlite:///{path}" for path in paths],
+                "target": str(target),
+                "kill_at": boundary,
+            }
+        )
+        if not answer.get("killed"):
+            break
+        if target.exists():
+            # killed while it closed the ledgers it had read
+            break
+    assert boundary > 60
+    with Store(f"sqlite:///{target}") as store:
+        values = seen(store.records("homes", "weekly"))
+        others = seen(store.flagged("homes", "weekly"))
+        for rows in published:
+            assert all(row in (values[place], others[place]) for place, row in rows.items())
+        assert len(store.entries()) == 12
+    # a killed merge leaves the names that SQLite keeps beside a file, and nothing in them
+    for path, data, rows in zip(paths, before, published, strict=True):
+        with Store(f"sqlite:///{path}") as store:
+            prices(store.entries(), 1.0)
+            assert seen(store.records("homes", "weekly")) == rows
+        assert path.read_bytes() == data
+
+
+def test_a_copy_restored_by_mistake_is_mended_by_merging_it_with_what_came_later(tmp_path: Path) -> None:
+    """An older backup goes on, and what it forgot is found elsewhere: all of it counts, and nothing is charged anew."""
+    path, copy = tmp_path / "ledger.db", tmp_path / "backup.db"
+    with Store(f"sqlite:///{path}") as store:
+        held = store.register(domain(), query(share=0.25))
+        windows = list(held.query.schedule.windows())
+        store.publish(held, drafts(held, windows[:2]))
+        store.backup(copy)
+        later = seen(store.publish(held, drafts(held, windows[2:4])))
+    lost = tmp_path / "lost.db"
+    shutil.copy(path, lost)
+    with Store(f"sqlite:///{copy}") as store:
+        held = store.register(domain(), query(share=0.25))
+        store.publish(held, drafts(held, windows[2:3]))
+    both = merge([StoreAddress(f"sqlite:///{copy}"), StoreAddress(f"sqlite:///{lost}")], tmp_path / "both.db")
+    with Store(both) as store:
+        said = store.summary("homes")
+        assert (said.charged, said.flagged_charges, said.flagged_blocks, said.closed) == (4, 1, 2, False)
+        # the earlier rows are of record
+        assert later.items() <= seen(store.records("homes", "weekly")).items()
+        records = store.publish(held, drafts(held))
+        assert [record.fresh for record in records] == [False] * 8 + [True] * 4
+
+
+def unreadable(folder: Path, **changes: Any) -> Job:
+    """A job over a Parquet file with a good footer and no readable row: whoever reads it ends with exit code 5."""
+    made = job(folder, source={"parquet": "readings.parquet"}, **changes)
+    path = write_as("parquet", folder / "readings.parquet", readings())
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 3] = b"\xff" * (len(data) // 3 - 4)
+    path.write_bytes(data)
+    return made
+
+
+FROM_DATA: dict[str, Any] = {"windows": {"size": "1d"}, "roster": None, "group_by": None}
+
+
+@pytest.mark.parametrize("changes", [{}, FROM_DATA], ids=["settings", "data"])
+@pytest.mark.parametrize("fault", ["folder", "damaged", "cut", "version", "none"])
+def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
+    tmp_path: Path, fault: str, changes: dict[str, Any]
+) -> None:
+    """Schedule and roster from the settings, or from a first pass over the data, which must not begin either."""
+    made = unreadable(tmp_path / "job", **changes, **({"ledger": "sqlite:///file/x.db"} if fault == "folder" else {}))
+    (made.folder / "file").touch()
+    if fault in ("damaged", "cut", "version"):
+        with Store(f"sqlite:///{made.ledger}") as store:
+            held = store.register(domain(), query())
+            store.publish(held, drafts(held))
+            if fault == "version":
+                with store._database().write() as connection:
+                    connection.execute(schema._version.update().values(version_num="9999"))
+    if fault == "damaged":
+        made.ledger.write_bytes(b"not a database" * 1000)
+    elif fault == "cut":
+        made.ledger.write_bytes(made.ledger.read_bytes()[: 5 * PAGE])
+    files = {path.name for path in made.folder.iterdir()}
+    done = call("run", made.settings)
+    assert done.code == (5 if fault == "none" else 4), done.err
+    if fault != "none":
+        assert {path.name for path in made.folder.iterdir()} == files

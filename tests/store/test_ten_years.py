@@ -1,0 +1,160 @@
+"""What a window costs the store does not depend on how many there were before: counted, not timed."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tracemalloc
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from quiltstream.privacy.ledger import Ledger
+from quiltstream.schemas.slots import Schedule, Window
+from quiltstream.store import Store, tables
+from quiltstream.store.specs import Registration
+
+from .samples import BELIEF, domain, drafts, query
+
+YEAR = 8766
+"""Windows of one hour in a year."""
+
+FIRST = 96
+
+
+@dataclass
+class Work:
+    """What was done for each window.
+
+    Attributes:
+        statements: SQL statements.
+        steps: instructions of SQLite's machine, in tens.
+        calls: calls of functions inside the privacy core, and from it.
+        memory: most bytes that were in use at once, above what was in use before.
+    """
+
+    statements: list[int] = field(default_factory=list[int])
+    steps: list[int] = field(default_factory=list[int])
+    calls: list[int] = field(default_factory=list[int])
+    memory: list[int] = field(default_factory=list[int])
+
+    @contextmanager
+    def counted(self, store: Store) -> Generator[None]:
+        """Count what the block does."""
+        statements = steps = calls = 0
+
+        def statement(*_: Any) -> None:
+            nonlocal statements
+            statements += 1
+
+        def step() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        def call(frame: FrameType, _kind: str, _argument: Any) -> None:
+            nonlocal calls
+            calls += "/privacy/" in frame.f_code.co_filename
+
+        with store._database().raw_sqlite() as raw:
+            raw.set_progress_handler(step, 10)
+        event.listen(Engine, "before_cursor_execute", statement)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        sys.setprofile(call)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self.memory.append(tracemalloc.get_traced_memory()[1] - before)
+            tracemalloc.stop()
+            event.remove(Engine, "before_cursor_execute", statement)
+            with store._database().raw_sqlite() as raw:
+                raw.set_progress_handler(None, 0)
+        self.statements.append(statements)
+        self.steps.append(steps)
+        self.calls.append(calls)
+
+
+def window(number: int) -> Window:
+    return Window(FIRST + number, FIRST + number + 1)
+
+
+def publish(store: Store, held: Registration, numbers: range) -> Work:
+    work = Work()
+    for number in numbers:
+        with work.counted(store):
+            records = store.publish(held, drafts(held, [window(number)]))
+        assert all(record.fresh for record in records)
+    return work
+
+
+def pass_time(store: Store, until: int) -> None:
+    """Put the charges of the windows before one on record, as a job would have, without publishing a row."""
+    copied = [column.name for column in tables.charges.columns]
+    changed = {
+        "id": "n",
+        "entry_id": "lower(hex(randomblob(16)))",
+        "sequence": "n",
+        "window_start": f"n - 1 + {FIRST}",
+        "window_stop": f"n + {FIRST}",
+    }
+    with store._database().write() as connection:
+        last = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
+        chosen = ", ".join(changed.get(name, name) for name in copied)
+        text = (
+            f"INSERT INTO quiltstream_charges ({', '.join(copied)}) "  # noqa: S608 - names of this test
+            f"WITH RECURSIVE numbers(n) AS (SELECT {last} + 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {until}) "
+            f"SELECT {chosen} FROM numbers, (SELECT * FROM quiltstream_charges WHERE sequence = {last})"
+        )
+        connection.exec_driver_sql(text)
+        connection.execute(tables.domains.update().values(last_sequence=until))
+
+
+def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
+    """Statements, steps of the database, calls of the core and memory; a job that starts anew catches up once."""
+    spec = query(size=1, schedule=Schedule(1, 1, FIRST, None, FIRST))
+    with Store(f"sqlite:///{tmp_path}/ledger.db") as store:
+        held = store.register(domain(), spec)
+        assert held.admitted_stop is None
+        store.publish(held, drafts(held, [window(number) for number in range(60)]))
+        found: list[Work] = []
+        number = 60
+        for year in (1, 10, 10):
+            if number < year * YEAR:
+                number = year * YEAR
+                pass_time(store, number)
+            else:
+                store.close()
+                held = store.register(domain(), spec)
+                assert not held.fresh
+            # catches up with what passed
+            store.publish(held, drafts(held, [window(number)]))
+            found.append(publish(store, held, range(number + 1, number + 25)))
+            number += 25
+        first = found[0]
+        assert max(first.calls) > 10
+        for later in found[1:]:
+            assert set(first.statements) == set(later.statements) == {13}
+            assert statistics.median(later.calls) == statistics.median(first.calls)
+            assert sum(later.calls) <= 1.02 * sum(first.calls)
+            assert sum(later.steps) <= 1.05 * sum(first.steps)
+            assert statistics.median(later.memory) <= 1.1 * statistics.median(first.memory)
+        charges = tables.charges
+        with store._database().read() as connection:
+            spans = sa.select(charges.c.window_start, charges.c.window_stop, charges.c.epsilon_dp)
+            charged = [tuple(row) for row in connection.execute(spans.order_by(charges.c.sequence))]
+            last = connection.scalar(sa.select(charges.c.loss_after).order_by(charges.c.sequence.desc()).limit(1))
+        assert len(set(charged)) == number == 10 * YEAR + 50
+        assert last == Ledger(BELIEF).replay(charged) == store.summary("homes").loss <= 1.0
+        # a row for a window's charge, and one for each of its blocks
+        with store._database().read() as connection:
+            blocks = connection.scalar(sa.select(sa.func.count()).select_from(tables.releases))
+        assert blocks == (60 + 3 * 25) * held.query.shards

@@ -1,0 +1,143 @@
+"""What the settings leave to the data is as the first run found it; what they give must be what is on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.settings import Settings
+from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.records import Store
+from quiltstream.store.specs import Registration
+from quiltstream.transforms.plan import Plan, make_plan
+from quiltstream.transforms.survey import Seen, register
+
+HOUR_US = 3_600_000_000
+START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
+HOMES = {"m1": (START, "north"), "m2": (START, "south")}
+
+FULL = {"size": "1d", "start": "2013-01-02", "stop": "2013-01-08"}
+
+
+def plan_of(folder: Path, windows: dict[str, str], **changes: Any) -> Plan:
+    """A query over half-hours of days."""
+    document: dict[str, Any] = {
+        "slots": {"interval": "30min", "origin": "2013-01-01"},
+        "states": {"edges": [250.0, 500.0], "unit": "W"},
+        "model": {"pi_min": 0.2, "gap": 0.75},
+        "windows": windows,
+        "privacy": {"epsilon": 1.0},
+        "query": "load",
+        "domain": "homes",
+        "ledger": f"sqlite:///{folder / 'ledger.db'}",
+    }
+    return make_plan(Settings.parse(document | changes))
+
+
+def registered(folder: Path, windows: dict[str, str], seen: Seen | None = None, **changes: Any) -> Registration:
+    """Register a query over readings from 2013-01-01 to 2013-01-10 at noon, or over what is said to be seen."""
+    seen = seen or Seen(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
+    return register(plan_of(folder, windows, **changes), seen)
+
+
+def days(held: Registration) -> tuple[float, float | None]:
+    """First and last day of the windows, in days since 2013-01-01."""
+    schedule = held.query.schedule
+    return schedule.first / 48, None if schedule.stop is None else schedule.covered.stop / 48
+
+
+LATER = Seen(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": (START, "north")})
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"size": "1d"},
+        {"size": "1d", "start": "2013-01-02"},
+        {"size": "1d", "stop": "2013-01-08"},
+        {"size": "1d", "stop": "2013-01-08T12:00"},
+        FULL,
+    ],
+)
+def test_ends_that_are_left_out_or_as_on_record_are_those_of_the_first_run(
+    tmp_path: Path, again: dict[str, str]
+) -> None:
+    first = registered(tmp_path, FULL)
+    assert days(first) == (1, 7)
+    held = registered(tmp_path, again, LATER)
+    assert days(held) == (1, 7)
+    assert (held.digest, held.query.roster) == (first.digest, first.query.roster)
+
+
+@pytest.mark.parametrize("first", [FULL, {"size": "1d", "start": "2013-01-02"}, {"size": "1d", "stop": "2013-01-08"}])
+@pytest.mark.parametrize(
+    ("again", "field", "given"),
+    [
+        ({"size": "1d", "start": "2013-01-03"}, "windows.start", "2013-01-03T00:00:00Z"),
+        ({"size": "1d", "start": "2014-01-03"}, "windows.start", "2014-01-03T00:00:00Z"),
+        ({"size": "1d", "stop": "2013-01-06"}, "windows.stop", "2013-01-06T00:00:00Z"),
+        ({"size": "1d", "stop": "2012-01-06"}, "windows.stop", "2012-01-06T00:00:00Z"),
+        ({"size": "12h"}, "windows.every", 24),
+        ({"size": "2d", "every": "1d"}, "scale", None),
+        ({"size": "30d", "start": "2013-01-02"}, "windows.every", 1440),
+    ],
+)
+def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
+    tmp_path: Path, first: dict[str, str], again: dict[str, str], field: str, given: object
+) -> None:
+    before = registered(tmp_path, first)
+    with pytest.raises(RegistrationConflict) as refusal:
+        registered(tmp_path, again, LATER)
+    found = refusal.value
+    assert (found.name, found.field) == ("query 'load'", field)
+    assert given in (None, found.given)
+    assert found.recorded != found.given
+    for part in (found.recorded, found.given, "set it back, or use a new query name"):
+        assert str(part) in str(found)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        now = store.registered("homes", "load")
+    assert now is not None
+    assert now.query.schedule == before.query.schedule
+
+
+def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Path) -> None:
+    registered(tmp_path, FULL)
+    assert days(registered(tmp_path, {"size": "1d", "stop": "2013-01-12"}, LATER)) == (1, 11)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        assert [event[0] for event in store.summary("homes").events] == ["schedule-extended"]
+
+
+def test_histograms_of_groups_and_of_series_are_told_apart_though_the_roster_is_left_out(tmp_path: Path) -> None:
+    assert registered(tmp_path, FULL).query.roster.kind == "series"
+    with pytest.raises(RegistrationConflict, match=r"key_kind is 'group', but on record it is 'series'"):
+        registered(tmp_path, FULL, group_by="feeder")
+
+
+def test_a_source_that_ends_cannot_take_up_an_endless_query(tmp_path: Path) -> None:
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\nm1\nm2\n", encoding="utf-8")
+    endless = {"size": "1d", "start": "2013-01-02"}
+    for _ in range(2):
+        assert days(register(plan_of(tmp_path, endless, roster=str(roster)))) == (1, None)
+    with pytest.raises(RegistrationConflict, match=r"windows\.stop is 'the end of a source', but on record it is None"):
+        registered(tmp_path, endless)
+    with pytest.raises(RegistrationConflict, match=r"windows\.start is '2013-01-03T00:00:00Z'"):
+        register(plan_of(tmp_path, endless | {"start": "2013-01-03"}, roster=str(roster)))
+
+
+def test_a_job_that_was_first_meanwhile_is_agreed_with_or_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered(tmp_path, FULL)
+    known = Store.registered
+    for stop, fits in (("2013-01-08", True), ("2013-01-06", False)):
+        # what the other job wrote is not there yet when this one looks
+        monkeypatch.setattr(Store, "registered", lambda *_: None)
+        if fits:
+            assert days(registered(tmp_path, {"size": "1d", "stop": stop})) == (1, 7)
+        else:
+            with pytest.raises(RegistrationConflict, match=r"windows\.stop"):
+                registered(tmp_path, {"size": "1d", "stop": stop})
+    monkeypatch.setattr(Store, "registered", known)

@@ -1,0 +1,368 @@
+"""The live reader: an unbounded splittable DoFn over the parts of a feed.
+
+It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
+again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
+clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock; it moves only when
+nothing more was waiting, so a backlog of files may be in any order. A part that is silent for longer than ``idle`` no
+longer holds windows back. When a source ends, a schedule with an end is complete up to now, as in a batch job; an
+endless one stays where its clock is.
+
+Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
+:mod:`.marks`) *before* the watermark follows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.coders import Coder
+from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import PBegin, TaggedOutput
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from ..schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from . import coders
+from .decode import DecodedReadings
+from .feeds import BEGIN, Feed, Piece, Reader
+from .marks import Mark, mark_batch, with_horizon
+from .pulse import Pulse
+from .rejects import DECODED, METRICS, counter_name
+
+REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a live reader closes windows and how often it looks.
+
+    Attributes:
+        begin_us: windows that end by this instant are on record or before the schedule; nothing of them is read.
+        lateness_us: how far behind its latest reading a part's clock stays.
+        idle_us: how long a silent part holds windows back; ``None``: for ever.
+        poll_s: seconds between two looks at a source that had nothing.
+        end_us: end of the last window; the reader stops there. ``None``: never.
+    """
+
+    begin_us: int
+    lateness_us: int = 0
+    idle_us: int | None = None
+    poll_s: float = 1.0
+    end_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a part has come: all that a runner keeps of it.
+
+    Attributes:
+        position: where the feed goes on.
+        clock_us: windows that end by this instant were declared complete.
+        latest_us: latest reading, or ``None``.
+        heard_us: wall clock of the last reading, or of the start.
+        followed: whether everything that was there at the start has been read.
+        over: whether the part will never be read again.
+    """
+
+    position: str
+    clock_us: int
+    latest_us: int | None = None
+    heard_us: int = 0
+    followed: bool = False
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The restriction: from one progress to another, or without end."""
+
+    start: Progress
+    stop: Progress | None = None
+
+
+class SpanCoder(Coder):
+    """Spans as JSON: plain, deterministic, and readable in a savepoint of any version."""
+
+    def encode(self, value: Span) -> bytes:
+        """Write a span."""
+        return json.dumps(asdict(value)).encode()
+
+    def decode(self, encoded: bytes) -> Span:
+        """Read a span."""
+        plain = json.loads(encoded)
+        return Span(Progress(**plain["start"]), None if plain["stop"] is None else Progress(**plain["stop"]))
+
+    def is_deterministic(self) -> bool:
+        """It is."""
+        return True
+
+    def to_type_hint(self) -> Any:
+        """The type of the values."""
+        return Span
+
+
+class SpanTracker(RestrictionTracker):
+    """Claims progress, one after another; splitting means stopping after the last claim."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._claimed: Progress | None = None
+
+    def current_restriction(self) -> Span:
+        """The span."""
+        return self._span
+
+    def try_claim(self, position: Progress) -> bool:
+        """Claim everything up to a progress; refused once the span has an end."""
+        if self._span.stop is not None:
+            return False
+        self._claimed = position
+        return True
+
+    def try_split(self, fraction_of_remainder: float) -> tuple[Span, Span] | None:
+        """End the span after the last claim; the rest is another one's. It has no middle."""
+        if self._span.stop is not None or fraction_of_remainder != 0:
+            return None
+        at = self._span.start if self._claimed is None else self._claimed
+        if at.over:
+            return None
+        self._span = replace(self._span, stop=at)
+        return self._span, Span(at)
+
+    def check_done(self) -> None:
+        """See that nothing of the span is left.
+
+        Raises:
+            ValueError: the reader returned in the middle.
+        """
+        if self._span.stop is None and (self._claimed is None or not self._claimed.over):
+            raise ValueError("the live reader returned without handing the rest of its part back")
+
+    def current_progress(self) -> RestrictionProgress:
+        """Nobody knows how much will come.
+
+        The fraction is given because Beam else divides by the bytes of the output so far, of which it has no estimate
+        before the first: a split that Prism asks for then fails, and the job with it.
+        """
+        return RestrictionProgress(fraction=0.0, completed=0, remaining=1)
+
+    def is_bounded(self) -> bool:
+        """A live source ends never, or when nobody knows."""
+        return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
+
+
+#: What one call reads before it hands the rest back.
+_CALL_ROWS = 1 << 20
+_CALL_S = 1.0
+
+#: Added to the whole seconds of a pause: Beam takes off what passes until the runner hears of it.
+_PAUSE_MARGIN_S = 0.1
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+class ReadPart(beam.DoFn, RestrictionProvider):
+    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``.
+
+    Args:
+        feed: the source.
+        pace: when windows close.
+        schema: of the readings.
+        now: the wall clock in microseconds; the tests' own.
+    """
+
+    def __init__(
+        self, feed: Feed, pace: Pace, schema: pa.Schema = READING_SCHEMA, now: Callable[[], int] = _now_us
+    ) -> None:
+        self._feed = feed
+        self._pace = pace
+        self._schema = schema
+        self._now = now
+        self._readers: dict[tuple[int, str], Reader] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Readers belong to a worker and do not travel."""
+        return {**self.__dict__, "_readers": {}}
+
+    def setup(self) -> None:
+        """Make the counters; they belong to the worker."""
+        self._decoded = Metrics.counter(METRICS, DECODED)
+        self._polls = Metrics.counter(METRICS, "polls")
+        self._behind = Metrics.distribution(METRICS, "watermark-behind-ms")
+
+    def teardown(self) -> None:
+        """Close the readers."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers = {}
+
+    # The restriction
+
+    def initial_restriction(self, element: int) -> Span:
+        """From the beginning, without end."""
+        return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now()))
+
+    def create_tracker(self, restriction: Span) -> SpanTracker:
+        """A tracker of a span."""
+        return SpanTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: Span) -> int:
+        """One: nobody knows how much will come."""
+        return 1
+
+    def restriction_coder(self) -> Coder:
+        """JSON."""
+        return SpanCoder()
+
+    def split(self, element: int, restriction: Span) -> Generator[Span]:
+        """Never: the order in a part carries its clock."""
+        yield restriction
+
+    def truncate(self, element: int, restriction: Span) -> None:
+        """A drained job stops at once; what is not declared complete is not published."""
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        element: int,
+        tracker: Any = beam.DoFn.RestrictionParam(),
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
+    ) -> Iterator[Any]:
+        """Read what is there of one part, then hand the rest back."""
+        progress = tracker.current_restriction().start
+        reader = self._readers.pop((element, progress.position), None) or self._feed.reader(element, progress.position)
+        self._polls.inc()
+        if estimator.current_watermark() is None:
+            self._advance(estimator, progress)
+        deadline, rows, waited, sent = time.monotonic() + _CALL_S, 0, False, False
+        while rows < _CALL_ROWS and time.monotonic() < deadline:
+            piece = reader.read()
+            progress, marks = self._step(element, progress, piece, ended=piece is None and reader.ended)
+            if not tracker.try_claim(progress):
+                return
+            sent |= piece is not None or marks.mark is not None
+            if piece is not None:
+                rows += piece.rows
+                yield from self._rows(piece, marks.horizon_us)
+            yield from marks.batches(self._schema)
+            self._advance(estimator, progress)
+            Pulse.of(element).beat(progress.latest_us, progress.clock_us, rows=0 if piece is None else piece.rows)
+            if progress.over:
+                reader.close()
+                return
+            if piece is None:
+                waited = True
+                break
+        self._readers[element, progress.position] = reader
+        tracker.defer_remainder(self._pause() if waited and not sent else Duration(0))
+
+    def _pause(self) -> Duration:
+        """Wait until the next look: less than a second here, whole seconds by the runner.
+
+        Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
+        in its state for ever (Beam's issue 27648).
+        """
+        whole = int(self._pace.poll_s)
+        time.sleep(self._pace.poll_s - whole)
+        return Duration(seconds=whole + _PAUSE_MARGIN_S) if whole else Duration(0)
+
+    def _step(self, part: int, before: Progress, piece: Piece | None, *, ended: bool) -> tuple[Progress, _Marks]:
+        """How far a part has come after a piece, or after a look that found nothing."""
+        pace, now = self._pace, self._now()
+        after = before
+        if piece is not None:
+            known = [one for one in (before.latest_us, piece.latest_us) if one is not None]
+            after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
+        settled = piece is None or piece.settled
+        clock = before.clock_us
+        if settled and after.latest_us is not None:
+            # a stamp of the future must not close the windows of today
+            clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
+        if piece is None and pace.idle_us is not None and now - before.heard_us >= pace.idle_us:
+            clock = max(clock, now - pace.idle_us - pace.lateness_us)
+        if ended and pace.end_us is not None:
+            clock = max(clock, min(pace.end_us, now))
+        over = ended or (pace.end_us is not None and clock >= pace.end_us)
+        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
+        mark = None
+        if clock > before.clock_us:
+            mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=not before.followed)
+        return after, _Marks(before.clock_us, mark)
+
+    def _rows(self, piece: Piece, horizon_us: int) -> Iterator[Any]:
+        for reason, count in piece.rejected.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
+        for reject in piece.rejects:
+            yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
+        self._decoded.inc(piece.rows)
+        for batch in piece.batches:
+            yield TimestampedValue(with_horizon(batch, horizon_us), _timestamp(horizon_us))
+
+    def _advance(self, estimator: Any, progress: Progress) -> None:
+        """Let the watermark follow what was declared."""
+        estimator.set_watermark(_timestamp(progress.clock_us))
+        self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What a step declares.
+
+    Attributes:
+        horizon_us: how far the part had come before it.
+        mark: the declaration, if the clock moved.
+    """
+
+    horizon_us: int
+    mark: Mark | None
+
+    def batches(self, schema: pa.Schema) -> Iterator[Any]:
+        if self.mark is not None:
+            yield TimestampedValue(mark_batch(self.mark, schema), _timestamp(self.horizon_us))
+
+
+def _timestamp(instant_us: int) -> Timestamp:
+    return Timestamp(micros=instant_us // 1_000 * 1_000)
+
+
+class ReadLive(beam.PTransform[Any, Any]):
+    """Read a feed as it comes.
+
+    Args:
+        feed: the source.
+        pace: when windows close.
+        grouped: whether the readings name a group.
+        now: the wall clock in microseconds; the tests' own.
+    """
+
+    def __init__(self, feed: Feed, pace: Pace, *, grouped: bool = False, now: Callable[[], int] | None = None) -> None:
+        super().__init__()
+        self._feed = feed
+        self._pace = pace
+        self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+        self._now = now or _now_us
+
+    def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
+        """Read every part; the parts are spread over the workers."""
+        parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._feed.parts)))
+        decoded: Any = parts | "Follow" >> beam.ParDo(
+            ReadPart(self._feed, self._pace, self._schema, self._now)
+        ).with_outputs(REJECTED, main="readings")
+        for output in (decoded.readings, decoded[REJECTED]):
+            output.element_type = pa.RecordBatch
+            output.is_bounded = False
+        return DecodedReadings(decoded.readings, decoded[REJECTED])
+
+
+__all__ = ["Pace", "Progress", "ReadLive", "ReadPart", "Span", "SpanCoder", "SpanTracker", "coders"]

@@ -1,0 +1,82 @@
+"""Marks: what a live source says about its own progress, in the stream of readings itself.
+
+A runner's watermark says when a window may fire; it cannot say whether the source had really come so far. Runners fire
+early when a job is drained, when a source ends, or when they lose part of one. So each part of a live source declares
+every window that it has read completely, and a window is published only when all parts have. Whatever the runner does,
+a window that fires without the declarations is dropped and stays missing, instead of being on record half empty for
+ever.
+
+A mark is an empty record batch with the declaration in its schema's metadata, so that it passes wherever readings do.
+A batch of readings carries in the same way how far its part had come before it: readings of windows that the part has
+declared complete are late, on every runner alike.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import pyarrow as pa
+
+_MARK = b"quiltstream.mark"
+_HORIZON = b"quiltstream.horizon_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One part of a source has read everything up to an instant that it waits for.
+
+    Attributes:
+        part: number of the part, from 0.
+        parts: how many parts the source has.
+        after_us: the instant of the part's last mark; windows that end by then were declared before.
+        until_us: windows that end by this instant are complete.
+        replayed: whether the readings were read again from the start of the source, not as they arrived.
+    """
+
+    part: int
+    parts: int
+    after_us: int
+    until_us: int
+    replayed: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.part < self.parts:
+            raise ValueError(f"part {self.part} is not one of the {self.parts} parts of the source")
+        if self.until_us < self.after_us:
+            raise ValueError(f"a mark cannot go back from {self.after_us} to {self.until_us}")
+
+
+_FIELDS = tuple(field.name for field in fields(Mark))
+
+
+def mark_batch(mark: Mark, schema: pa.Schema) -> pa.RecordBatch:
+    """A mark as an empty batch of a schema of readings."""
+    plain = {name: getattr(mark, name) for name in _FIELDS}
+    return _empty(schema).replace_schema_metadata({_MARK: json.dumps(plain).encode()})
+
+
+@lru_cache(maxsize=8)
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def mark_of(batch: pa.RecordBatch) -> Mark | None:
+    """The mark that a batch is; ``None`` for readings."""
+    found = (batch.schema.metadata or {}).get(_MARK)
+    return None if found is None else Mark(**json.loads(found))
+
+
+def with_horizon(batch: pa.RecordBatch, horizon_us: int) -> pa.RecordBatch:
+    """A batch that says up to which instant its part had declared windows complete before it."""
+    return batch.replace_schema_metadata({_HORIZON: str(horizon_us).encode()})
+
+
+def horizon_of(batch: pa.RecordBatch) -> int | None:
+    """That instant in microseconds; ``None`` where no live source said it."""
+    found = (batch.schema.metadata or {}).get(_HORIZON)
+    return None if found is None else int(found)
+
+
+__all__ = ["Mark", "horizon_of", "mark_batch", "mark_of", "with_horizon"]

@@ -1,0 +1,60 @@
+"""The pulse of the live readers in this process, for whoever watches them.
+
+A job that stops producing does not fail: its runner says RUNNING for ever. Readers beat here on every look at their
+source; the watchdog of ``quiltstream run --live`` reads it. Readers on other machines beat there, where nobody looks;
+for those the runner's own counters are watched.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+_pulses: dict[int, Pulse] = {}
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class Pulse:
+    """The last signs of life of one part.
+
+    Attributes:
+        beaten: monotonic seconds of the last look at the source, 0 before the first.
+        heard: monotonic seconds of the last reading.
+        latest_us: latest reading.
+        clock_us: windows that end by this instant were declared complete.
+        rows: readings so far.
+    """
+
+    beaten: float = 0.0
+    heard: float = 0.0
+    latest_us: int | None = None
+    clock_us: int | None = None
+    rows: int = 0
+
+    @staticmethod
+    def of(part: int) -> Pulse:
+        """The pulse of a part in this process."""
+        with _lock:
+            return _pulses.setdefault(part, Pulse())
+
+    @staticmethod
+    def all() -> dict[int, Pulse]:
+        """Every pulse in this process."""
+        with _lock:
+            return dict(_pulses)
+
+    @staticmethod
+    def reset() -> None:
+        """Forget them: another job begins."""
+        with _lock:
+            _pulses.clear()
+
+    def beat(self, latest_us: int | None, clock_us: int, *, rows: int) -> None:
+        """Note a look at the source."""
+        self.beaten = time.monotonic()
+        if rows:
+            self.heard = self.beaten
+        self.latest_us, self.clock_us = latest_us, clock_us
+        self.rows += rows
