@@ -213,12 +213,14 @@ def _sequential(charges: Charges, alone: Callable[[Iterable[tuple[int, int, floa
 
 def _curves(charges: Charges, pricers: Sequence[Pricer]) -> SeedsBound:
     curve = _largest([table_curve(_kept(pricer)) for pricer in pricers])
-    inside, influence = 0.0, 0.0
+    inside: list[float] = []
+    influence = 0.0
     for (length, rate), count in charges.shapes.items():
         slots, told = curve.best(rate, length)
-        inside += count * slots * rate
+        inside.append(count * slots * rate)
         influence = max(influence, told)
-    return SeedsBound(inside + influence)
+    # rounded once, so that the order in which an account was read back does not show
+    return SeedsBound(math.fsum([*inside, influence]))
 
 
 def _largest(curves: Sequence[InfluenceCurve]) -> InfluenceCurve:
