@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..schemas.settings import Settings, SettingsError, read_settings
 from ..schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ..store.address import StoreAddress
 from ..store.records import Store
+from ..store.specs import Registration
 from ..transforms.histograms import PrivateHistograms, check_live
 from ..transforms.hosts import check_hosts
 from ..transforms.live import Pace
@@ -76,6 +77,7 @@ class LiveJob:
         pace: when windows close.
         before: what was on record before.
         restored: blocks on record whose files were missing in the sink, and have been written.
+        here: whether the source is read in this process.
     """
 
     pipeline: Any
@@ -83,6 +85,7 @@ class LiveJob:
     pace: Pace
     before: OnRecord
     restored: int
+    here: bool = True
 
 
 def live_job(
@@ -99,15 +102,15 @@ def live_job(
     check_live(plan)
     check_folders(settings)
     pipeline = live_pipeline(options_of(beam_options))
-    live_source(
-        settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column
-    )  # its mistakes before anything is on record
+    # its mistakes before anything is on record
+    live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
     check_ledger(plan.address)
     there = SinkFolder(settings)
     unknown = _unknown(settings, plan, there)
     if not history_lost:
         check_history(settings, unknown)
     follower = Follower(plan, register(plan))
+    _check_endless(plan, follower.registration)
     if unknown.names:
         note_lost_history(plan, unknown)
     restored = there.complete(follower.store, follower.registration)
@@ -118,7 +121,25 @@ def live_job(
     if settings.rejects is not None:
         rejects = WriteRejects(settings.path(settings.rejects.path), settings.rejects.format)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
-    return LiveJob(pipeline, follower, pace, follower.record(), restored)
+    here = (runner_name(options_of(beam_options)) or "prismrunner").lower() == "prismrunner"
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here)
+
+
+def _check_endless(plan: Plan, registration: Registration) -> None:
+    """See that a query whose settings have no end has none on record either: live, no end means for ever.
+
+    Raises:
+        SettingsError: it has one.
+    """
+    stop = registration.query.schedule.stop
+    if plan.schedule.stop is None and stop is not None:
+        raise SettingsError(
+            [
+                f"windows.stop is left out, and query {plan.query_name!r} is on record with its end at "
+                f"{format_instant(plan.grid.time_of(stop))}: set that end or a later one, or use a new query name for "
+                "a schedule without end"
+            ]
+        )
 
 
 def _unknown(settings: Settings, plan: Plan, there: SinkFolder) -> Unknown:
@@ -189,8 +210,9 @@ def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
     due = job.follower.due_us(first)
     if due <= time.time_ns() // 1_000:
         raise CommandError(
-            f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record: the runner "
-            "lost a part of it; run it again: it reads the source again and publishes what is missing",
+            f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record: the job "
+            "was stopped, or its runner lost a part of it; run it again: it reads the source again and publishes what "
+            "is missing",
             ExitCode.FAILURE,
         )
 
@@ -246,8 +268,9 @@ def follow(
 
 
 def _watch(result: Any, job: LiveJob, say: Callable[[str, str], None], look_s: float) -> LiveStanding:
-    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us)
+    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
     told = ""
+    whole: float | None = None
     while True:
         state = _state(result)
         standing = job.follower.look(state)
@@ -258,6 +281,12 @@ def _watch(result: Any, job: LiveJob, say: Callable[[str, str], None], look_s: f
             if state == PipelineState.FAILED:
                 result.wait_until_finish()  # raises what the job failed of
             return standing
+        if standing.first_missing is None:
+            # some runners let a job run on whose source has ended
+            whole = time.monotonic() if whole is None else whole
+            if time.monotonic() - whole > _END_S:
+                _stop(result)
+                return replace(standing, state=PipelineState.DONE)
         for warning in dog.look(standing.first_missing, Pulse.all(), _tallies(result)):
             say("warning", warning)
         time.sleep(look_s)

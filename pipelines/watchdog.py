@@ -32,6 +32,7 @@ class Watchdog:
         due_us: end of the window that starts at a slot.
         clock: monotonic seconds; the tests' own.
         wall_us: wall clock in microseconds; the tests' own.
+        here: whether the readers are in this process, so that their pulse is missed when there is none.
     """
 
     pace: Pace
@@ -39,6 +40,7 @@ class Watchdog:
     due_us: Callable[[int], int]
     clock: Callable[[], float] = time.monotonic
     wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    here: bool = True
     _polls: int = 0
     _polled: float | None = None
     _record: tuple[int | None, float] | None = None
@@ -67,6 +69,9 @@ class Watchdog:
     def _found(self, now: float, pulses: Mapping[int, Pulse], tallies: Mapping[str, int]) -> Iterator[tuple[str, str]]:
         if tallies.get("polls", 0) > self._polls:
             self._polls, self._polled = tallies["polls"], now
+        if not self.here and not pulses and self._polled is None:
+            yield from self._overdue(now)
+            return
         last = max([pulse.beaten for pulse in pulses.values()] + [self._polled or 0.0, self.heard])
         if now - last > max(PATIENCE_S, 3 * self.pace.poll_s):
             yield (
@@ -105,6 +110,21 @@ class Watchdog:
                     f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
                     "source again and publishes what is missing",
                 )
+
+    def _overdue(self, now: float) -> Iterator[tuple[str, str]]:
+        """Where neither pulse nor counters can be seen, only what is late on record tells."""
+        if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
+            return
+        due = self.due_us(self._record[0])
+        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int(PATIENCE_S * 1e6)
+        if due + waits < self.wall_us():
+            yield (
+                "overdue",
+                f"nothing was put on record for {now - self._record[1]:.0f} s, and the window that ends at "
+                f"{format_instant(due)} is missing: its source may be silent, the workers gone, or the runner may have "
+                "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
+                "the job and begin it anew",
+            )
 
 
 _DAY_US = 86_400_000_000

@@ -339,14 +339,13 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
 
 
 @pytest.mark.usefixtures("ending")
-def test_settings_that_leave_the_end_out_keep_the_recorded_one(tmp_path: Path) -> None:
+def test_settings_that_leave_the_recorded_end_out_are_told_of_it(tmp_path: Path) -> None:
     one = made(tmp_path)
-    recorded = graph_of(one)
-    recorded.follower.close()
+    graph_of(one).follower.close()
     one.settings.write_text(one.settings.read_text(encoding="utf-8").replace("  stop: '2024-03-06'\n", ""), "utf-8")
-    again = graph_of(one)
-    again.follower.close()
-    assert again.pace.end_us == recorded.pace.end_us is not None
+    done = run(one)
+    assert done.code == 2
+    assert done.said("windows.stop is left out, and query 'daily' is on record with its end at 2024-03-06"), done.err
 
 
 def drafts(histograms: PrivateHistograms, registration: Registration) -> list[Draft]:
@@ -427,6 +426,22 @@ def test_a_job_is_followed_until_its_runner_says_that_it_ended(one: Job) -> None
     standing, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
     assert (standing.state, standing.until) == ("DONE", None)
     assert [line.split()[1] for line in said.splitlines()] == ["start", "record"]
+
+
+def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_END_S", 0.0)
+    settings = read_settings(one.settings)
+    histograms = PrivateHistograms(settings)
+
+    def publish() -> None:
+        graph = graph_of(one)
+        graph.follower.store.publish(graph.follower.registration, drafts(histograms, graph.follower.registration))
+        graph.follower.close()
+
+    result = Result(*["RUNNING"] * 9)
+    standing, _ = follow(one, Pipeline(result, publish))
+    assert result.cancelled
+    assert (standing.state, standing.first_missing) == ("DONE", None)
 
 
 def test_what_a_job_failed_of_is_the_commands_own_error(one: Job) -> None:

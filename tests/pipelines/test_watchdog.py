@@ -140,3 +140,24 @@ def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
     assert seen.heard > 0
     Pulse.reset()
     assert Pulse.all() == {}
+
+
+def test_where_neither_pulse_nor_counters_are_seen_only_a_window_that_is_late_on_record_is_told() -> None:
+    post = Post()
+    post.dog.here = False
+    today = NOW_US // DAY_US
+    post.look(missing=today)
+    post.after(10 * PATIENCE_S)
+    assert post.look(missing=today) == []  # it ends now, and may be published any second
+    overdue = Post()
+    overdue.dog.here = False
+    overdue.look(missing=today - 1)
+    overdue.after(PATIENCE_S)
+    assert overdue.look(missing=today - 1) == []
+    overdue.after(1)
+    (text,) = overdue.look(missing=today - 1)
+    assert text.startswith("nothing was put on record for 31 s, and the window that ends at 2025-12-31T00:00:00Z")
+    # once the runner has told a counter, its readers are watched by it
+    overdue.look(missing=today - 1, tallies={"polls": 5})
+    overdue.after(PATIENCE_S + 1)
+    assert "no worker has looked" in overdue.look(missing=today - 1, tallies={"polls": 5})[0]
