@@ -32,7 +32,7 @@ from ..store.specs import Registration
 from .ahead import Ahead, keep_large_blocks
 from .batches import ReadingColumns, reading_columns
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
-from .marks import Mark, horizon_of, mark_of
+from .marks import Mark, horizon_of, is_backlog, mark_of
 from .plan import Plan
 from .rejects import METRICS, counter_name
 from .rosters import Members, Presence, first_sight, newest
@@ -105,6 +105,7 @@ class EncodedBatch:
         parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
         readings: how many readings count.
         outside: how many are before or after the schedule.
+        settled: how many are of windows on record, and were read again because the job began anew.
         rejects: how many are no readings of the roster, by reason.
         at: the batch's instant.
         strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
@@ -115,6 +116,7 @@ class EncodedBatch:
     parts: tuple[tuple[int, Ints, Ints], ...]
     readings: int
     outside: int
+    settled: int
     rejects: dict[RejectReason, int]
     at: Timestamp
     strangers: tuple[tuple[str, str | None], ...]
@@ -173,12 +175,15 @@ class Encoder:
             if count := int(np.count_nonzero(absent & keep)):
                 rejects[RejectReason.NOT_IN_ROSTER] = rejects.get(RejectReason.NOT_IN_ROSTER, 0) + count
                 keep &= ~absent
-        horizon = horizon_of(batch)
+        horizon, settled = horizon_of(batch), 0
         if horizon is not None:
             late = self._ends_us(slots) <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
-                rejects[RejectReason.LATE] = count
+                if is_backlog(batch):
+                    settled = count
+                else:
+                    rejects[RejectReason.LATE] = count
                 keep &= ~late
         strangers = () if strange is None else first_sight(columns, strange & scheduled)
         readings = int(np.count_nonzero(keep))
@@ -186,7 +191,7 @@ class Encoder:
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
-        return EncodedBatch(parts, readings, outside, rejects, at, strangers, batch, self)
+        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         """Which rows count, and how many do not for which reason."""
@@ -310,6 +315,7 @@ class EncodeCells(beam.DoFn):
         self._store = Store(self._plan.address)
         self._readings = Metrics.counter(METRICS, "readings")
         self._outside = Metrics.counter(METRICS, "outside-schedule")
+        self._settled = Metrics.counter(METRICS, "readings-on-record")
 
     def teardown(self) -> None:
         """End the thread, and close the store."""
@@ -392,6 +398,7 @@ class EncodeCells(beam.DoFn):
             encoded = encoder.encode((encoded.given, encoded.at))
         self._readings.inc(encoded.readings)
         self._outside.inc(encoded.outside)
+        self._settled.inc(encoded.settled)
         every, rows = encoder.schedule.every, len(encoder.members.names)
         for step, index, packed in encoded.parts:
             if step not in self._steps:

@@ -2,7 +2,8 @@
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
-clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock; it moves only when
+clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock, and readings stamped
+over a day ahead of that do not count for it; it moves only when
 nothing more was waiting, so a backlog of files may be in any order. A part that is silent for longer than ``idle`` no
 longer holds windows back. When a source ends, a schedule with an end is complete up to now, as in a batch job; an
 endless one stays where its clock is.
@@ -160,6 +161,9 @@ class SpanTracker(RestrictionTracker):
         return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
 
 
+#: A reading stamped further ahead of the wall clock comes from a meter whose clock has jumped: it moves no clock.
+_AHEAD_US = 86_400_000_000
+
 #: What one call reads before it hands the rest back.
 _CALL_ROWS = 1 << 20
 _CALL_S = 1.0
@@ -248,16 +252,18 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         deadline, rows, waited, sent = time.monotonic() + _CALL_S, 0, False, False
         while rows < _CALL_ROWS and time.monotonic() < deadline:
             piece = reader.read()
-            progress, marks = self._step(element, progress, piece, ended=piece is None and reader.ended)
+            before = progress
+            progress, marks = self._step(element, before, piece, ended=piece is None and reader.ended)
             if not tracker.try_claim(progress):
                 return
             sent |= piece is not None or marks.mark is not None
             if piece is not None:
                 rows += piece.rows
-                yield from self._rows(piece, marks.horizon_us)
+                yield from self._rows(piece, marks.horizon_us, backlog=not before.followed)
             yield from marks.batches(self._schema)
             self._advance(estimator, progress)
-            Pulse.of(element).beat(progress.latest_us, progress.clock_us, rows=0 if piece is None else piece.rows)
+            seen = progress.latest_us if piece is None else piece.latest_us
+            Pulse.of(element).beat(seen, progress.clock_us, rows=0 if piece is None else piece.rows)
             if progress.over:
                 reader.close()
                 return
@@ -282,7 +288,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         pace, now = self._pace, self._now()
         after = before
         if piece is not None:
-            known = [one for one in (before.latest_us, piece.latest_us) if one is not None]
+            known = [one for one in (before.latest_us, _latest(piece, now + _AHEAD_US)) if one is not None]
             after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
         settled = piece is None or piece.settled
         clock = before.clock_us
@@ -300,14 +306,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=not before.followed)
         return after, _Marks(before.clock_us, mark)
 
-    def _rows(self, piece: Piece, horizon_us: int) -> Iterator[Any]:
+    def _rows(self, piece: Piece, horizon_us: int, *, backlog: bool) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         for reject in piece.rejects:
             yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
         self._decoded.inc(piece.rows)
         for batch in piece.batches:
-            yield TimestampedValue(with_horizon(batch, horizon_us), _timestamp(horizon_us))
+            yield TimestampedValue(with_horizon(batch, horizon_us, backlog=backlog), _timestamp(horizon_us))
 
     def _advance(self, estimator: Any, progress: Progress) -> None:
         """Let the watermark follow what was declared."""
@@ -330,6 +336,14 @@ class _Marks:
     def batches(self, schema: pa.Schema) -> Iterator[Any]:
         if self.mark is not None:
             yield TimestampedValue(mark_batch(self.mark, schema), _timestamp(self.horizon_us))
+
+
+def _latest(piece: Piece, limit_us: int) -> int | None:
+    """The latest reading of a piece that is not stamped later than an instant."""
+    if piece.latest_us is None or piece.latest_us <= limit_us:
+        return piece.latest_us
+    times = [batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for batch in piece.batches]
+    return max((int(found.max()) for one in times if len(found := one[one <= limit_us])), default=None)
 
 
 def _timestamp(instant_us: int) -> Timestamp:

@@ -68,15 +68,26 @@ def mark_of(batch: pa.RecordBatch) -> Mark | None:
     return None if found is None else Mark(**json.loads(found))
 
 
-def with_horizon(batch: pa.RecordBatch, horizon_us: int) -> pa.RecordBatch:
-    """A batch that says up to which instant its part had declared windows complete before it."""
-    return batch.replace_schema_metadata({_HORIZON: str(horizon_us).encode()})
+def with_horizon(batch: pa.RecordBatch, horizon_us: int, *, backlog: bool = False) -> pa.RecordBatch:
+    """A batch that says up to which instant its part had declared windows complete before it.
+
+    Args:
+        batch: readings.
+        horizon_us: the instant.
+        backlog: whether it was there when the job began: readings of windows on record are then read again, not late.
+    """
+    return batch.replace_schema_metadata({_HORIZON: f"{horizon_us}{'+' if backlog else ''}".encode()})
 
 
 def horizon_of(batch: pa.RecordBatch) -> int | None:
     """That instant in microseconds; ``None`` where no live source said it."""
     found = (batch.schema.metadata or {}).get(_HORIZON)
-    return None if found is None else int(found)
+    return None if found is None else int(found.removesuffix(b"+"))
 
 
-__all__ = ["Mark", "horizon_of", "mark_batch", "mark_of", "with_horizon"]
+def is_backlog(batch: pa.RecordBatch) -> bool:
+    """Whether readings were there when the job began."""
+    return (batch.schema.metadata or {}).get(_HORIZON, b"").endswith(b"+")
+
+
+__all__ = ["Mark", "horizon_of", "is_backlog", "mark_batch", "mark_of", "with_horizon"]

@@ -56,5 +56,7 @@ class Pulse:
         self.beaten = time.monotonic()
         if rows:
             self.heard = self.beaten
-        self.latest_us, self.clock_us = latest_us, clock_us
+        if latest_us is not None:
+            self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
+        self.clock_us = clock_us
         self.rows += rows

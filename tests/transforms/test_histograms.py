@@ -320,3 +320,16 @@ class Elsewhere(FnApiRunner):
 
 
 EMPTY = pl.DataFrame({"series": ["m"], "time": [ORIGIN], "value": [1.0]})
+
+
+def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_path):
+    job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | feed(tmp_path, batches(london.head(1000), 500)) | PrivateHistograms(job)
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = {one.key.metric.name: one.committed for one in result.metrics().query()["distributions"]}
+    with Store(PrivateHistograms(job).plan.address) as store:
+        losses = [round(entry.loss_after * 1e6) for entry in store.entries(job.domain)]
+    assert found["loss-micro-epsilon"].max == losses[-1] == 1_000_000
+    assert found["loss-micro-epsilon"].min == losses[0] > 0

@@ -29,7 +29,7 @@ from quiltstream.transforms.coders import RecordBatchCoder
 from quiltstream.transforms.decode import FileDecoder
 from quiltstream.transforms.feeds import BEGIN, ArrivingFiles
 from quiltstream.transforms.live import Pace, Progress, ReadLive, ReadPart, Span, SpanCoder, SpanTracker
-from quiltstream.transforms.marks import Mark, horizon_of, mark_batch, mark_of, with_horizon
+from quiltstream.transforms.marks import Mark, horizon_of, is_backlog, mark_batch, mark_of, with_horizon
 
 from .test_histograms import DAY, EDGES, ORIGIN, batches, settings, write
 from .truth import cells, histograms
@@ -303,7 +303,10 @@ def test_a_job_that_begins_again_from_nothing_publishes_what_is_missing_and_noth
     first = on_record(job)
     assert set(first) == {(d * DAY, name) for d in range(2) for name in NAMES}
     put(inbox, "2.jsonl", frame.filter(pl.col("time") >= ORIGIN + 50 * HOUR))
-    follow(job, feed, Pace(ORIGIN + 48 * HOUR, poll_s=0.05, end_us=ORIGIN + 95 * HOUR))
+    counted = follow(job, feed, Pace(ORIGIN + 48 * HOUR, poll_s=0.05, end_us=ORIGIN + 95 * HOUR))
+    # what is on record and read again is not late
+    assert counted["readings-on-record"] == len(frame.filter(pl.col("time") < ORIGIN + 48 * HOUR))
+    assert "rejected-late" not in counted
     again = on_record(job)
     assert {key: again[key] for key in first} == first
     assert again == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
@@ -320,7 +323,9 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
     assert mark_of(batch) is None
     assert horizon_of(batch) is None
     marked = coder.decode(coder.encode(with_horizon(batch, 77)))
-    assert horizon_of(marked) == 77
+    assert (horizon_of(marked), is_backlog(marked)) == (77, False)
+    marked = with_horizon(batch, -77, backlog=True)
+    assert (horizon_of(marked), is_backlog(marked), is_backlog(batch)) == (-77, True, False)
     assert marked.to_pylist() == batch.to_pylist()
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
         Mark(3, 3, 0, 1)
@@ -397,8 +402,8 @@ def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_fut
     made, rest = calls(part, rest, estimator)
     assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
     assert estimator.at == stamped(ORIGIN + 4 * HOUR)
-    # ten years ahead: the clock of this machine holds
-    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
+    # some hours ahead: the clock of this machine holds
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
     assert rest is not None
     made, rest = calls(part, rest, estimator)
     assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)]
@@ -408,6 +413,26 @@ def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_fut
     made, rest = calls(part, rest, estimator)
     assert made == []
     assert estimator.at == stamped(ORIGIN + 9 * HOUR)
+
+
+def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do(tmp_path):
+    now = ORIGIN + 100 * HOUR
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR), now=lambda: now)
+    part.setup()
+    estimator = Estimator()
+    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
+    made, rest = calls(part, part.initial_restriction(0), estimator)
+    assert [mark_of(one) for one in made] == [None]
+    assert estimator.at == stamped(ORIGIN)
+    times = [ORIGIN + 87_600 * HOUR, ORIGIN + 50 * HOUR]
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a", "b"], "time": times, "value": [1.0, 1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    # although this machine's clock says 100 hours: windows that "b" may still fill are not closed
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [
+        Mark(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
+    ]
 
 
 def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
