@@ -31,7 +31,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from quiltstream.pipelines.engine import live_pipeline
+from quiltstream.pipelines.live_engine import live_pipeline
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Settings
 from quiltstream.store import Store

@@ -35,11 +35,12 @@ from ..transforms.plan import Plan, model_of
 from ..transforms.pulse import Pulse
 from ..transforms.survey import register
 from .console import plural, results
-from .engine import counters, live_pipeline, live_source, options_of, runner_name
+from .engine import counters, options_of, runner_name
 from .exits import ExitCode
 from .failures import CommandError
 from .following import Follower, LiveStanding
 from .garbage import settled
+from .live_engine import live_pipeline, live_source
 from .live_places import SinkFolder, check_folders, sink_of
 from .origins import labelled
 from .places import check_apart

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import SupportsIndex
 
 import numpy as np
-from scipy.linalg import eigvals_banded
 
 from .chains import FloatArray, MarkovChain
 from .checks import positive, whole
@@ -240,6 +239,8 @@ def _spectral_norm(before: FloatArray, after: FloatArray) -> float:
     band[0, :-1] += before[1:] ** 2
     if size > 2:  # noqa: PLR2004 - columns two apart meet in the row between them
         band[2, :-2] = before[1:-1] * after[1:-1]
+    from scipy.linalg import eigvals_banded  # noqa: PLC0415 - a tenth of a second that only this one needs
+
     largest = eigvals_banded(band[: min(3, size)], lower=True, select="i", select_range=(size - 1, size - 1))
     return math.sqrt(max(0.0, float(largest[0])))
 

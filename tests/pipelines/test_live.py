@@ -26,9 +26,9 @@ from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 
 from quiltstream.pipelines import live
-from quiltstream.pipelines.engine import live_pipeline
 from quiltstream.pipelines.failures import CommandError, explain
 from quiltstream.pipelines.following import LiveStanding
+from quiltstream.pipelines.live_engine import live_pipeline
 from quiltstream.pipelines.prism import VARIABLE, how_to_get, prism_program
 from quiltstream.pipelines.run import summary_of
 from quiltstream.schemas.settings import read_settings
