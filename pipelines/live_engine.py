@@ -10,7 +10,6 @@ from apache_beam.options.pipeline_options import PipelineOptions, PrismRunnerOpt
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
 from ..schemas.settings import Settings, SettingsError
-from ..transforms import decode_csv
 from ..transforms.decode import FileDecoder
 from ..transforms.feeds import ArrivingFiles, Feed, StandardInput
 from ..transforms.files import is_local
@@ -53,12 +52,7 @@ def live_source(settings: Settings, pace: Pace, group: str | None = None) -> Rea
     source, readings = settings.source, settings.readings
     if source is None or readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    decode_csv.check_delimiter(source.delimiter)
-    decoder = FileDecoder(source.format, source.delimiter, readings, settings.slots.timezone, group)
-    try:
-        decoder.rows()
-    except ValueError as error:
-        raise SettingsError([f"readings.time_format: {error}"]) from None
+    decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
     feed: Feed
     if source.stdin:
         feed = StandardInput(decoder)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from apache_beam.io.filesystems import FileSystems
 
-from ..schemas.files import part_name
 from ..schemas.releases import release_ids
 from ..schemas.settings import FileFormat, FileSink, Settings, SettingsError
 from ..schemas.slots import SlotGrid
@@ -18,7 +17,7 @@ from ..store.rows import rows_of
 from ..store.specs import Record, Registration
 from ..transforms.files import is_local
 from ..transforms.live_sinks import block_name, in_folder, write_block
-from .places import Place, check_places, places_of
+from .places import Place, check_places, places_of, try_folder
 from .sinks import ids_in
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
@@ -51,11 +50,8 @@ def check_folders(settings: Settings) -> None:
         if Path(folder).is_file():
             problems.append(f"{field}: {folder} is a file, and a live job adds files to a folder; name a folder")
             continue
-        trial = Path(in_folder(folder, part_name("trial")))
         try:
-            trial.parent.mkdir(parents=True, exist_ok=True)
-            trial.touch(exist_ok=False)
-            trial.unlink()
+            try_folder(Path(folder), "trial")
         except OSError as error:
             problems.append(
                 f"{field}: {folder} cannot be written ({type(error).__name__}); nothing was charged: mend it, or name "
@@ -93,13 +89,14 @@ class SinkFolder:
             SettingsError: a file holds another query's rows.
             CommandError: a file holds no releases.
         """
-        if not is_local(self._folder):
+        there = self._there() if is_local(self._folder) else []
+        if not there:
             return []
         registration = None
         with suppress(StoreMissing):
             registration = store.registered(self._settings.domain, self._settings.query)
         known = set() if registration is None else {name for _, name in self._blocks(store, registration)}
-        strangers = sorted(name for name in self._there() if name not in known)
+        strangers = sorted(name for name in there if name not in known)
         return [one for name in strangers for one in ids_in(Path(in_folder(self._folder, name)), self._settings)]
 
     def complete(self, store: Store, registration: Registration) -> int:

@@ -122,11 +122,8 @@ def check_writable(settings: Settings) -> None:
         if sink is None or not is_local(settings.path(sink.path)):
             continue
         path = Path(settings.path(sink.path))
-        trial = path.with_name(part_name(path.name))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            trial.touch(exist_ok=False)
-            trial.unlink()
+            try_folder(path.parent, path.name)
         except OSError as error:
             problems.append(
                 f"{field}: {path} cannot be written ({type(error).__name__}); nothing was charged: mend its folder, or "
@@ -134,3 +131,15 @@ def check_writable(settings: Settings) -> None:
             )
     if problems:
         raise SettingsError(problems)
+
+
+def try_folder(folder: Path, name: str) -> None:
+    """Make a folder, and a file in it for a moment, under a name that no pattern finds.
+
+    Raises:
+        OSError: one of them cannot be made.
+    """
+    trial = folder / part_name(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    trial.touch(exist_ok=False)
+    trial.unlink()

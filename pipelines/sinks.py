@@ -58,12 +58,7 @@ def ids_in(path: Path, settings: Settings) -> list[str]:
         SettingsError: the rows there are another query's.
         CommandError: what is there are no releases.
     """
-    try:
-        _check_form(path, RELEASE_SCHEMA.names)
-        table = read_releases(path)
-    except _UNREADABLE as error:
-        raise _holds_something_else("sink", path, "releases", error) from error
-    return _ids(table, settings, f"{path} holds", "and a folder is one query's; name another folder")
+    return _ids(_releases_in(path), settings, f"{path} holds", "and a folder is one query's; name another folder")
 
 
 def _ids(table: pa.Table, settings: Settings, what: str, why: str) -> list[str]:
@@ -91,8 +86,10 @@ def check_rejects(settings: Settings) -> None:
 
 def _table(settings: Settings) -> pa.Table | None:
     path = None if settings.sink is None else _there(settings.path(settings.sink.path))
-    if path is None:
-        return None
+    return None if path is None else _releases_in(path)
+
+
+def _releases_in(path: Path) -> pa.Table:
     try:
         _check_form(path, RELEASE_SCHEMA.names)
         return read_releases(path)

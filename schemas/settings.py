@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import re
 from functools import cached_property
@@ -16,9 +15,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
@@ -26,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .settings_text import problems_of, read_document
 from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
@@ -55,52 +52,12 @@ FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
 
 
-def _duration(text: Any) -> str:
-    if not isinstance(text, str):
-        raise ValueError(f"duration {text!r} has no unit; write for example 30min or 7d")  # noqa: TRY004 - pydantic reports ValueErrors
-    parse_duration(text)
-    return text
-
-
-def _instant(value: Any) -> str:
-    if isinstance(value, (dt.date, dt.datetime)):
-        value = value.isoformat()
-    if not isinstance(value, str):
-        raise ValueError(f"instant {value!r} is not an ISO 8601 date or date-time")  # noqa: TRY004 - pydantic reports ValueErrors
-    return value
-
-
 def _zone(name: str) -> str:
     time_zone(name)
     return name
 
 
-def _name(text: str) -> str:
-    if not text.strip() or text != text.strip() or any(ord(c) < ord(" ") for c in text):
-        raise ValueError(f"{text!r} is not a name; use printable text without blanks at its ends")
-    return text
-
-
-Duration = Annotated[str, BeforeValidator(_duration), Field(examples=["30min", "7d"])]
-Instant = Annotated[str, BeforeValidator(_instant), Field(examples=["2013-01-01", "2013-01-01T00:30Z"])]
-Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)]
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError(f"{value} is not a number")  # noqa: TRY004 - pydantic reports ValueErrors
-    return value
-
-
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[Number, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
-
-
-class FileSource(_Section):
+class FileSource(Section):
     """Files of readings: exactly one of the formats, as a path, a glob pattern or a list of them; or standard input."""
 
     parquet: str | list[str] | None = None
@@ -139,7 +96,7 @@ class FileSource(_Section):
         return (given,) if isinstance(given, str) else tuple(given)
 
 
-class FileSink(_Section):
+class FileSink(Section):
     """Where rows go: exactly one of the formats and a path."""
 
     parquet: str | None = None
@@ -165,13 +122,13 @@ class FileSink(_Section):
         return str(getattr(self, self.format))
 
 
-class Constant(_Section):
+class Constant(Section):
     """A name for the only series of a source that has no column of names."""
 
     constant: Name
 
 
-class Readings(_Section):
+class Readings(Section):
     """Which columns hold a reading and how to read them."""
 
     series: str | Constant = Field(description="column with the name of the meter or wearer, or {constant: NAME}")
@@ -207,7 +164,7 @@ class Readings(_Section):
         return (self.time,) if isinstance(self.time, str) else tuple(self.time)
 
 
-class Slots(_Section):
+class Slots(Section):
     """The public grid of sampling intervals."""
 
     interval: Duration = Field(description="length of a slot")
@@ -217,7 +174,7 @@ class Slots(_Section):
     )
 
 
-class States(_Section):
+class States(Section):
     """The bins of a value; each is a state of the model."""
 
     edges: list[Number] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
@@ -225,13 +182,13 @@ class States(_Section):
     labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
 
 
-class Break(_Section):
+class Break(Section):
     """Gaps longer than this cut a series into independent chains."""
 
     break_: Duration = Field(alias="break")
 
 
-class Bounds(_Section):
+class Bounds(Section):
     """A belief given by hand: every chain that mixes at least so fast."""
 
     pi_min: Number = Field(gt=0, lt=1, description="smallest stationary probability of a state")
@@ -239,7 +196,7 @@ class Bounds(_Section):
     kind: Literal["unknown", "multiplicative", "reversible"] = Field(default="unknown", description="which gap it is")
 
 
-class Windows(_Section):
+class Windows(Section):
     """Which windows are published."""
 
     size: Duration
@@ -251,7 +208,7 @@ class Windows(_Section):
     )
 
 
-class Live(_Section):
+class Live(Section):
     """How a live run (``quiltstream run --live``) follows its source."""
 
     poll: Duration = Field(default="1s", description="from one look at a source that had nothing new to the next")
@@ -260,7 +217,7 @@ class Live(_Section):
     )
 
 
-class Privacy(_Section):
+class Privacy(Section):
     """What is promised."""
 
     epsilon: Positive = Field(description="what the query is to cost")
@@ -282,7 +239,7 @@ class Privacy(_Section):
         return self
 
 
-class RosterFile(_Section):
+class RosterFile(Section):
     """A CSV file that lists the series, and the group of each."""
 
     file: str
@@ -290,7 +247,7 @@ class RosterFile(_Section):
     group: str | None = Field(default=None, description="its column with the group; left out: group_by, or no groups")
 
 
-class MappingFile(_Section):
+class MappingFile(Section):
     """A CSV file that says which groups the series are in; its series are the roster."""
 
     file: str
@@ -298,13 +255,13 @@ class MappingFile(_Section):
     group: str = Field(default="group", description="its column with the group")
 
 
-class RosterColumn(_Section):
+class RosterColumn(Section):
     """The series of the source's own column: first sight, which takes the existence of a series as public."""
 
     column: str
 
 
-class Settings(_Section):
+class Settings(Section):
     """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
 
     source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")

@@ -1,4 +1,4 @@
-"""The tables of the ledger of record, as SQLAlchemy Core sees them; ``migrations`` makes them.
+"""The tables of the ledger of record, as SQLAlchemy Core sees them; ``migrations`` brings older ledgers to them.
 
 ``quiltstream_meta``
     One row. ``store_id``: random name of this ledger. ``mode``: ``private`` or ``none`` (noise-free rows of tests),
@@ -37,6 +37,8 @@
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -126,6 +128,26 @@ reservations = sa.Table(
     sa.Column("created_us", _TIME, nullable=False),
 )
 
+
+def _decided() -> list[sa.Column[Any]]:
+    """What is on record of a window's charge or refusal, whether it is the one of record or flagged beside it."""
+    return [
+        sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
+        sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
+        sa.Column("window_start", _SLOT, nullable=False),
+        sa.Column("window_stop", _SLOT, nullable=False),
+        sa.Column("decision", sa.String, nullable=False),
+        sa.Column("query_digest", sa.String, nullable=False),
+        sa.Column("scale", sa.Text, nullable=False),
+        sa.Column("epsilon_dp", _EPSILON, nullable=False),
+        sa.Column("loss_before", _EPSILON, nullable=False),
+        sa.Column("loss_after", _EPSILON, nullable=False),
+        sa.Column("budget", _EPSILON, nullable=False),
+        sa.Column("rule", sa.Text, nullable=False),
+        sa.Column("created_us", _TIME, nullable=False),
+    ]
+
+
 charges = sa.Table(
     "quiltstream_charges",
     metadata,
@@ -133,19 +155,7 @@ charges = sa.Table(
     sa.Column("entry_id", sa.String, nullable=False, unique=True),
     sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
     sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
-    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-    sa.Column("window_start", _SLOT, nullable=False),
-    sa.Column("window_stop", _SLOT, nullable=False),
-    sa.Column("decision", sa.String, nullable=False),
-    sa.Column("query_digest", sa.String, nullable=False),
-    sa.Column("scale", sa.Text, nullable=False),
-    sa.Column("epsilon_dp", _EPSILON, nullable=False),
-    sa.Column("loss_before", _EPSILON, nullable=False),
-    sa.Column("loss_after", _EPSILON, nullable=False),
-    sa.Column("budget", _EPSILON, nullable=False),
-    sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
+    *_decided(),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_charges_sequence"),
     sa.UniqueConstraint("query_id", "window_start", name="quiltstream_charges_window"),
     sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_charges_decision"),
@@ -185,19 +195,7 @@ flagged_charges = sa.Table(
     sa.Column("entry_id", sa.String, nullable=False, unique=True),
     sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
     sa.Column("sequence", sa.BigInteger),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
-    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-    sa.Column("window_start", _SLOT, nullable=False),
-    sa.Column("window_stop", _SLOT, nullable=False),
-    sa.Column("decision", sa.String, nullable=False),
-    sa.Column("query_digest", sa.String, nullable=False),
-    sa.Column("scale", sa.Text, nullable=False),
-    sa.Column("epsilon_dp", _EPSILON, nullable=False),
-    sa.Column("loss_before", _EPSILON, nullable=False),
-    sa.Column("loss_after", _EPSILON, nullable=False),
-    sa.Column("budget", _EPSILON, nullable=False),
-    sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
+    *_decided(),
     sa.Column("reason", sa.String, nullable=False),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_flagged_charges_sequence"),
     sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_flagged_charges_decision"),

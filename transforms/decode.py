@@ -85,6 +85,29 @@ class FileDecoder:
     group: str | None = None
     batch_rows: int = 1 << 17
 
+    @classmethod
+    def of(
+        cls,
+        source: FileSource,
+        readings: Readings,
+        *,
+        timezone: str = "UTC",
+        group: str | None = None,
+        batch_rows: int = 1 << 17,
+    ) -> FileDecoder:
+        """The decoder of a source.
+
+        Raises:
+            SettingsError: the time format cannot be read, or the delimiter cannot be used.
+        """
+        decode_csv.check_delimiter(source.delimiter)
+        decoder = cls(source.format, source.delimiter, readings, timezone, group, batch_rows)
+        try:
+            decoder.rows()
+        except ValueError as error:
+            raise SettingsError([f"readings.time_format: {error}"]) from None
+        return decoder
+
     def rows(self) -> RowDecoder:
         """What turns raw rows into readings.
 
@@ -197,12 +220,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         time_zone(timezone)
         if batch_rows < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        decode_csv.check_delimiter(source.delimiter)
-        self._decoder = FileDecoder(source.format, source.delimiter, readings, timezone, group, batch_rows)
-        try:
-            self._decoder.rows()
-        except ValueError as error:
-            raise SettingsError([f"readings.time_format: {error}"]) from None
+        self._decoder = FileDecoder.of(source, readings, timezone=timezone, group=group, batch_rows=batch_rows)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
         for path in expand(source.patterns, resolve, source.setting):

@@ -23,6 +23,7 @@ from ..schemas.readings import RejectReason
 from ..schemas.settings import SettingsError
 from .decode import FileDecoder
 from .decode_rows import Decoded
+from .decode_text import LONGEST_LINE
 from .files import SourceFileError, present
 from .rejects import Rejects, reject_batch
 
@@ -216,9 +217,6 @@ class StandardInput(Feed):
 #: Bytes that one piece has at most, about.
 _PIECE_BYTES = 4 << 20
 
-#: A line longer than this is cut; what is left of it is malformed.
-_LONGEST_LINE = 16 << 20
-
 
 class _Lines:
     """Standard input, read by a thread of its own so that nobody waits for it."""
@@ -236,7 +234,8 @@ class _Lines:
             while chunk := stream.read1(1 << 20):
                 begun += chunk
                 end = begun.rfind(b"\n") + 1
-                if not end and len(begun) > _LONGEST_LINE:
+                # it is cut, and what is left of it malformed
+                if not end and len(begun) > LONGEST_LINE:
                     begun, end = begun + b"\n", len(begun) + 1
                 if end:
                     self._chunks.put(begun[:end])

@@ -3,10 +3,9 @@
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
 clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock, and readings stamped
-over a day ahead of that do not count for it; it moves only when
-nothing more was waiting, so a backlog of files may be in any order. A part that is silent for longer than ``idle`` no
-longer holds windows back. When a source ends, a schedule with an end is complete up to now, as in a batch job; an
-endless one stays where its clock is.
+over a day ahead of that do not count for it; it moves only when nothing more was waiting, so a backlog of files may be
+in any order. A part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a
+schedule with an end is complete up to now, as in a batch job; an endless one stays where its clock is.
 
 Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
 :mod:`.marks`) *before* the watermark follows.
@@ -253,14 +252,15 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         while rows < _CALL_ROWS and time.monotonic() < deadline:
             piece = reader.read()
             before = progress
-            progress, marks = self._step(element, before, piece, ended=piece is None and reader.ended)
+            progress, mark = self._step(element, before, piece, ended=piece is None and reader.ended)
             if not tracker.try_claim(progress):
                 return
-            sent |= piece is not None or marks.mark is not None
+            sent |= piece is not None or mark is not None
             if piece is not None:
                 rows += piece.rows
-                yield from self._rows(piece, marks.horizon_us, backlog=not before.followed)
-            yield from marks.batches(self._schema)
+                yield from self._rows(piece, before.clock_us, backlog=not before.followed)
+            if mark is not None:
+                yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
             self._advance(estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
             Pulse.of(element).beat(seen, progress.clock_us, rows=0 if piece is None else piece.rows)
@@ -283,8 +283,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         time.sleep(self._pace.poll_s - whole)
         return Duration(seconds=whole + _PAUSE_MARGIN_S) if whole else Duration(0)
 
-    def _step(self, part: int, before: Progress, piece: Piece | None, *, ended: bool) -> tuple[Progress, _Marks]:
-        """How far a part has come after a piece, or after a look that found nothing."""
+    def _step(self, part: int, before: Progress, piece: Piece | None, *, ended: bool) -> tuple[Progress, Mark | None]:
+        """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
         pace, now = self._pace, self._now()
         after = before
         if piece is not None:
@@ -304,7 +304,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         mark = None
         if clock > before.clock_us:
             mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=not before.followed)
-        return after, _Marks(before.clock_us, mark)
+        return after, mark
 
     def _rows(self, piece: Piece, horizon_us: int, *, backlog: bool) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
@@ -319,23 +319,6 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         """Let the watermark follow what was declared."""
         estimator.set_watermark(_timestamp(progress.clock_us))
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
-
-
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """What a step declares.
-
-    Attributes:
-        horizon_us: how far the part had come before it.
-        mark: the declaration, if the clock moved.
-    """
-
-    horizon_us: int
-    mark: Mark | None
-
-    def batches(self, schema: pa.Schema) -> Iterator[Any]:
-        if self.mark is not None:
-            yield TimestampedValue(mark_batch(self.mark, schema), _timestamp(self.horizon_us))
 
 
 def _latest(piece: Piece, limit_us: int) -> int | None:

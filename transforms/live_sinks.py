@@ -8,31 +8,32 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
 
 from ..schemas.settings import FileFormat
 from . import coders
-from .files import is_local
-from .formats import REJECTS, RELEASES, RowForm, write_rows
-from .sinks import write_remote
+from .formats import REJECTS, RELEASES
+from .sinks import write_batches
 
 #: Files of a bundle that are written at once.
 _WRITERS = 8
 
 
-class WriteBlocks(beam.PTransform[Any, Any]):
-    """Write each record batch of releases to a file of its own.
+class _IntoFolder(beam.PTransform[Any, Any]):
+    """Write record batches to files of a folder, where they are.
 
     Args:
         folder: where; it is made if needed.
         format_: how a file is written.
     """
+
+    writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
     def __init__(self, folder: str, format_: FileFormat) -> None:
         super().__init__()
@@ -41,28 +42,9 @@ class WriteBlocks(beam.PTransform[Any, Any]):
 
     def expand(self, input_or_inputs: Any) -> Any:
         """Write them where they are."""
-        return input_or_inputs | "Write" >> beam.ParDo(_WriteBlocks(self._folder, self._format)).with_output_types(str)
-
-
-class WriteRejects(beam.PTransform[Any, Any]):
-    """Write the rejects of each bundle to a file of its own.
-
-    They are the operator's, and at least once: rejects have no names, so a runner that runs a bundle again adds another
-    file of them.
-
-    Args:
-        folder: where; it is made if needed.
-        format_: how a file is written.
-    """
-
-    def __init__(self, folder: str, format_: FileFormat) -> None:
-        super().__init__()
-        self._folder = folder
-        self._format: FileFormat = format_
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Write them where they are."""
-        return input_or_inputs | "Write" >> beam.ParDo(_WriteRejects(self._folder, self._format)).with_output_types(str)
+        return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
+            str
+        )
 
 
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
@@ -86,17 +68,13 @@ def write_block(folder: str, format_: FileFormat, batch: pa.RecordBatch) -> str:
     """
     start = int(batch.column("window_start").cast(pa.int64())[0].as_py())
     path = in_folder(folder, block_name(start, batch.column("release_id").to_pylist(), format_))
-    _write(path, format_, batch, RELEASES)
+    write_batches(path, format_, [batch], RELEASES)
     return path
 
 
 def in_folder(folder: str, name: str) -> str:
     """Path of a file in a folder, here or elsewhere."""
     return f"{folder.rstrip('/')}/{name}"
-
-
-def _write(path: str, format_: FileFormat, batch: pa.RecordBatch, form: RowForm) -> None:
-    (write_rows if is_local(path) else write_remote)(path, format_, form.table([batch]), form)
 
 
 class _WriteBlocks(beam.DoFn):
@@ -142,10 +120,25 @@ class _WriteRejects(beam.DoFn):
         held, self._held = self._held, []
         if not held:
             return
-        table = pa.Table.from_batches(held).combine_chunks()
         when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         path = in_folder(self._folder, f"{when}-{uuid.uuid4().hex[:16]}.{self._format}")
-        _write(path, self._format, table.to_batches()[0], REJECTS)
+        write_batches(path, self._format, held, REJECTS)
+
+
+class WriteBlocks(_IntoFolder):
+    """Write each record batch of releases to a file of its own."""
+
+    writer = _WriteBlocks
+
+
+class WriteRejects(_IntoFolder):
+    """Write the rejects of each bundle to a file of its own.
+
+    They are the operator's, and at least once: rejects have no names, so a runner that runs a bundle again adds another
+    file of them.
+    """
+
+    writer = _WriteRejects
 
 
 __all__ = ["WriteBlocks", "WriteRejects", "block_name", "coders", "in_folder", "write_block"]

@@ -71,12 +71,13 @@ class _WriteFile(beam.DoFn):
         self._form = form
 
     def process(self, element: tuple[int, Iterable[pa.RecordBatch]]) -> Iterable[str]:
-        table = self._form.table(element[1])
-        if is_local(self._path):
-            write_rows(self._path, self._format, table, self._form)
-        else:
-            write_remote(self._path, self._format, table, self._form)
+        write_batches(self._path, self._format, element[1], self._form)
         yield self._path
+
+
+def write_batches(path: str, format_: FileFormat, batches: Iterable[pa.RecordBatch], form: RowForm) -> None:
+    """Write batches to a file, on this machine or elsewhere, whole or not at all."""
+    (write_rows if is_local(path) else write_remote)(path, format_, form.table(batches), form)
 
 
 def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm) -> None:
@@ -105,4 +106,4 @@ def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm)
         FileSystems.rename([part], [path])
 
 
-__all__ = ["WriteRows", "coders", "write_remote"]
+__all__ = ["WriteRows", "coders", "write_batches", "write_remote"]

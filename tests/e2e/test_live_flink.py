@@ -30,7 +30,7 @@ from quiltstream.store import Store
 from .flink import HERE, FlinkCluster
 from .live_bench import BELIEF, DAY, DAY_US, NAMES, ORIGIN, SERIES, SLOT, Bench, readings, truth
 from .outcomes import wait_until
-from .test_postgres_store import new_schema
+from .postgres_schemas import new_schema
 
 DAYS = 8
 BUDGET = 1.0

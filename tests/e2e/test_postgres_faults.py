@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -18,7 +18,7 @@ from ..store.faults import FaultContract, whole
 from ..store.nursery import Nursery
 from ..store.samples import block, domain, drafts, query, seen
 from .postgres import PostgresServer
-from .test_postgres_store import new_schema, new_schemas
+from .postgres_schemas import OnPostgres, new_schema
 
 
 def restart(server: PostgresServer, stop: Callable[[], None]) -> None:
@@ -27,18 +27,7 @@ def restart(server: PostgresServer, stop: Callable[[], None]) -> None:
     server.start()
 
 
-class TestPostgresFaults(FaultContract):
-    @pytest.fixture
-    def url(self, postgres_url: str) -> Iterator[str]:
-        with new_schema(postgres_url) as address:
-            yield address
-
-    @pytest.fixture
-    def fresh_urls(self, postgres_url: str) -> Iterator[Iterator[str]]:
-        schemas = new_schemas(postgres_url)
-        yield schemas
-        schemas.close()
-
+class TestPostgresFaults(OnPostgres, FaultContract):
     def sever(self, url: str, connection: Any) -> None:
         """End the server's process for this connection, as an operator or a lost network would."""
         pid = connection.info.backend_pid

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from ..store.rosters import RosterContract
-from .test_postgres_store import new_schema, new_schemas
+from .postgres_schemas import OnPostgres
 
 
-class TestPostgresRosters(RosterContract):
-    @pytest.fixture
-    def url(self, postgres_url: str) -> Iterator[str]:
-        with new_schema(postgres_url) as address:
-            yield address
-
-    @pytest.fixture
-    def fresh_urls(self, postgres_url: str) -> Iterator[Iterator[str]]:
-        schemas = new_schemas(postgres_url)
-        yield schemas
-        schemas.close()
+class TestPostgresRosters(OnPostgres, RosterContract):
+    """All of it."""

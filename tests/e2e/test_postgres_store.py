@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from quiltstream.store import (
@@ -25,33 +20,7 @@ from quiltstream.store import (
 from ..store.contract import StoreContract, prices
 from ..store.samples import domain, drafts, query, seen
 from .postgres import PostgresServer
-
-
-def execute(url: str, statement: sql.Composed) -> None:
-    """Run one statement of the tests' own, outside a transaction."""
-    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as connection:
-        connection.execute(statement)
-
-
-@contextmanager
-def new_schema(url: str, options: str = "") -> Generator[str]:
-    """The address of an empty schema of its own, which is dropped at the end.
-
-    Hundreds of them would be ten thousand files, and a server that recovers from a crash flushes every one.
-    """
-    name = f"s{secrets.token_hex(8)}"
-    execute(url, sql.SQL("create schema {}").format(sql.Identifier(name)))
-    try:
-        yield f"{url}&options=-csearch_path%3D{name}{options}"
-    finally:
-        execute(url, sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
-
-
-def new_schemas(url: str) -> Generator[str]:
-    """One schema after the other; each is dropped when the next one is asked for."""
-    while True:
-        with new_schema(url) as address:
-            yield address
+from .postgres_schemas import OnPostgres, new_schema
 
 
 def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_server: PostgresServer) -> None:
@@ -73,18 +42,7 @@ def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_serv
         prices(store.entries(), 1.0)
 
 
-class TestPostgres(StoreContract):
-    @pytest.fixture
-    def url(self, postgres_url: str) -> Iterator[str]:
-        with new_schema(postgres_url) as address:
-            yield address
-
-    @pytest.fixture
-    def fresh_urls(self, postgres_url: str) -> Iterator[Iterator[str]]:
-        schemas = new_schemas(postgres_url)
-        yield schemas
-        schemas.close()
-
+class TestPostgres(OnPostgres, StoreContract):
     def refuse_releases(self, store: Store) -> None:
         with store._database().write() as connection:
             connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")

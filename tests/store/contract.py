@@ -50,6 +50,7 @@ from quiltstream.store import (
 )
 from quiltstream.store.specs import Registration
 
+from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, SERIES, SPACE, block, domain, drafts, query, seen
 
@@ -85,29 +86,8 @@ def prices(entries: list[LedgerEntry], budget: float) -> None:
     assert len({entry.entry_id for entry in entries}) == len(entries)
 
 
-class StoreContract:
-    """Inherit it and give the fixture ``url``: the address of an empty place for a ledger, another one each time."""
-
-    @pytest.fixture
-    def url(self) -> str:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def fresh_urls(self) -> Iterator[str]:
-        """Addresses of any number of empty places."""
-        raise NotImplementedError
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def nursery(cls) -> Iterator[Nursery]:
-        nursery = Nursery()
-        yield nursery
-        nursery.close()
-
-    @pytest.fixture
-    def store(self, url: str) -> Iterator[Store]:
-        with Store(url, wait=30) as store:
-            yield store
+class StoreContract(OnLedger):
+    """Inherit it together with an engine."""
 
     @pytest.fixture
     def registration(self, store: Store) -> Registration:

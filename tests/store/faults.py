@@ -19,6 +19,7 @@ from quiltstream.store import Store, StoreError
 from quiltstream.store.specs import Registration
 
 from .contract import prices
+from .engines import OnLedger
 from .nursery import Nursery
 from .samples import domain, drafts, query, seen
 
@@ -81,17 +82,8 @@ class Cut:
         return self.crossed == self._at
 
 
-class FaultContract:
-    """Inherit it and give the fixtures ``url`` and ``fresh_urls``, and how a connection is broken."""
-
-    @pytest.fixture
-    def url(self) -> str:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def fresh_urls(self) -> Iterator[str]:
-        """Addresses of any number of empty places."""
-        raise NotImplementedError
+class FaultContract(OnLedger):
+    """Inherit it together with an engine, and say how a connection is broken."""
 
     def sever(self, url: str, connection: Any) -> None:
         """Break a driver's connection, as seen by whoever uses it next."""
@@ -100,13 +92,6 @@ class FaultContract:
     def lost(self) -> Exception:
         """The driver's error where the answer to a statement or commit never comes."""
         raise NotImplementedError
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def nursery(cls) -> Iterator[Nursery]:
-        nursery = Nursery()
-        yield nursery
-        nursery.close()
 
     @contextmanager
     def cut(self, url: str, at: int) -> Generator[Cut]:

@@ -19,6 +19,7 @@ from quiltstream.store.lookups import roster_digest
 from quiltstream.store.registering import Registrar
 from quiltstream.store.specs import Registration
 
+from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, SERIES, domain, drafts, query, seen
 
@@ -55,29 +56,8 @@ def rows_of(store: Store) -> list[dict[str, Any]]:
     return [row for batch in store.releases("homes", "weekly") for row in batch.to_pylist()]
 
 
-class RosterContract:
-    """Inherit it and give the fixtures ``url`` and ``fresh_urls``, as for the contract of the store."""
-
-    @pytest.fixture
-    def url(self) -> str:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def fresh_urls(self) -> Iterator[str]:
-        """Addresses of any number of empty places."""
-        raise NotImplementedError
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def nursery(cls) -> Iterator[Nursery]:
-        nursery = Nursery()
-        yield nursery
-        nursery.close()
-
-    @pytest.fixture
-    def store(self, url: str) -> Iterator[Store]:
-        with Store(url, wait=30) as store:
-            yield store
+class RosterContract(OnLedger):
+    """Inherit it together with an engine."""
 
     def test_another_roster_holds_from_the_first_window_that_is_not_charged(self, store: Store, url: str) -> None:
         first = store.register(domain(), query())

@@ -15,6 +15,7 @@ from quiltstream.store.merging import merge
 
 from ..pipelines.jobs import Job, call, job, readings, write_as
 from .contract import prices
+from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
 from .samples import domain, drafts, query, seen
@@ -22,15 +23,7 @@ from .samples import domain, drafts, query, seen
 PAGE = 4096
 
 
-class TestSqliteFaults(FaultContract):
-    @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
-        return f"sqlite:///{tmp_path}/ledger.db"
-
-    @pytest.fixture
-    def fresh_urls(self, tmp_path: Path) -> Iterator[str]:
-        return (f"sqlite:///{tmp_path}/fresh-{number}.db" for number in range(10_000))
-
+class TestSqliteFaults(OnSqlite, FaultContract):
     def sever(self, url: str, connection: Any) -> None:  # noqa: ARG002 - a file has no other end
         raise self.lost()
 

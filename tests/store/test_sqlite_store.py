@@ -27,18 +27,11 @@ from quiltstream.store import (
 )
 
 from .contract import StoreContract, prices
+from .engines import OnSqlite
 from .samples import domain, drafts, query
 
 
-class TestSqlite(StoreContract):
-    @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
-        return f"sqlite:///{tmp_path}/store/ledger.db"
-
-    @pytest.fixture
-    def fresh_urls(self, tmp_path: Path) -> Iterator[str]:
-        return (f"sqlite:///{tmp_path}/fresh/ledger-{number}.db" for number in range(10_000))
-
+class TestSqlite(OnSqlite, StoreContract):
     def refuse_releases(self, store: Store) -> None:
         with store._database().write() as connection:
             connection.exec_driver_sql(

@@ -198,7 +198,7 @@ def test_the_names_of_csv_come_first_alone_or_with_rows_and_rejects_count_from_t
 
 
 def test_a_line_without_end_is_cut_and_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_LONGEST_LINE", 1 << 12)
+    monkeypatch.setattr(feeds, "LONGEST_LINE", 1 << 12)
     reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
     writer = threading.Thread(target=pipe.write, args=(b"x" * (1 << 14) + b"\n" + line(1).encode(),))
     writer.start()

@@ -1,0 +1,54 @@
+"""Messages: what a broker hands over, as columns, and how they become readings.
+
+A message is taken apart by a :class:`MessageDecoder`, whichever broker it came from. One message may hold no reading,
+one or many; a message that cannot be read is one reject, counted once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .decode_rows import Decoded
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of one source in their order; every column has n entries.
+
+    Attributes:
+        payloads: the bodies; ``None`` for a tombstone.
+        topics: where each came from.
+        keys: the broker's keys; ``None`` without one.
+        headers: the broker's headers, or attributes.
+        stamps_us: the broker's own time stamps in microseconds since 1970; -1 without one.
+        positions: offsets, or numbers in the order of arrival.
+    """
+
+    payloads: Sequence[bytes | None]
+    topics: Sequence[str]
+    keys: Sequence[bytes | None]
+    headers: Sequence[Headers]
+    stamps_us: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.payloads)
+
+
+class MessageDecoder(ABC):
+    """Takes messages apart; a plain value that travels to any worker."""
+
+    @abstractmethod
+    def decode(self, messages: Messages) -> list[Decoded]:
+        """The readings of some messages, and what could not be read; never raises for a message's content."""
+
+
+__all__ = ["Headers", "MessageDecoder", "Messages"]
