@@ -3,6 +3,8 @@
 #
 #   .ci/servers.sh prism      Beam's local live runner, compiled from its Go module
 #   .ci/servers.sh flink      the programs of a Flink cluster, and Beam's job server for it
+#   .ci/servers.sh kafka      Apache Kafka's broker
+#   .ci/servers.sh mosquitto  the MQTT broker, as a package of the system (Debian's)
 #   .ci/servers.sh --show     print the name, version and folder of each
 #
 # Each lands in <cache>/<name>-<version>, made in a temporary folder beside it and renamed when it is whole. The tests ask
@@ -13,11 +15,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PRISM_VERSION=2.77.0
 FLINK_VERSION=1.19.3
 JOB_SERVER_VERSION=2.62.0 # the newest of which the Java parts for Flink 1.19 and the Python package are both to be had
+KAFKA_VERSION=4.1.1
 
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
 PRISM=$CACHE/prism-$PRISM_VERSION
 FLINK=$CACHE/flink-$FLINK_VERSION
 JOB_SERVER=$CACHE/flink-job-server-$JOB_SERVER_VERSION
+KAFKA=$CACHE/kafka-$KAFKA_VERSION
 
 need() {
   command -v "$1" >/dev/null || { echo "$2 needs $1, which is not on the path: $3" >&2; exit 1; }
@@ -67,6 +71,29 @@ build_job_server() {
   mv "$WORK/job-server" "$JOB_SERVER"
 }
 
+build_kafka() {
+  need mvn "the Kafka broker" "install Maven 3.6 or newer, and a Java 17"
+  scratch
+  local filled offline=()
+  filled=$CACHE/maven/filled-$(sha256sum .ci/kafka/pom.xml | cut -c 1-16)
+  [ ! -e "$filled" ] || offline=(--offline)
+  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "${offline[@]}" --file .ci/kafka/pom.xml \
+    "-Dmaven.repo.local=$CACHE/maven" "-Dkafka.version=$KAFKA_VERSION" \
+    dependency:copy-dependencies "-DoutputDirectory=$WORK/kafka" -DincludeScope=runtime
+  touch "$filled"
+  mv "$WORK/kafka" "$KAFKA"
+}
+
+# The tests start brokers of their own: a service that the package may have begun is in nobody's way, but not wanted.
+install_mosquitto() {
+  ! command -v mosquitto >/dev/null && [ ! -x /usr/sbin/mosquitto ] || { echo "mosquitto is there"; return; }
+  local root=()
+  [ "$(id -u)" = 0 ] || root=(sudo -n)
+  "${root[@]}" apt-get update -q
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends mosquitto
+  "${root[@]}" systemctl disable --now mosquitto 2>/dev/null || true
+}
+
 once() {
   local folder=$1 build=$2 began=$SECONDS
   [ ! -d "$folder" ] || { echo "$(basename "$folder") is there"; return; }
@@ -80,10 +107,11 @@ once() {
 WORK=
 trap '[ -z "$WORK" ] || rm -rf "$WORK"' EXIT
 if [ "${1:-}" = --show ]; then
-  printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" job-server $JOB_SERVER_VERSION "$JOB_SERVER"
+  printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" \
+    job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA"
   exit
 fi
-[ $# -gt 0 ] || { echo "name what to build: prism, flink" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, mosquitto" >&2; exit 2; }
 
 # Two builds at once would be in each other's way: the second waits, and finds the work done.
 mkdir -p "$CACHE"
@@ -96,6 +124,8 @@ for name in "$@"; do
       once "$FLINK" build_flink
       once "$JOB_SERVER" build_job_server
       ;;
-    *) echo "no server is named '$name': prism, flink" >&2; exit 2 ;;
+    kafka) once "$KAFKA" build_kafka ;;
+    mosquitto) install_mosquitto ;;
+    *) echo "no server is named '$name': prism, flink, kafka, mosquitto" >&2; exit 2 ;;
   esac
 done

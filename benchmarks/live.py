@@ -56,6 +56,7 @@ class Load:
         width: slots of a window.
         pause_s: seconds the source waits after each batch that ends a window.
         element_wise: whether it is Beam's own way.
+        rows: readings in a batch.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Load:
     width: int
     pause_s: float = 0.0
     element_wise: bool = False
+    rows: int = ROWS
 
     @property
     def windows(self) -> int:
@@ -122,7 +124,7 @@ class FreshReader(Reader):
         if self._at >= load.readings:
             return None
         Clocks.begun = Clocks.begun or time.monotonic()
-        index = np.arange(self._at, min(self._at + ROWS, load.readings))
+        index = np.arange(self._at, min(self._at + load.rows, load.readings))
         slots = index // SERIES
         times = ORIGIN_US + slots * INTERVAL_US + self._random.integers(INTERVAL_US, size=len(index))
         series = pa.DictionaryArray.from_arrays(pa.array((index % SERIES).astype(np.int32)), self._names)
@@ -181,8 +183,8 @@ def resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def settings_of(load: Load, folder: Path) -> Settings:
-    """The job's settings; its roster is written."""
+def settings_of(load: Load, folder: Path, ledger: str | None = None) -> Settings:
+    """The job's settings; its roster is written, and its ledger beside it unless another one is given."""
     rows = "".join(f"meter-{i:04d},g{i % GROUPS}\n" for i in range(SERIES))
     (folder / "roster.csv").write_text("series,group\n" + rows, encoding="utf-8")
     stop = ORIGIN_US + load.windows * load.width * INTERVAL_US
@@ -202,7 +204,7 @@ def settings_of(load: Load, folder: Path) -> Settings:
             "query": "load",
             "domain": "bench",
             "roster": str(folder / "roster.csv"),
-            "ledger": f"sqlite:///{folder / 'ledger.db'}",
+            "ledger": ledger or f"sqlite:///{folder / 'ledger.db'}",
         }
     )
 

@@ -289,6 +289,26 @@ def ledger_budget(ledger_: str, domain: str, budget: float, *, yes: bool) -> Non
     raise_budget(ledger_, domain, budget, ask=not yes)
 
 
+@ledger.command("belief")
+@click.argument("ledger_", metavar="LEDGER")
+@click.argument("domain")
+@click.argument("model", type=_FILE)
+@click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def ledger_belief(ledger_: str, domain: str, model: Path, instant: str | None, *, yes: bool) -> None:
+    r"""Let another belief join a domain's for the whole history, or follow it from an instant on.
+
+    Everything charged and promised is priced anew, and it is refused if that passes the budget.
+
+    \b
+    Example:
+      quiltstream ledger belief settings.yaml london-feeder model-2.json
+    """
+    from .belief import change_belief
+
+    change_belief(ledger_, domain, model, instant, ask=not yes)
+
+
 @ledger.command("backup")
 @click.argument("ledger_", metavar="LEDGER")
 @click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
@@ -339,8 +359,31 @@ def ledger_merge(ledgers: tuple[str, ...], output: Path) -> None:
     merge(ledgers, output)
 
 
+@main.command(short_help="Take messages of an MQTT broker further, and releases back to it.")
+@click.argument("settings", type=_FILE)
+@click.option("--check", is_flag=True, help="Say what the settings mean and what is missing; connect to nothing.")
+def gateway(settings: Path, *, check: bool) -> None:
+    r"""Take messages of an MQTT broker to Kafka or into files, and released rows back to the broker.
+
+    A message is acknowledged to the broker only when the next hop has it, so none is lost when the gateway ends in any
+    way. The settings are a document of their own. It runs until SIGTERM or Ctrl-C, and needs the extra mqtt.
+
+    \b
+    Examples:
+      quiltstream gateway --check gateway.yaml
+      quiltstream gateway gateway.yaml
+    """
+    from .gateway import run as gateways
+
+    if check:
+        gateways.check(settings)
+    else:
+        raise SystemExit(gateways.run_gateway(settings))
+
+
 @main.command()
-def schema() -> None:
+@click.option("--gateway", "of_gateway", is_flag=True, help="Of a gateway's settings instead of a job's.")
+def schema(*, of_gateway: bool) -> None:
     r"""Print the JSON Schema of the settings, for editors that complete and check.
 
     \b
@@ -348,9 +391,15 @@ def schema() -> None:
       quiltstream schema > quiltstream.schema.json
     """
     from .console import print_json
-    from .schema import settings_schema
 
-    print_json(settings_schema())
+    if of_gateway:
+        from .gateway.parts import gateway_schema
+
+        print_json(gateway_schema())
+    else:
+        from .schema import settings_schema
+
+        print_json(settings_schema())
 
 
 def program() -> None:

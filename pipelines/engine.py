@@ -11,6 +11,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings import Settings, SettingsError
 from ..transforms.decode import ReadReadings
+from ..transforms.modes import check_modes
 from ..transforms.rejects import METRICS
 from .exits import ExitCode
 from .failures import CommandError
@@ -21,11 +22,14 @@ def options_of(given: Sequence[str]) -> PipelineOptions:
 
     Raises:
         CommandError: a word is not an option, so it was most likely meant for this program.
+        SettingsError: an option would break the promise, or log data.
     """
     for word in given[:1]:
         if not word.startswith("-"):
             raise CommandError(f"{word!r} is not a Beam option; they begin with --, for example --runner=FlinkRunner")
-    return PipelineOptions(list(given))
+    options = PipelineOptions(list(given))
+    check_modes(options)
+    return options
 
 
 def runner_name(options: PipelineOptions) -> str | None:
@@ -56,6 +60,8 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
         raise SettingsError(["source is missing: it names the files to read, e.g. {csv: readings.csv}"])
     if source.stdin:
         raise SettingsError(["source.stdin is read as it comes: use quiltstream run --live"])
+    if source.kafka is not None:
+        raise SettingsError(["source.kafka is read as it comes: use quiltstream run --live"])
     try:
         return ReadReadings(source, readings, timezone=settings.slots.timezone, group=group, resolve=settings.path)
     except SettingsError as error:

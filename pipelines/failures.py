@@ -32,7 +32,8 @@ _CODES = {
 }
 
 _RAISED = re.compile(
-    r"^(?P<kind>quiltstream(?:\.\w+)+): (?P<text>.+?)(?=\n\n|\nTraceback|\Z)", re.MULTILINE | re.DOTALL
+    r"^(?P<kind>quiltstream(?:\.\w+)+): (?P<text>.+?)(?=\n\n|\nTraceback|\n\s+at |\nCaused by: |\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _STEP = re.compile(r" ?\[while running '(?P<step>[^']*)'\]")
 _KIND = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exceeded))\b", re.MULTILINE)
@@ -45,10 +46,12 @@ class Failure:
     Attributes:
         code: the exit code.
         text: the message; one line for each problem.
+        kind: name of the package's own class of the error; empty for any other error.
     """
 
     code: ExitCode
     text: str
+    kind: str = ""
 
 
 class CommandError(Exception):
@@ -67,15 +70,15 @@ class CommandError(Exception):
 def explain(error: BaseException) -> Failure:
     """Find the exit code and the message of any error."""
     if isinstance(error, CommandError):
-        return Failure(error.code, str(error))
+        return Failure(error.code, str(error), type(error).__name__)
     error, step = _raised_first(error)
-    known = _code_of(type(error))
+    known, kind = _code_of(type(error)), type(error).__name__
     if known is not None:
-        return Failure(known, _STEP.sub("", str(error)))
+        return Failure(known, _STEP.sub("", str(error)), kind)
     if isinstance(error, ValueError) and _ours(error.__traceback__):
-        return Failure(ExitCode.SETTINGS, str(error))  # a check of an argument, which is a setting here
+        return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
-        return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs")
+        return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs", kind)
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
     return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
 
@@ -125,7 +128,7 @@ def _unwrap(text: str) -> Failure | None:
         code = _code_of(kind) if isinstance(kind, type) else None
         again = found is not None and _STEP.search(match["text"])
         if code is not None and not again:
-            found = Failure(code, _STEP.sub("", match["text"]).strip())
+            found = Failure(code, _STEP.sub("", match["text"]).strip(), name)
     if found is not None:
         return found
     step = _STEP.search(text)

@@ -22,7 +22,7 @@ from ..privacy.diagnostics import diagnose, outside
 from ..privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
 from ..privacy.quilts import mqm_approx
 from ..schemas.models import Model, Provenance, hash_of_series
-from ..schemas.roster import Roster
+from ..schemas.roster_files import read_roster, under_pseudonyms
 from ..schemas.settings import Settings, read_settings
 from ..schemas.slots import format_duration, parse_instant
 from ..transforms.estimate import EstimateTransitions
@@ -114,11 +114,8 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         raise CommandError(
             f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
         ) from error
-    roster = settings.roster_file
-    protected = None
-    if roster is not None:
-        names = Roster.read(Path(settings.path(roster.file)), series=roster.series).series
-        protected = model.provenance.used(names)
+    roster = read_roster(settings, grouped=False)
+    protected = None if roster is None else model.provenance.used(roster.series)
     return Fitted(model, output, protected)
 
 
@@ -213,12 +210,29 @@ def count_transitions(settings: Settings, choice: Choice) -> TransitionCounts:
         None if text is None else settings.grid.slots_of(parse_instant(text, zone))
         for text in (choice.start, choice.stop)
     )
+    return transitions_in(settings, first, last)
+
+
+def transitions_in(
+    settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None = None
+) -> TransitionCounts:
+    """Count the transitions of a source between two slots, in this process.
+
+    Args:
+        settings: source, readings, slots, states and missing rule are used.
+        first: first slot; all if left out.
+        last: first slot that is not counted.
+        series: those to count, whether they have readings or not; all that turn up if left out.
+
+    Raises:
+        SettingsError: the source cannot be found.
+    """
     read = read_source(settings)
     number = next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
     decoded = pipeline | "Read" >> read
     counted = decoded.readings | "Estimate" >> EstimateTransitions(
-        settings.grid, settings.space, start=first, stop=last
+        settings.grid, settings.space, start=first, stop=last, series=series
     )
     _ = counted | "Keep" >> beam.Map(_keep, number)
     pipeline.run().wait_until_finish()
@@ -240,7 +254,7 @@ def _listed(option: str, path: Path | None, column: str | None, settings: Settin
     else:
         roster, own = settings.roster_file, series_column(settings)
         columns = [*([] if roster is None else [roster.series]), "series", *([] if own is None else [own])]
-    return names_in(path, list(dict.fromkeys(columns)), option)
+    return frozenset(under_pseudonyms(settings, names_in(path, list(dict.fromkeys(columns)), option)))
 
 
 def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:

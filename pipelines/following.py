@@ -100,8 +100,8 @@ class Follower:
         )
 
     def record(self) -> OnRecord:
-        """All that is on record now, also of an endless schedule."""
-        return live_record(self._store, self._registration)
+        """All that is on record now, also of an endless schedule, by the rosters that are on record now."""
+        return live_record(self._store, self._store.current(self._registration))
 
     def close(self) -> None:
         """Close the store."""

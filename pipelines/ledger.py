@@ -154,6 +154,15 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
     kind, query, old, new, at = event
     if kind == "history-lost":
         return f"{format_instant(at)[:19]}Z history declared lost: {new} releases were found that are not on record"
+    if kind == "model-estimated":
+        said = json.loads(old)
+        model = json.loads(new).get("model_id")
+        what = f"{said['outcome']}, {'nothing could be estimated' if model is None else f'model {model}'}"
+        return f"{format_instant(at)[:19]}Z model estimated for query {query}: {what}"
+    if kind in ("belief-joined", "belief-switched"):
+        said = json.loads(new)
+        given = ", estimated from the protected series" if said["given_model"] else ""
+        return f"{format_instant(at)[:19]}Z {kind.replace('-', ' ')}: model {said['model_id']}, {said['source']}{given}"
     what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
     return f"{format_instant(at)[:19]}Z {what}: {old} to {new}"
 

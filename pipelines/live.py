@@ -1,19 +1,17 @@
 """``quiltstream run --live``: a source that never ends to private histograms on record, window by window.
 
 The graph is ``ReadLive``, ``PrivateHistograms``, ``WriteBlocks``. While it runs, what is on record is looked at every
-few seconds and told; a watchdog says when the job has stopped producing.
+few seconds and told; a watchdog says when the job has stopped producing. A job that its runner failed is begun again.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +20,40 @@ from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 
 from ..schemas.models import Model
-from ..schemas.settings import Settings, SettingsError, read_settings
+from ..schemas.settings import FileSink, Settings, SettingsError, read_settings
 from ..schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ..store.address import StoreAddress
 from ..store.records import Store
-from ..store.specs import Registration
+from ..store.specs import Noise, Registration
+from ..transforms.files import everywhere
 from ..transforms.histograms import PrivateHistograms, check_live
 from ..transforms.hosts import check_hosts
+from ..transforms.kafka_sink import SendRejects, SendReleases
 from ..transforms.live import Pace
 from ..transforms.live_sinks import WriteBlocks, WriteRejects
 from ..transforms.plan import Plan, model_of
-from ..transforms.pulse import Pulse
 from ..transforms.survey import register
-from .console import plural, results
-from .engine import counters, options_of, runner_name
+from .console import results
+from .drifting import DriftWatch
+from .engine import options_of, runner_name
 from .exits import ExitCode
 from .failures import CommandError
 from .following import Follower, LiveStanding
-from .garbage import settled
-from .live_engine import live_pipeline, live_source
-from .live_places import SinkFolder, check_folders, sink_of
+from .generations import decide, generation_of
+from .kafka_places import topic_of
+from .kafka_source import check_source
+from .live_engine import check_standard_input, live_pipeline, live_source, reads_here
+from .live_places import SinkPlace, check_folders, sink_of, sink_place
+from .live_run import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
 from .origins import labelled
 from .places import check_apart
-from .record import OnRecord, Unknown, check_history, check_ledger, note_lost_history, unknown_releases
-from .run import show, summary_of
-from .watchdog import Watchdog
+from .record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
+from .restarts import Restarts, RunnerError, failure_of
+from .run import show, summary_of, with_live
 
-#: Seconds between two looks at what is on record.
-_LOOK_S = 2.0
-
-#: Seconds that a stopped job has to end what it was doing.
-_END_S = 10.0
+#: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
+_STAY_LOOKS = 10
+_LONGEST_STAY_S = 10.0
 
 
 def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: int) -> Pace:
@@ -68,45 +69,48 @@ def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: in
     )
 
 
-@dataclass(frozen=True)
-class LiveJob:
-    """A graph that can be run, and who looks at it.
+def stay_of(poll_s: float) -> float:
+    """How long a call of the reader goes on looking, on runners other than Prism.
 
-    Attributes:
-        pipeline: the graph.
-        follower: looks at what is on record.
-        pace: when windows close.
-        before: what was on record before.
-        restored: blocks on record whose files were missing in the sink, and have been written.
-        here: whether the source is read in this process.
+    Flink's portable runner keeps whatever is handed back to it for ever (Beam's issue 27648). A checkpoint waits for
+    the call's end, so it is not longer than :data:`_LONGEST_STAY_S`.
     """
-
-    pipeline: Any
-    follower: Follower
-    pace: Pace
-    before: OnRecord
-    restored: int
-    here: bool = True
+    return min(_STAY_LOOKS * poll_s, _LONGEST_STAY_S)
 
 
 def live_job(
-    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str], *, history_lost: bool = False
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    *,
+    history_lost: bool = False,
+    until_us: int | None = None,
 ) -> LiveJob:
     """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
+
+    Args:
+        settings: the job.
+        histograms: made from them.
+        beam_options: Beam's, as words.
+        history_lost: go on although the sink holds releases that are not on record.
+        until_us: instant at which to end, with the windows that end by then, though the schedule goes on.
 
     Raises:
         SettingsError: the settings do not make a live job.
         CommandError: the runner cannot be used, or the sink holds something else or releases that are not on record.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    plan, sink = histograms.plan, sink_of(settings)
+    plan = histograms.plan
+    sink_of(settings)
     check_live(plan)
     check_folders(settings)
     pipeline = live_pipeline(options_of(beam_options))
+    check_standard_input(settings, options_of(beam_options))
     # its mistakes before anything is on record
     live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
+    check_source(settings)
     check_ledger(plan.address)
-    there = SinkFolder(settings)
+    there = sink_place(settings)
     unknown = _unknown(settings, plan, there)
     if not history_lost:
         check_history(settings, unknown)
@@ -115,15 +119,31 @@ def live_job(
     if unknown.names:
         note_lost_history(plan, unknown)
     restored = there.complete(follower.store, follower.registration)
+    here = (runner_name(options_of(beam_options)) or "prismrunner").lower() == "prismrunner"
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
+    together = reads_here(options_of(beam_options))
+    pace = replace(pace, together=together, stay_s=0.0 if here else stay_of(pace.poll_s))
+    if until_us is not None:
+        pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
     decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column)
     published = decoded.readings | "Publish" >> histograms
-    _ = published.releases | "Sink" >> WriteBlocks(settings.path(sink.path), sink.format)
+    _ = published.releases | "Sink" >> _release_writer(settings)
     if settings.rejects is not None:
-        rejects = WriteRejects(settings.path(settings.rejects.path), settings.rejects.format)
+        rejects = _reject_writer(settings, settings.rejects)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
-    here = (runner_name(options_of(beam_options)) or "prismrunner").lower() == "prismrunner"
-    return LiveJob(pipeline, follower, pace, follower.record(), restored, here)
+    drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift)
+
+
+def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
+    sink = sink_of(settings)
+    topic = topic_of(settings, sink)
+    return WriteBlocks(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendReleases(topic)
+
+
+def _reject_writer(settings: Settings, sink: FileSink) -> beam.PTransform[Any, Any]:
+    topic = topic_of(settings, sink)
+    return WriteRejects(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendRejects(topic)
 
 
 def _check_endless(plan: Plan, registration: Registration) -> None:
@@ -143,7 +163,7 @@ def _check_endless(plan: Plan, registration: Registration) -> None:
         )
 
 
-def _unknown(settings: Settings, plan: Plan, there: SinkFolder) -> Unknown:
+def _unknown(settings: Settings, plan: Plan, there: SinkPlace) -> Unknown:
     with Store(plan.address, create=False) as store:
         return unknown_releases(settings, there.unknown_ids(store))
 
@@ -153,8 +173,52 @@ def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
     settings = read_settings(path)
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     check_apart(settings)
+    if settings.estimate is not None:
+        return run_estimating(settings, beam_options, as_json=as_json, history_lost=history_lost)
     histograms = PrivateHistograms(settings, model=_labelled(settings, model_of(settings)))
     return publish_live(settings, histograms, beam_options, as_json=as_json, history_lost=history_lost)
+
+
+def run_estimating(
+    settings: Settings,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool = False,
+    history_lost: bool = False,
+    look_s: float = LOOK_S,
+    noise: Noise = "private",
+) -> int:
+    """Run a job that estimates its model: from one estimate to the next, each time as its outcome says.
+
+    Args:
+        settings: the job.
+        beam_options: Beam's, as words.
+        as_json: print lines of JSON.
+        history_lost: go on although the sink holds releases that are not on record.
+        look_s: seconds between two looks at what is on record.
+        noise: a hook of the tests.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: a job failed, cannot be begun, or has nothing for a first estimate.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    say = _speaker(results(), as_json=as_json)
+    while True:
+        now = generation_of(settings, live=True, noise=noise)
+        end = run_to_end(
+            now.settings,
+            now.histograms,
+            beam_options,
+            as_json=as_json,
+            history_lost=history_lost,
+            look_s=look_s,
+            until_us=now.until_us,
+        )
+        if end.stopped or not now.complete or (now.until is None and not now.ended):
+            return end.code
+        if not now.ended:
+            say("model", decide(settings, now)[1])
 
 
 def publish_live(
@@ -164,9 +228,44 @@ def publish_live(
     *,
     as_json: bool = False,
     history_lost: bool = False,
-    look_s: float = _LOOK_S,
+    look_s: float = LOOK_S,
 ) -> int:
     """Run the live graph around a transform that was made from the settings, print what it did, return the exit code.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: the job failed, or cannot be begun.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    return run_to_end(
+        settings, histograms, beam_options, as_json=as_json, history_lost=history_lost, look_s=look_s
+    ).code
+
+
+@dataclass(frozen=True)
+class LiveEnd:
+    """How a live job ended.
+
+    Attributes:
+        code: exit code.
+        stopped: whether somebody stopped it.
+    """
+
+    code: int
+    stopped: bool
+
+
+def run_to_end(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool = False,
+    history_lost: bool = False,
+    look_s: float = LOOK_S,
+    until_us: int | None = None,
+) -> LiveEnd:
+    """Run a live job until its end, or an instant, and print what it did.
 
     Args:
         settings: the job.
@@ -175,6 +274,7 @@ def publish_live(
         as_json: print a line of JSON for each thing said, the summary last.
         history_lost: go on although the sink holds releases that are not on record.
         look_s: seconds between two looks at what is on record.
+        until_us: instant at which to end, though the schedule goes on.
 
     Raises:
         SettingsError: the settings do not make a live job.
@@ -182,38 +282,135 @@ def publish_live(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     console = results()
-    job = live_job(settings, histograms, beam_options, history_lost=history_lost)
+    say = _speaker(console, as_json=as_json)
+    job = live_job(settings, histograms, beam_options, history_lost=history_lost, until_us=until_us)
+    tallies, stopped = None, True
+    restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
+    again = partial(_begun_again, settings, histograms, beam_options, until_us)
     with closing(job.follower):
-        standing, tallies = follow(console, settings, job, as_json=as_json, look_s=look_s)
+        try:
+            with stoppable():
+                tallies, stopped = _run(job, again, restarts, say, look_s)
+        except KeyboardInterrupt:
+            say("stop", STOPPED)
         after = job.follower.record()
-    if standing.state not in (PipelineState.DONE, PipelineState.CANCELLED):
-        raise CommandError(
-            f"the job ended as {standing.state}; what is on record stays: run it again to go on", ExitCode.FAILURE
-        )
-    _check_whole(standing, job)
-    summary = summary_of(settings, histograms, job.before, after, tallies)
+    summary = with_live(summary_of(settings, histograms, job.before, after, tallies), tallies)
     if as_json:
-        _print_json(console, {"at": _now(), "kind": "summary", **summary.to_dict()})
+        _print_json(console, {"at": _now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
         show(console, summary)
-    return summary.code
+    return LiveEnd(summary.code, stopped)
+
+
+Ran = tuple[dict[str, int] | None, bool]
+"""A runner's counters, ``None`` where it reports none; and whether somebody stopped it."""
+
+
+def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Say, look_s: float) -> Ran:
+    """Run a job to its end, and begin it again where its runner failed it.
+
+    Args:
+        job: the job.
+        again: makes the same job once more, for what is missing then.
+        restarts: how often that may be.
+        say: tells news.
+        look_s: seconds between two looks.
+
+    Returns:
+        What the last runner did.
+
+    Raises:
+        CommandError: it failed for good, or did not publish what was due.
+    """
+
+    def first() -> Ran:
+        return _followed(job, say, look_s, first=True)
+
+    def next_one() -> Ran:
+        made = _made(again)
+        with closing(made.follower):
+            return _followed(made, say, look_s)
+
+    attempt = first
+    while True:
+        try:
+            return attempt()
+        except RunnerError as failed:  # noqa: PERF203 - each turn is a job
+            pause = restarts.pause(failed)
+            say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
+            time.sleep(pause)
+            attempt = next_one
+
+
+def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> Ran:
+    """Run one job to its end.
+
+    Args:
+        job: the job.
+        say: tells news.
+        look_s: seconds between two looks.
+        first: whether its runner never ran it before, so that what the runner refuses it will refuse again.
+
+    Returns:
+        What the runner did.
+
+    Raises:
+        RunnerError: it failed by what may go by.
+        CommandError: it failed, or did not publish what was due.
+    """
+    try:
+        standing, tallies = follow(job, say, look_s=look_s)
+        _check_whole(standing, job)
+    except NotBegunError as error:
+        cause = error.__cause__ or error
+        if first:
+            raise cause from None
+        raise failure_of(cause) from cause
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is error:
+            raise
+        raise failure from error
+    finally:
+        job.let_go()
+    return tallies, standing.state == PipelineState.CANCELLED
+
+
+def _made(again: Callable[[], LiveJob]) -> LiveJob:
+    try:
+        return again()
+    except Exception as error:
+        raise failure_of(error) from error
+
+
+def _begun_again(
+    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str], until_us: int | None
+) -> LiveJob:
+    """The same job once more; its roster is read again, which may have changed meanwhile."""
+    plan = histograms.plan
+    now = PrivateHistograms(settings, model=plan.model, noise=plan.noise, sigma=plan.calibration.sigma)
+    chosen = histograms if now.plan.roster == plan.roster else now
+    return live_job(settings, chosen, beam_options, until_us=until_us)
 
 
 def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
     """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
 
     Raises:
+        RunnerError: it has not, and nobody but its runner can have stopped it.
         CommandError: it has not.
     """
     first = standing.first_missing
-    if standing.state != PipelineState.DONE or first is None or job.pace.end_us is None:
+    if standing.state != PipelineState.DONE or first is None or job.pace.end_us is None or job.is_over(first):
         return
     due = job.follower.due_us(first)
     if due <= time.time_ns() // 1_000:
+        what = f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record"
+        if job.here:
+            raise RunnerError(f"{what}: its runner lost a part of it")
         raise CommandError(
-            f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record: the job "
-            "was stopped, or its runner lost a part of it; run it again: it reads the source again and publishes what "
-            "is missing",
+            f"{what}: the job was stopped, or its runner lost a part of it; run it again: it reads the source again "
+            "and publishes what is missing",
             ExitCode.FAILURE,
         )
 
@@ -225,145 +422,16 @@ def _labelled(settings: Settings, model: Model) -> Model:
     return model
 
 
-def follow(
-    console: Console, settings: Settings, job: LiveJob, *, as_json: bool = False, look_s: float = _LOOK_S
-) -> tuple[LiveStanding, dict[str, int] | None]:
-    """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
+def _speaker(console: Console, *, as_json: bool) -> Say:
+    """What tells news: a line each, or a line of JSON each."""
 
-    Ctrl-C and SIGTERM stop it.
+    def line(kind: str, text: str) -> None:
+        console.print(f"{_now()}  {kind:8}{text}", highlight=False, soft_wrap=True)
 
-    Args:
-        console: where to tell it.
-        settings: the job's.
-        job: its graph.
-        as_json: as a line of JSON each.
-        look_s: seconds between two looks.
+    def object_(kind: str, text: str) -> None:
+        _print_json(console, {"at": _now(), "kind": kind, "text": text})
 
-    Returns:
-        Where it stands at the end, and the runner's counters; ``None`` where it reports none.
-
-    Raises:
-        CommandError: the runner went away.
-        RuntimeError: the job failed; the text is the runner's, and may quote data.
-    """
-    Pulse.reset()
-    settled()
-    said = _json_line if as_json else _line
-
-    def say(kind: str, text: str) -> None:
-        said(console, kind, text)
-
-    result: Any = None
-    with _stoppable() as arm, _quiet_threads():
-        try:
-            result = job.pipeline.run()
-            arm()  # Beam's runners put a handler of their own in place
-            say("start", f"{settings.query} over {settings.domain}; Ctrl-C stops it, and the next run goes on")
-            if job.restored:
-                say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
-            return _watch(result, job, say, look_s), _tallies(result)
-        except KeyboardInterrupt:
-            state = _stop(result)
-            say("stop", "stopped; what is on record stays")
-            return job.follower.look(state), None if result is None else _tallies(result)
-
-
-def _watch(result: Any, job: LiveJob, say: Callable[[str, str], None], look_s: float) -> LiveStanding:
-    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
-    told = ""
-    whole: float | None = None
-    while True:
-        state = _state(result)
-        standing = job.follower.look(state)
-        if standing.text != told:
-            told = standing.text
-            say("record", told)
-        if PipelineState.is_terminal(state):
-            if state == PipelineState.FAILED:
-                result.wait_until_finish()  # raises what the job failed of
-            return standing
-        if standing.first_missing is None:
-            # some runners let a job run on whose source has ended
-            whole = time.monotonic() if whole is None else whole
-            if time.monotonic() - whole > _END_S:
-                _stop(result)
-                return replace(standing, state=PipelineState.DONE)
-        for warning in dog.look(standing.first_missing, Pulse.all(), _tallies(result)):
-            say("warning", warning)
-        time.sleep(look_s)
-
-
-def _state(result: Any) -> str:
-    try:
-        return str(result.state)
-    except Exception as error:
-        raise CommandError(
-            f"the runner has gone away ({type(error).__name__}); what is on record stays: run it again to go on",
-            ExitCode.FAILURE,
-        ) from error
-
-
-def _tallies(result: Any) -> dict[str, int] | None:
-    """The counters now: a portable runner's result keeps those of the first look for ever."""
-    try:
-        result._metrics = None  # noqa: SLF001 - see above; there is no other way to ask again
-        return counters(result)
-    except Exception:  # noqa: BLE001 - a runner without counters must not end the job
-        return None
-
-
-def _stop(result: Any) -> str:
-    """Cancel a job and wait a while until its runner has let go."""
-    deadline = time.monotonic() + _END_S
-    with suppress(Exception):  # the runner may have got the same signal, and be gone
-        if result is not None:
-            result.cancel()
-            while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
-                time.sleep(0.1)
-    return PipelineState.CANCELLED
-
-
-@contextmanager
-def _stoppable() -> Generator[Callable[[], None]]:
-    """Make Ctrl-C and SIGTERM a ``KeyboardInterrupt``; what is given does so anew."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-
-    def arm() -> None:
-        for one in before:
-            signal.signal(one, signal.default_int_handler)
-
-    arm()
-    try:
-        yield arm
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-@contextmanager
-def _quiet_threads() -> Generator[None]:
-    """Keep the tracebacks of Beam's threads away, unless asked for: Ctrl-C ends their runner before it ends them.
-
-    That a runner has gone is noticed where its state is asked for.
-    """
-    before = threading.excepthook
-    if not logging.getLogger("apache_beam").propagate:
-        threading.excepthook = lambda _: None
-    try:
-        yield
-    finally:
-        threading.excepthook = before
-
-
-def _line(console: Console, kind: str, text: str) -> None:
-    console.print(f"{_now()}  {kind:8}{text}", highlight=False, soft_wrap=True)
-
-
-def _json_line(console: Console, kind: str, text: str) -> None:
-    _print_json(console, {"at": _now(), "kind": kind, "text": text})
+    return object_ if as_json else line
 
 
 def _print_json(console: Console, value: dict[str, Any]) -> None:
@@ -374,4 +442,14 @@ def _now() -> str:
     return format_instant(time.time_ns() // 1_000_000_000 * 1_000_000)
 
 
-__all__ = ["LiveJob", "follow", "live_job", "pace_of", "publish_live", "run_live"]
+__all__ = [
+    "LiveEnd",
+    "LiveJob",
+    "follow",
+    "live_job",
+    "pace_of",
+    "publish_live",
+    "run_estimating",
+    "run_live",
+    "run_to_end",
+]

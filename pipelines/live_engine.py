@@ -6,20 +6,45 @@ import glob
 from pathlib import Path
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PrismRunnerOptions, StandardOptions
-from apache_beam.runners.portability.prism_runner import PrismRunner
+from apache_beam.options.pipeline_options import (
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability import prism_runner
+from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 
 from ..schemas.settings import Settings, SettingsError
 from ..transforms.decode import FileDecoder
-from ..transforms.feeds import ArrivingFiles, Feed, StandardInput
-from ..transforms.files import is_local
+from ..transforms.feeds import Feed
+from ..transforms.file_feed import ArrivingFiles
+from ..transforms.files import everywhere, is_local
+from ..transforms.line_feed import StandardInput
 from ..transforms.live import Pace, ReadLive
 from .engine import runner_name
 from .failures import CommandError
+from .kafka_source import kafka_feed
 from .prism import prism_program
 
 #: Runners that would never close a window of an endless source, or close it wrongly.
 _NOT_LIVE = ("fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner")
+
+
+class PrismRunner(prism_runner.PrismRunner):
+    """Prism as a process of one job's own: Beam would keep one for all jobs of this process, also when it is dead."""
+
+    _server: StopOnExitJobServer | None = None
+
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        """A Prism that nobody else has."""
+        self._server = StopOnExitJobServer(prism_runner.PrismJobServer(options))
+        return self._server
+
+    def let_go(self) -> None:
+        """End the process, if it was started and still runs."""
+        if self._server is not None:
+            self._server.stop()
 
 
 def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
@@ -43,6 +68,27 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
+def reads_here(options: PipelineOptions) -> bool:
+    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
+    kind = options.view_as(PortableOptions).environment_type
+    name = runner_name(options) or "PrismRunner"
+    return kind == "LOOPBACK" or (kind is None and name.lower() == "prismrunner")
+
+
+def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
+    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended.
+
+    Raises:
+        CommandError: it would be read elsewhere.
+    """
+    if settings.source is not None and settings.source.stdin and not reads_here(options):
+        raise CommandError(
+            f"source.stdin can be read in this process only, and the workers of --runner={runner_name(options)} are "
+            "other ones, to which it is empty: leave the runner out for Prism, or write the readings to files of a "
+            "folder and follow these"
+        )
+
+
 def live_source(settings: Settings, pace: Pace, group: str | None = None) -> ReadLive:
     """The following of the settings' source.
 
@@ -52,12 +98,14 @@ def live_source(settings: Settings, pace: Pace, group: str | None = None) -> Rea
     source, readings = settings.source, settings.readings
     if source is None or readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+    if source.kafka is not None:
+        return ReadLive(kafka_feed(settings, source.kafka, pace, group), pace, grouped=group is not None)
     decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
     feed: Feed
     if source.stdin:
         feed = StandardInput(decoder)
     else:
-        patterns = tuple(settings.path(pattern) for pattern in source.patterns)
+        patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
         for pattern in patterns:
             folder = Path(pattern).parent
             if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():

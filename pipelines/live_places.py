@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,7 @@ from ..store.rows import rows_of
 from ..store.specs import Record, Registration
 from ..transforms.files import is_local
 from ..transforms.live_sinks import block_name, in_folder, write_block
+from .kafka_places import SinkTopic, check_topics, topic_of
 from .places import Place, check_places, places_of, try_folder
 from .sinks import ids_in
 
@@ -42,7 +45,9 @@ def check_folders(settings: Settings) -> None:
         SettingsError: one is missing, is a file, cannot be written, or is where the source is looked for.
     """
     problems: list[str] = []
-    found = [("sink", sink_of(settings)), *([("rejects", settings.rejects)] if settings.rejects is not None else [])]
+    check_topics(settings)
+    named = [("sink", sink_of(settings)), *([("rejects", settings.rejects)] if settings.rejects is not None else [])]
+    found = [(field, sink) for field, sink in named if sink.kafka is None]
     for field, sink in found:
         folder = settings.path(sink.path)
         if not is_local(folder):
@@ -66,8 +71,17 @@ def check_folders(settings: Settings) -> None:
     check_places([*places_of(settings), *inside])
 
 
+def sink_place(settings: Settings) -> SinkPlace:
+    """What is in the settings' sink."""
+    topic = topic_of(settings, sink_of(settings))
+    return SinkFolder(settings) if topic is None else SinkTopic(settings, topic)
+
+
 class SinkFolder:
     """What is in the sink of a live job.
+
+    The record is gone through once, block by block, and each block's file is looked for; what is kept in memory does
+    not grow with the record, but for sixteen bytes for a block that has no file.
 
     Args:
         settings: the job.
@@ -78,6 +92,7 @@ class SinkFolder:
         self._settings = settings
         self._format: FileFormat = sink.format
         self._folder = settings.path(sink.path)
+        self._absent: list[array[int]] | None = None
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in files that are not those of blocks on record.
@@ -89,15 +104,20 @@ class SinkFolder:
             SettingsError: a file holds another query's rows.
             CommandError: a file holds no releases.
         """
-        there = self._there() if is_local(self._folder) else []
-        if not there:
-            return []
+        # of files that were written meanwhile the blocks are on record before
+        there = sum(map(hash, self._names())) if is_local(self._folder) else 0
         registration = None
         with suppress(StoreMissing):
             registration = store.registered(self._settings.domain, self._settings.query)
-        known = set() if registration is None else {name for _, name in self._blocks(store, registration)}
-        strangers = sorted(name for name in there if name not in known)
-        return [one for name in strangers for one in ids_in(Path(in_folder(self._folder, name)), self._settings)]
+        found = 0 if registration is None else self._look(store, registration)
+        if there == found or not is_local(self._folder):
+            return []
+        strangers = set(self._names())
+        if registration is not None:
+            strangers.difference_update(name for _, name in self._blocks(store, registration))
+        return [
+            one for name in sorted(strangers) for one in ids_in(Path(in_folder(self._folder, name)), self._settings)
+        ]
 
     def complete(self, store: Store, registration: Registration) -> int:
         """Write the files of blocks on record that are not there: a job that was killed may have left some out.
@@ -105,29 +125,55 @@ class SinkFolder:
         Returns:
             How many were written.
         """
-        there, written = set(self._there()), 0
-        for record, name in self._blocks(store, registration):
-            if name not in there:
+        if self._absent is None:
+            self._look(store, registration)
+        absent = iter(()) if self._absent is None else zip(*self._absent, strict=True)
+        following, written = next(absent, None), 0
+        if following is None:
+            return 0
+        for record, _ in self._blocks(store, registration, after=(following[0], following[1] - 1)):
+            if (record.window.start, record.shard) == following:
                 write_block(self._folder, self._format, rows_of(registration, record))
-                written += 1
+                written, following = written + 1, next(absent, None)
+                if following is None:
+                    break
         return written
 
-    def _blocks(self, store: Store, registration: Registration) -> Iterator[tuple[Record, str]]:
+    def _look(self, store: Store, registration: Registration) -> int:
+        """Note the blocks that have no file; the sum of the hashes of the names of those that have one."""
+        absent, found = [array("q"), array("q")], 0
+        there = None if is_local(self._folder) else set(self._names())
+        for record, name in self._blocks(store, registration):
+            if Path(in_folder(self._folder, name)).exists() if there is None else name in there:
+                found += hash(name)
+            else:
+                for column, value in zip(absent, (record.window.start, record.shard), strict=True):
+                    column.append(value)
+        self._absent = absent
+        return found
+
+    def _blocks(
+        self, store: Store, registration: Registration, after: tuple[int, int] | None = None
+    ) -> Iterator[tuple[Record, str]]:
         """The blocks on record and the names of their files."""
         names = (registration.domain.name, registration.query.name)
         grid = SlotGrid(**registration.domain.grid)
-        for record in store.records(*names):
+        for record in store.records(*names, after=after):
             if record.block is not None:
                 window = (grid.time_of(record.window.start), grid.time_of(record.window.stop))
                 ids = release_ids(*names, registration.digest, window, record.block.keys)
                 yield record, block_name(window[0], ids, self._format)
 
-    def _there(self) -> list[str]:
+    def _names(self) -> Iterator[str]:
         """The names of the files in the folder, but for those that are being written."""
         end = f".{self._format}"
         if is_local(self._folder):
-            with suppress(FileNotFoundError):
-                return [path.name for path in Path(self._folder).iterdir() if path.name.endswith(end)]
-            return []
-        (found,) = FileSystems.match([in_folder(self._folder, f"*{end}")])
-        return [FileSystems.split(one.path)[1] for one in found.metadata_list]
+            with suppress(FileNotFoundError), os.scandir(self._folder) as found:
+                yield from (one.name for one in found if one.name.endswith(end))
+            return
+        (match,) = FileSystems.match([in_folder(self._folder, f"*{end}")])
+        yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
+
+
+SinkPlace = SinkFolder | SinkTopic
+"""What is in the sink of a live job."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 from ..schemas.models import Model
-from ..schemas.roster import Roster
+from ..schemas.roster_files import read_roster
 from ..schemas.settings import Settings
 from ..transforms.files import expand, open_bytes
 
@@ -71,8 +70,7 @@ def labelled(settings: Settings, model: Model) -> Model:
 
 def _disjoint(settings: Settings, model: Model) -> bool:
     """Whether names show that the model was fitted on other series than the roster's."""
-    file, column = settings.roster_file, series_column(settings)
-    if file is None or column is None or model.diagnostics.get(SERIES_COLUMN) != column:
+    roster, column = read_roster(settings, grouped=False), series_column(settings)
+    if roster is None or column is None or model.diagnostics.get(SERIES_COLUMN) != column:
         return False
-    roster = Roster.read(Path(settings.path(file.file)), series=file.series)
     return model.provenance.used(roster.series) == 0

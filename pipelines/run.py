@@ -7,7 +7,7 @@ record, and tallies for the operator from Beam's counters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from .failures import CommandError, failed_step
 from .forecast import assumptions, forecast, left_to_data
 from .forecast import show as show_forecast
 from .garbage import settled
+from .generations import generation_of
+from .kafka_places import refuse_topics
 from .origins import labelled
 from .places import check_apart, check_writable
 from .record import OnRecord, check_history, check_ledger, note_lost_history, on_record, unknown_releases
@@ -104,7 +106,8 @@ def dry(path: Path, *, as_json: bool) -> None:
     """Say what a settings file would do."""
     settings = read_settings(path)
     check_apart(settings)
-    said = forecast(settings, make_plan(settings))
+    plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=True).histograms.plan
+    said = forecast(settings, plan)
     if as_json:
         print_json(said.to_dict())
     else:
@@ -121,8 +124,12 @@ def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_los
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
+    refuse_topics(settings)
     check_apart(settings)
-    histograms = PrivateHistograms(settings, model=labelled(settings, model_of(settings)))
+    if settings.estimate is not None:
+        histograms = generation_of(settings, live=False).histograms
+    else:
+        histograms = PrivateHistograms(settings, model=labelled(settings, model_of(settings)))
     return publish(settings, histograms, beam_options, history_lost=history_lost)
 
 
@@ -143,6 +150,7 @@ def publish(
         raise SettingsError(
             ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
         )
+    refuse_topics(settings)
     check_apart(settings)
     source = read_source(settings, plan.group_column)
     check_rejects(settings)
@@ -192,6 +200,13 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
     return counters(result)
 
 
+def _sink_text(settings: Settings) -> str:
+    sink = settings.sink
+    if sink is None:
+        return ""
+    return settings.path(sink.path) if sink.kafka is None else sink.text
+
+
 def summary_of(
     settings: Settings,
     histograms: PrivateHistograms,
@@ -225,7 +240,7 @@ def summary_of(
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
         rows=sum(len(registration.roster_of(Window(start, start + schedule.size)).keys) for start in after.complete),
-        sink=settings.path(settings.sink.path) if settings.sink is not None else "",
+        sink=_sink_text(settings),
         epsilon=plan.epsilon,
         loss_before=before.account.loss,
         loss_after=after.account.loss,
@@ -237,6 +252,18 @@ def summary_of(
         assumptions=assumptions(plan.resolve(schedule, roster)),
         operator_only=None if tallies is None else _operator(tallies),
     )
+
+
+#: Counters that only a live job has something to say by.
+_LIVE = ("readings-on-record", "windows-released", "windows-refused", "rows-already-on-record", "blocks-incomplete")
+
+
+def with_live(summary: Summary, tallies: dict[str, int] | None) -> Summary:
+    """A summary with the tallies that only a live job has."""
+    if summary.operator_only is None or tallies is None:
+        return summary
+    more = {name.replace("-", "_"): tallies.get(name, 0) for name in _LIVE}
+    return replace(summary, operator_only=summary.operator_only | more)
 
 
 def _operator(tallies: dict[str, int]) -> dict[str, Any]:
@@ -310,6 +337,13 @@ def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
         ),
         ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
     ]
+    if "readings_on_record" in operator:
+        again, held = operator["rows_already_on_record"], operator["blocks_incomplete"]
+        rows += [
+            ("read again", f"{operator['readings_on_record']:,} of windows on record, because the job began anew"),
+            ("windows", f"{operator['windows_released']:,} released, {operator['windows_refused']:,} refused"),
+            ("runner", f"{plural(again, 'row')} sent again, {plural(held, 'incomplete block')} dropped"),
+        ]
     rejected = operator["rejected"]
     rows += [("rejected", f"{count:,}: {RejectReason(reason).text}") for reason, count in rejected.items()]
     return rows if rejected else [*rows, ("rejected", "none")]

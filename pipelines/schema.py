@@ -47,8 +47,8 @@ def _default(field: dict[str, Any]) -> str:
 def _kind(field: dict[str, Any]) -> str:
     if "$ref" in field:
         return f"`{field['$ref'].rpartition('/')[2]}`"
-    if "anyOf" in field:
-        kinds = [_kind(one) for one in field["anyOf"] if one.get("type") != "null"]
+    if "anyOf" in field or "oneOf" in field:
+        kinds = [_kind(one) for one in field.get("anyOf") or field["oneOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in field:
         return " or ".join(f"`{value}`" for value in field["enum"])

@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 from ..schemas.slots import format_instant
 from ..transforms.live import Pace
 from ..transforms.pulse import Pulse
+from .console import plural
 
 #: Seconds without a sign of life before it is said.
 PATIENCE_S = 30.0
+
+#: Sources that a message names at most.
+_SHOWN = 3
+
+_DAY_US = 86_400_000_000
 
 #: Seconds before the same thing is said again.
 _REPEAT_S = 300.0
@@ -44,6 +50,8 @@ class Watchdog:
     _polls: int = 0
     _polled: float | None = None
     _record: tuple[int | None, float] | None = None
+    _stood: tuple[int, float] | None = None
+    _awaited: tuple[list[str], float] = field(default_factory=lambda: (list[str](), 0.0))
     _said: dict[str, float] = field(default_factory=dict)
 
     def look(
@@ -59,11 +67,30 @@ class Watchdog:
         now = self.clock()
         if self._record is None or self._record[0] != first_missing:
             self._record = (first_missing, now)
-        new: list[str] = []
-        for kind, text in self._found(now, pulses, tallies or {}):
-            if now - self._said.get(kind, float("-inf")) >= _REPEAT_S:
-                self._said[kind] = now
-                new.append(text)
+        return [text for kind, text in self._found(now, pulses, tallies or {}) if self._is_new(kind, now)]
+
+    def away(self, text: str) -> list[str]:
+        """What to say of a ledger that cannot be looked at now, if it was not said lately.
+
+        Args:
+            text: the store's own words.
+        """
+        said = f"the ledger of record cannot be looked at, and the job waits for it: {text}"
+        return [said] if self._is_new("ledger", self.clock()) else []
+
+    def waits(self, complaints: Mapping[str, str]) -> list[str]:
+        """What to say of sinks that wait, if it was not said lately.
+
+        Args:
+            complaints: which, and their own words.
+        """
+        now = self.clock()
+        return [text for who, text in complaints.items() if self._is_new(f"waits {who}", now)]
+
+    def _is_new(self, kind: str, now: float) -> bool:
+        new = now - self._said.get(kind, float("-inf")) >= _REPEAT_S
+        if new:
+            self._said[kind] = now
         return new
 
     def _found(self, now: float, pulses: Mapping[int, Pulse], tallies: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -80,7 +107,14 @@ class Watchdog:
                 "worker waits for the ledger of record; look at the runner's workers, then restart the job",
             )
             return
-        silent = [part for part, pulse in pulses.items() if now - max(pulse.heard, self.heard) > PATIENCE_S]
+        troubles = sorted({pulse.trouble for pulse in pulses.values() if pulse.trouble is not None})
+        if troubles:
+            yield "trouble", f"the source cannot be read: {'; '.join(troubles)}. Its windows wait; it is tried again"
+        silent = [
+            part
+            for part, pulse in pulses.items()
+            if pulse.trouble is None and now - max(pulse.heard, self.heard) > PATIENCE_S
+        ]
         if silent:
             yield (
                 "silent",
@@ -88,6 +122,7 @@ class Watchdog:
                 "feeds it away? Its windows wait"
                 + ("" if self.pace.idle_us is None else " until live.idle has passed"),
             )
+        yield from self._unheard(now, sorted({name for pulse in pulses.values() for name in pulse.waited_for}))
         clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
         ahead = [
             pulse.latest_us
@@ -100,6 +135,9 @@ class Watchdog:
                 f"a reading is stamped {format_instant(max(ahead))}, over a day ahead of this machine's clock: a "
                 "meter's clock may have jumped. Windows close by this machine's clock",
             )
+        heard = max((pulse.heard for pulse in pulses.values()), default=0.0)
+        if clocks and now - heard <= PATIENCE_S and not self._awaited[0]:
+            yield from self._stalled(now, min(clocks))
         record = self._record
         if record is not None and record[0] is not None and clocks and now - record[1] > PATIENCE_S:
             behind = tallies.get("blocks-incomplete", 0)
@@ -110,6 +148,35 @@ class Watchdog:
                     f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
                     "source again and publishes what is missing",
                 )
+
+    def _stalled(self, now: float, clock_us: int) -> Iterator[tuple[str, str]]:
+        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall."""
+        if self._stood is None or self._stood[0] != clock_us:
+            self._stood = (clock_us, now)
+        missing = None if self._record is None else self._record[0]
+        if missing is None or now - self._stood[1] <= PATIENCE_S:
+            return
+        due = self.due_us(missing)
+        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < self.wall_us():
+            yield (
+                "stalled",
+                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
+                f"{now - self._stood[1]:.0f} s, so the window that ends at {format_instant(due)} waits: what was there "
+                "at the start may still be being read, or what arrives is older than that, or stamped over a day ahead",
+            )
+
+    def _unheard(self, now: float, names: list[str]) -> Iterator[tuple[str, str]]:
+        """Sources of which no reading came yet hold the windows of all the others."""
+        if names != self._awaited[0]:
+            self._awaited = (names, now)
+        if not names or now - self._awaited[1] <= PATIENCE_S:
+            return
+        shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+        until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
+        yield (
+            "unheard",
+            f"no reading has come yet of {plural(len(names), 'source')} ({shown}): the windows wait until {until}",
+        )
 
     def _overdue(self, now: float) -> Iterator[tuple[str, str]]:
         """Where neither pulse nor counters can be seen, only what is late on record tells."""
@@ -125,9 +192,6 @@ class Watchdog:
                 "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
                 "the job and begin it anew",
             )
-
-
-_DAY_US = 86_400_000_000
 
 
 def _parts(silent: list[int], parts: int) -> str:

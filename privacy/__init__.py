@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .coverage import covering_class, series_class
     from .curves import InfluenceCurve, binary_curve, composed_points, table_curve
     from .diagnostics import Diagnostics, diagnose, outside
+    from .drift import Drift, judge_drift, spent_alpha
     from .estimation import EstimationError, TransitionCounts, chain_from_counts
     from .gaussian_curves import gaussian_curve
     from .joint import JointTable
@@ -65,9 +66,11 @@ if TYPE_CHECKING:
         smallest_group,
         smallest_window,
     )
+    from .released_bounds import bounds_of_released
     from .responses import RandomisedResponse
     from .seeds import SeedsBound
     from .single_slots import slot_influence
+    from .transition_drift import judge_transitions
     from .wasserstein import (
         NotComposable,
         WassersteinDistance,
@@ -97,6 +100,7 @@ __all__ = [
     "ConfidenceClass",
     "Diagnostics",
     "DiscreteLaplace",
+    "Drift",
     "EstimationError",
     "ExactLoss",
     "ExponentialTopK",
@@ -131,6 +135,7 @@ __all__ = [
     "adversary_epsilon",
     "belief_from_dict",
     "binary_curve",
+    "bounds_of_released",
     "chain_from_counts",
     "chain_influence",
     "clique_of_four",
@@ -150,6 +155,8 @@ __all__ = [
     "gk16_influence",
     "group_dp",
     "joint_divergence",
+    "judge_drift",
+    "judge_transitions",
     "lemma_4_8",
     "lemma_4_9_reach",
     "max_influence",
@@ -178,6 +185,7 @@ __all__ = [
     "smallest_group",
     "smallest_window",
     "spectral_influence",
+    "spent_alpha",
     "table_curve",
     "to_record",
     "two_segments",
@@ -195,6 +203,7 @@ _LATER = {
     "ChiSquare": "chain_tests",
     "ConfidenceClass": "confidence",
     "Diagnostics": "diagnostics",
+    "Drift": "drift",
     "EstimationError": "estimation",
     "ExactLoss": "audit",
     "ExponentialTopK": "choices",
@@ -220,6 +229,7 @@ _LATER = {
     "adversary_divergence": "adversaries",
     "adversary_epsilon": "adversaries",
     "binary_curve": "curves",
+    "bounds_of_released": "released_bounds",
     "chain_from_counts": "estimation",
     "clique_of_four": "wasserstein",
     "compare_methods": "planning",
@@ -238,6 +248,8 @@ _LATER = {
     "gk16_influence": "baselines",
     "group_dp": "baselines",
     "joint_divergence": "composition",
+    "judge_drift": "drift",
+    "judge_transitions": "transition_drift",
     "max_influence": "network_search",
     "merged": "merging",
     "nearly_independent": "composition",
@@ -256,6 +268,7 @@ _LATER = {
     "slot_influence": "single_slots",
     "smallest_group": "planning",
     "smallest_window": "planning",
+    "spent_alpha": "drift",
     "table_curve": "curves",
     "to_record": "ledger_records",
     "two_segments": "composition",

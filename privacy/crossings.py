@@ -14,14 +14,22 @@ powers.
 because P(X_i = x') / P(X_i = x) is a ratio of two mixtures of K(y, x') and K(y, x) with the same weights. So from c on
 nothing rests on a stationary law, ends on the same side of c included.
 
-``Crossing`` holds these tables for two lists of chains. Where there are no matrices (bounds), or the tables would be
-too large, ``tolls`` bounds them by tables that are there already:
+``Crossing`` holds these tables for two lists of chains. Where there are no matrices (bounds), it holds what two stages
+can tell together at most [ours]: if no two rows of the first differ by more than e^a, and none of the second by more
+than e^b, then no two rows of their product differ by more than e^c with
 
-    F_K[x, x'] <= max over z, z' of F2_n[z, z'], the rows of K being mixtures of the rows of P2^n;
-    M_K[x', x] + M_K[x, x'] <= 2 max over z, z' of F1_n[z, z'], because K(y, x) / K(y', x) is a ratio of mixtures of
-    P1^n(y, z) and P1^n(y', z) with the same weights, whatever y, y' and x.
+    tanh(c / 2) = tanh(a / 2) tanh(b / 2).
 
-Both hold for any number of changes in between: the last factor counts for the first, the earliest for the second.
+Proof. Let p, q be two rows of the first, and s_z the entry of row z of the second in some column, all within [s, e^b
+s]. The ratio of sum p_z s_z to sum q_z s_z is linear-fractional in every s_z, so it is largest where each is s or
+e^b s: at (1 + p(S)(e^b - 1)) / (1 + q(S)(e^b - 1)) for a set S. With q(S) = t, p(S) is at most e^a t and at most
+1 - e^-a (1 - t); along the first the ratio rises with t, along the second it falls, and where they meet, at
+t = 1 / (1 + e^a), it is (1 + e^(a + b)) / (e^a + e^b) = e^c. On the right a and b are the largest F1_m and F2_n. On the
+left K(y, x) / K(y', x) is at most e^c with a = F1_n and b = F2_m, whatever y, y' and x, so that M_K is at most c in
+either direction, and their sum 2 c.
+
+``tolls`` are the same with the nearer stage left out, c <= b on the right and c <= a on the left. They hold for any
+number of changes in between: the last factor counts for the first, the earliest for the second.
 """
 
 from __future__ import annotations
@@ -37,8 +45,12 @@ from .classes import AnyInitial, Belief, FiniteClass
 from .influence import PairLabel, SidedInfluence
 
 _MAX_WORK = 2**24
+_MAX_ENTRIES = 2**22
 _TINY = 1e-290
 _ULP = 2.0**-52
+
+#: Absolute: influence is at most some hundreds, where sums and logarithms err by less.
+_MARGIN = 1e-12
 
 
 def matrices_of(belief: Belief) -> tuple[FloatArray, ...] | None:
@@ -67,17 +79,46 @@ class Crossing:
 
     @classmethod
     def between(cls, old: tuple[Belief, SidedInfluence], new: tuple[Belief, SidedInfluence]) -> Crossing | None:
-        """The tables between two beliefs; None where one of them has no matrices or they would be too large."""
+        """The tables between two beliefs; None where they would be too large."""
         before, after = matrices_of(old[0]), matrices_of(new[0])
+        lags = old[1].reach, new[1].reach
         if before is None or after is None or not old[1].pairs or not new[1].pairs:
-            return None
-        states, lags = len(before[0]), (old[1].reach, new[1].reach)
+            return cls.bounded(old[1], new[1])
+        states = len(before[0])
         if len(after[0]) != states or len(before) * len(after) * lags[0] * lags[1] * states**3 > _MAX_WORK:
-            return None
+            return cls.bounded(old[1], new[1])
         return cls(
             right=_tables(old[1].pairs, before, after, lags, backward=False),
             left=_tables(new[1].pairs, before, after, lags, backward=True),
         )
+
+    @classmethod
+    def bounded(cls, old: SidedInfluence, new: SidedInfluence) -> Crossing | None:
+        """What two stages tell together at most, one row for all pairs; None where it would be too large."""
+        if old.reach * new.reach > _MAX_ENTRIES or not len(old.right) or not len(new.right):
+            return None
+        # nothing is known of the slot of the change itself: its own state is certain there
+        own = np.concatenate(([np.inf], new.right.max(axis=0)[:-1]))
+        right = _together(old.right.max(axis=0)[:, np.newaxis], new.right.max(axis=0))
+        left = 2 * _together(own[:, np.newaxis], old.right.max(axis=0))
+        return cls(
+            right=frozen(np.minimum.accumulate(right, axis=1)[np.newaxis]),
+            left=frozen(np.minimum.accumulate(left, axis=1)[np.newaxis]),
+        )
+
+
+def _together(first: FloatArray, second: FloatArray) -> FloatArray:
+    """The c of two stages, rounded outward: their influence is known to some units in the last place.
+
+    Without the inverse of tanh, which has no digits left near 1: e^c = (e^b + e^-a) / (1 + e^(b - a)) with the smaller
+    of the two as b, so c = b + log1p(e^-(a + b)) - log1p(e^(b - a)).
+    """
+    small, large = np.minimum(first, second), np.maximum(first, second)
+    with np.errstate(invalid="ignore"):
+        gained = np.log1p(np.exp(-(small + large))) - np.log1p(np.exp(small - large))
+    found = np.where(np.isfinite(large), small + np.nan_to_num(gained), small)
+    outward: FloatArray = np.asarray(np.maximum(found, 0.0) + _MARGIN, dtype=np.float64)
+    return outward
 
 
 def _tables(

@@ -193,11 +193,31 @@ def release_counts(
         ValueError: If epsilon_dp is not finite and above 0, or the window is empty.
     """
     wanted = positive("epsilon_dp", epsilon_dp, "give the loss per slot, for example 0.01")
+    scale = rational_scale(1 / wanted, SENSITIVITY)
+    return release_counts_at(counts, scale, start=start, stop=stop, missing_state=missing_state, entropy=entropy)
+
+
+def release_counts_at(
+    counts: TransitionCounts,
+    scale: Fraction,
+    *,
+    start: int,
+    stop: int,
+    missing_state: bool = False,
+    entropy: Entropy | None = None,
+) -> NoisyCounts:
+    """The same with an exact scale, for a release that is on record with it.
+
+    Raises:
+        EntropyError: As for `release_counts`, and so for the others.
+        EstimationError: See there.
+        TypeError: If a slot is not a whole number.
+        ValueError: If the scale is out of range, or the window is empty.
+    """
     start = whole("start", start, "give the first slot of the history")
     stop = whole("stop", stop, "give the slot after the last", least=start + 1)
     if missing_state:
         _check_covered(counts, stop - start)
-    scale = rational_scale(1 / wanted, SENSITIVITY)
     noisy = DiscreteLaplace(scale).draw((counts.states, counts.states), entropy)
     noisy += counts.pooled()
     return NoisyCounts(noisy, scale, start, stop)

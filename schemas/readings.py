@@ -26,7 +26,7 @@ GROUPED_READING_SCHEMA = READING_SCHEMA.append(pa.field("group", _NAME, nullable
 
 
 class RejectReason(str, Enum):
-    """Why a row of the input is not a reading. No reason depends on the size of a finite value."""
+    """Why a row or message of the input is not a reading. No reason depends on the size of a finite value."""
 
     MALFORMED_ROW = "malformed-row"
     MISSING_SERIES = "missing-series"
@@ -39,6 +39,10 @@ class RejectReason(str, Enum):
     GROUP_CONFLICT = "group-conflict"
     LATE = "late"
     DAMAGED_SOURCE = "damaged-source"
+    TOO_LARGE = "too-large"
+    IMPLAUSIBLE_TIME = "implausible-time"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    UNKNOWN_ALIAS = "unknown-alias"
 
     @property
     def text(self) -> str:
@@ -58,6 +62,10 @@ _TEXTS = {
     RejectReason.GROUP_CONFLICT: "the row names another group than the roster does",
     RejectReason.LATE: "the reading came after its windows had closed",
     RejectReason.DAMAGED_SOURCE: "a file of a live source could not be read to its end; what it held is lost",
+    RejectReason.TOO_LARGE: "the message is larger than readings.max_bytes",
+    RejectReason.IMPLAUSIBLE_TIME: "the time lies in 1970: a clock that was never set, or another unit than time_unit",
+    RejectReason.UNKNOWN_SCHEMA: "the schema that the message names is not known, or is of a kind that is not read",
+    RejectReason.UNKNOWN_ALIAS: "a metric has an alias that no birth message told",
 }
 
 #: Where rejected rows were, and why; never what they held.

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +17,15 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
+from .estimate_checks import check_estimate
+from .estimates import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
+from .estimates import Estimate, EstimatedModel
+from .kafka import KafkaSink, KafkaSource
+from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
+from .reading_settings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
 from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .settings_text import problems_of, read_document
@@ -58,7 +62,7 @@ def _zone(name: str) -> str:
 
 
 class FileSource(Section):
-    """Files of readings: exactly one of the formats, as a path, a glob pattern or a list of them; or standard input."""
+    """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
 
     parquet: str | list[str] | None = None
     csv: str | list[str] | None = None
@@ -67,11 +71,12 @@ class FileSource(Section):
     stdin: Literal["csv", "jsonl"] | None = Field(
         default=None, description="lines of standard input in this format; only live"
     )
+    kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
 
     @model_validator(mode="after")
     def _one_format(self) -> FileSource:
-        kinds = (*FILE_FORMATS, "stdin")
+        kinds = (*FILE_FORMATS, "stdin", "kafka")
         given = [f for f in kinds if getattr(self, f)]
         if len(given) != 1:
             raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
@@ -79,89 +84,72 @@ class FileSource(Section):
 
     @property
     def format(self) -> FileFormat:
-        """The format that is given."""
+        """The format of the files that are given.
+
+        Raises:
+            ValueError: no files are given.
+        """
+        if self.kafka is not None:
+            raise ValueError("source.kafka names no files, and has no format of files")
         return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
 
     @property
     def setting(self) -> str:
         """Name of the setting that is given, for messages."""
+        if self.kafka is not None:
+            return "source.kafka"
         return "source.stdin" if self.stdin else f"source.{self.format}"
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The paths or patterns, as written; none for standard input."""
-        if self.stdin:
+        """The paths or patterns, as written; none where the source is no files."""
+        if self.stdin or self.kafka is not None:
             return ()
         given = getattr(self, self.format)
         return (given,) if isinstance(given, str) else tuple(given)
 
 
 class FileSink(Section):
-    """Where rows go: exactly one of the formats and a path."""
+    """Where rows go: exactly one of the formats and a path, or a Kafka topic."""
 
     parquet: str | None = None
     csv: str | None = None
     jsonl: str | None = None
     avro: str | None = None
+    kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
 
     @model_validator(mode="after")
     def _one_format(self) -> FileSink:
-        given = [f for f in FILE_FORMATS if getattr(self, f)]
+        kinds = (*FILE_FORMATS, "kafka")
+        given = [f for f in kinds if getattr(self, f)]
         if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
+            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
         return self
 
     @property
     def format(self) -> FileFormat:
-        """The format that is given."""
+        """The format of the file that is given.
+
+        Raises:
+            ValueError: no file is given.
+        """
+        if self.kafka is not None:
+            raise ValueError("a Kafka topic is no file, and has no format of files")
         return next(f for f in FILE_FORMATS if getattr(self, f))
 
     @property
     def path(self) -> str:
-        """The path, as written."""
+        """The path, as written.
+
+        Raises:
+            ValueError: no file is given.
+        """
         return str(getattr(self, self.format))
 
-
-class Constant(Section):
-    """A name for the only series of a source that has no column of names."""
-
-    constant: Name
-
-
-class Readings(Section):
-    """Which columns hold a reading and how to read them."""
-
-    series: str | Constant = Field(description="column with the name of the meter or wearer, or {constant: NAME}")
-    time: str | list[str] = Field(description="column with the event time; several columns are joined with a blank")
-    value: str = Field(description="column with the measured value")
-    unit: str = Field(default="", description="unit of the column, for people")
-    scale: Number = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
-    time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
-    time_unit: Literal["s", "ms", "us", "ns"] = Field(
-        default="s", description="unit of times given as numbers since 1970"
-    )
-    ambiguous: Literal["earliest", "latest"] = Field(
-        default="earliest", description="which of two instants a local time doubled by a clock change means"
-    )
-
-    @field_validator("scale")
-    @classmethod
-    def _scale(cls, value: float) -> float:
-        if not math.isfinite(value) or value == 0:
-            raise ValueError(f"{value} must be finite and not 0")
-        return value
-
-    @field_validator("time")
-    @classmethod
-    def _time(cls, value: str | list[str]) -> str | list[str]:
-        if not value:
-            raise ValueError("name at least one column")
-        return value
-
     @property
-    def time_columns(self) -> tuple[str, ...]:
-        """The columns of the event time."""
-        return (self.time,) if isinstance(self.time, str) else tuple(self.time)
+    def text(self) -> str:
+        """The place in words, as written."""
+        return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
 
 
 class Slots(Section):
@@ -188,14 +176,6 @@ class Break(Section):
     break_: Duration = Field(alias="break")
 
 
-class Bounds(Section):
-    """A belief given by hand: every chain that mixes at least so fast."""
-
-    pi_min: Number = Field(gt=0, lt=1, description="smallest stationary probability of a state")
-    gap: Number = Field(gt=0, le=2, description="eigengap of P P*, or twice the gap of P for reversible chains")
-    kind: Literal["unknown", "multiplicative", "reversible"] = Field(default="unknown", description="which gap it is")
-
-
 class Windows(Section):
     """Which windows are published."""
 
@@ -214,6 +194,12 @@ class Live(Section):
     poll: Duration = Field(default="1s", description="from one look at a source that had nothing new to the next")
     idle: Duration | None = Field(
         default=None, description="how long a silent source holds its windows back; left out: until it speaks again"
+    )
+    restarts: int = Field(
+        default=5,
+        ge=0,
+        le=1000,
+        description="how often within an hour a job that its runner failed is begun again by itself",
     )
 
 
@@ -269,7 +255,9 @@ class Settings(Section):
     slots: Slots
     states: States
     missing: Literal["public", "state"] | Break = "public"
-    model: str | Bounds = Field(description="a model file, or bounds given by hand")
+    model: str | Bounds | EstimatedModel = Field(
+        description="a model file, bounds given by hand, or how the job estimates one"
+    )
     group_by: str | MappingFile | None = Field(
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
     )
@@ -324,8 +312,16 @@ class Settings(Section):
 
     @property
     def budget(self) -> float:
-        """The domain's budget, epsilon."""
-        return self.privacy.epsilon if self.privacy.budget is None else self.privacy.budget
+        """The domain's budget, epsilon; left out, it is what the query costs, and the counting for its model."""
+        if self.privacy.budget is not None:
+            return self.privacy.budget
+        counting = None if self.estimate is None else self.estimate.epsilon
+        return self.privacy.epsilon + (counting or 0.0)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """How the job estimates its model; ``None`` where it is given."""
+        return self.model.estimate if isinstance(self.model, EstimatedModel) else None
 
     @property
     def roster_file(self) -> RosterFile | None:
@@ -370,7 +366,15 @@ class Settings(Section):
             )
         # evaluated here so that every mistake in them is found before anything runs
         _ = self.grid, self.space, self.schedule
+        check_estimate(self)
         return self
+
+    def changed(self, values: dict[str, Any]) -> Settings:
+        """The settings with other values, which are taken as checked."""
+        made = self.model_copy(update=values)
+        for name in ("grid", "space", "schedule"):  # made anew of what they are made of
+            vars(made).pop(name, None)
+        return made
 
     @classmethod
     def parse(cls, document: dict[str, Any], folder: Path | None = None) -> Settings:

@@ -31,10 +31,11 @@ from .errors import (
 from .reading import DomainSummary, QuerySummary
 from .records import Store
 from .rows import rows_of
-from .specs import Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
+from .specs import BeliefChange, Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
 
 __all__ = [
     "AddressError",
+    "BeliefChange",
     "Block",
     "BudgetRefused",
     "ChargeMismatch",

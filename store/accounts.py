@@ -16,8 +16,24 @@ from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger, Span
 from ..privacy.schedules import Schedule as Priced
 from ..schemas.slots import Schedule
-from .specs import DomainSpec
+from .specs import BeliefChange, DomainSpec
 from .tables import charges, flagged_charges, queries, reservations
+
+
+def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
+    """An empty account of a domain: its first belief, and what joined or followed it, in that order.
+
+    What is charged later is priced as if it had been there when a belief changed: the loss depends on the charges and
+    the changes, not on which of them came first.
+    """
+    ledger = Ledger(belief_from_dict(domain.belief), budget)
+    for change in domain.changes:
+        belief = belief_from_dict(change.belief)
+        if change.slot is None:
+            ledger.join(belief)
+        else:
+            ledger.switch(change.slot, belief)
+    return ledger
 
 
 @dataclass
@@ -27,19 +43,21 @@ class Account:
     Attributes:
         ledger: everything charged up to ``sequence``.
         budget: the budget the ledger enforces.
+        changes: of the belief, in the ledger.
         sequence: number of the last charge in it; 0 for none.
         entry_id: random id of that charge.
     """
 
     ledger: Ledger
     budget: float
+    changes: tuple[BeliefChange, ...] = ()
     sequence: int = 0
     entry_id: str = ""
 
     @classmethod
     def empty(cls, domain: DomainSpec) -> Account:
         """An account without charges."""
-        return cls(Ledger(belief_from_dict(domain.belief), domain.budget), domain.budget)
+        return cls(ledger_of(domain, domain.budget), domain.budget, domain.changes)
 
     def catch_up(self, connection: Connection, domain_id: int) -> bool:
         """Enter the charges made since; ``False`` if what is remembered is not on record.
@@ -74,10 +92,21 @@ class Account:
         return True
 
 
+def charged_spans(connection: Connection, domain_id: int) -> list[Span]:
+    """Everything that a domain was charged, those charges included that a merge flagged."""
+    rows = connection.execute(
+        sa.select(charges.c.window_start, charges.c.window_stop, charges.c.epsilon_dp)
+        .where(charges.c.domain_id == domain_id, charges.c.decision == "charged")
+        .order_by(charges.c.sequence)
+    )
+    return [*((row.window_start, row.window_stop, row.epsilon_dp) for row in rows), *_flagged(connection, domain_id)]
+
+
 def account_of(connection: Connection, remembered: dict[int, Account], domain_id: int, domain: DomainSpec) -> Account:
     """The domain's account as it is on record, from memory where that agrees; the caller holds the domain's lock."""
     known = remembered.get(domain_id)
-    if known is None or known.budget != domain.budget or not known.catch_up(connection, domain_id):
+    fits = known is not None and (known.budget, known.changes) == (domain.budget, domain.changes)
+    if known is None or not fits or not known.catch_up(connection, domain_id):
         known = Account.empty(domain)
         known.catch_up(connection, domain_id)
         remembered[domain_id] = known
@@ -152,7 +181,7 @@ def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple
     Raises:
         ValueError: the belief or the schedule cannot be priced.
     """
-    ledger = Ledger(belief_from_dict(domain.belief), domain.budget)
+    ledger = ledger_of(domain, domain.budget)
     end = ledger.admitted_prefix(asked, held)
     if end is None:
         return None, ledger.extended_loss([*held, asked])
@@ -164,4 +193,4 @@ def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple
 
 def loss_of(domain: DomainSpec, schedules: list[Priced]) -> float:
     """The loss of schedules alone, epsilon."""
-    return Ledger(belief_from_dict(domain.belief)).extended_loss(schedules) if schedules else 0.0
+    return ledger_of(domain).extended_loss(schedules) if schedules else 0.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..privacy.classes import belief_from_dict
-from ..privacy.ledger import Ledger
 from ..privacy.seeds import SeedsBound
 from ..schemas.ledger import LedgerEntry
+from .accounts import ledger_of
 from .specs import DomainSpec
 
 #: Charges that are priced anew to be looked at; that many take a second or two.
@@ -31,7 +30,7 @@ def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int =
     spans = [
         (entry.window_start, entry.window_stop, entry.epsilon_dp) for entry in entries if entry.decision == "charged"
     ]
-    ledger = Ledger(belief_from_dict(domain.belief))
+    ledger = ledger_of(domain)
     if len(spans) > most:
         reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
         return {name: SeedsBound(None, reason) for name in ledger.bounds()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
-from .specs import Block, DomainSpec, QuerySpec
+from .specs import BeliefChange, Block, DomainSpec, QuerySpec
 
 BLOCK_VERSION = b"1"
 
@@ -52,7 +52,18 @@ def domain_from_row(row: Row) -> DomainSpec:
         budget=float(row["budget"]),
         missing=frozen["missing"],
         reading=frozen["readings"],
+        changes=changes_from_text(row["changes"]),
     )
+
+
+def changes_text(changes: Sequence[BeliefChange]) -> str | None:
+    """Changes of a belief as text; ``None`` for none."""
+    return canonical_json([asdict(one) for one in changes]) if changes else None
+
+
+def changes_from_text(text: str | None) -> tuple[BeliefChange, ...]:
+    """The inverse of :func:`changes_text`."""
+    return () if text is None else tuple(BeliefChange(**plain) for plain in json.loads(text))
 
 
 def query_values(query: QuerySpec) -> dict[str, Any]:
@@ -141,8 +152,8 @@ def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
         budget=float(row["budget"]),
         rule=row["rule"],
         mechanism=query["mechanism"],
-        model_id=domain.model_id,
-        given_model=bool(query["given_model"]),
+        model_id=domain.beliefs[query["belief"]][1],
+        given_model=bool(query["given_model"]) or any(change.given_model for change in domain.changes),
     )
 
 

@@ -5,9 +5,11 @@ They are written as the sink's are, so the export of a query has the bytes of it
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +17,7 @@ from ..schemas import files
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.rowfiles import ENTRIES, RELEASES, RowForm, write_stream
 from ..schemas.settings import FileFormat
+from .address import StoreAddress
 from .errors import ExportError
 
 _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jsonl": "jsonl"}
@@ -37,6 +40,32 @@ def export_releases(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
         ExportError: another suffix, or the file cannot be written.
     """
     return _write(path, batches, RELEASES)
+
+
+def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Copy an SQLite ledger to a new file while jobs may be running.
+
+    Args:
+        target: the file.
+        address: of the ledger.
+        opened: gives a connection to it, for this use only.
+
+    Raises:
+        ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+    """
+    if not address.is_sqlite:
+        raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
+    if target.exists():
+        raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
+    with whole_file(target) as temporary:
+        temporary.touch(mode=0o600)
+        with closing(sqlite3.connect(temporary)) as copy, opened() as source:
+            try:
+                source.backup(copy)
+            except sqlite3.Error as error:
+                raise ExportError(
+                    f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
+                ) from None
 
 
 @contextmanager

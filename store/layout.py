@@ -14,7 +14,7 @@ from ..schemas.digests import stable_hash
 from ..schemas.roster import Roster
 from ..schemas.slots import Window
 from ..schemas.states import StateSpace
-from .specs import Record, Registration
+from .specs import TRANSITIONS, Record, Registration
 
 
 @dataclass
@@ -83,9 +83,12 @@ def has_keys(registration: Registration, record: Record) -> bool:
     return record.block is None or record.block.keys == layout_of(registration, record.window).keys(record.shard)
 
 
-def total_is_public(missing: str) -> bool:
-    """Whether the number of cells counted is public, under a rule for cells without a reading.
+def total_is_public(registration: Registration) -> bool:
+    """Whether the number of cells counted is public, under the domain's rule for cells without a reading.
 
-    With a state for missing cells it is the window's length; the other rules take it as public which are missing.
+    With a state for missing cells it is the window's length; the other rules take it as public which are missing. How
+    many transitions leave a state is never public.
     """
-    return missing in ("public", "state") or missing.startswith("break ")
+    missing = registration.domain.missing
+    known = missing in ("public", "state") or missing.startswith("break ")
+    return known and registration.query.mechanism != TRANSITIONS

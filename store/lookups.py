@@ -147,6 +147,8 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         admitted_stop=None if admitted_all else last,
         reserved_loss=float(domain["reserved_loss"]),
         fresh=False,
+        belief=query["belief"],
+        successor=query["successor"],
         **_versions(connection, query["id"], query, spec.roster),
     )
 

@@ -16,7 +16,7 @@ from .codec import plain
 from .errors import MergeConflict
 from .lookups import end_of
 from .registering import first_difference
-from .specs import DomainSpec, QuerySpec
+from .specs import BeliefChange, DomainSpec, QuerySpec
 from .uniting import Segment, join_segments
 
 Event = tuple[int, str, str | None, str, str]
@@ -76,6 +76,8 @@ class HeldQuery:
         rosters: versions of its roster, in their order; one where it was never changed.
         promised: windows that budget is reserved for, by their numbers in the schedule.
         created_us: when it was registered.
+        belief: for which of the domain's beliefs its noise was calibrated.
+        successor: the query that goes on where this one was ended.
     """
 
     ledger: str
@@ -85,6 +87,8 @@ class HeldQuery:
     rosters: tuple[HeldRoster, ...]
     promised: tuple[Segment, ...]
     created_us: int
+    belief: int = 0
+    successor: str | None = None
 
 
 def matched_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
@@ -96,11 +100,15 @@ def matched_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     old = {**first.spec.frozen_fields(), "privacy.budget": first.first_budget}
     new = {**second.spec.frozen_fields(), "privacy.budget": second.first_budget}
     found = first_difference(plain(old), plain(new))
+    # one may know of changes that the other has not seen yet
+    fewer, more = sorted((first.spec.changes, second.spec.changes), key=len)
+    if found is None and more[: len(fewer)] != fewer:
+        found = ("belief", _listed(fewer), _listed(more))
     if found is not None:
         raise MergeConflict(f"domain {first.spec.name!r}", found[0], found[1:], (first.ledger, second.ledger))
     return replace(
         first,
-        spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget)),
+        spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=more),
         events=first.events | second.events,
         created_us=min(first.created_us, second.created_us),
     )
@@ -164,15 +172,21 @@ def _frozen(held: HeldQuery) -> dict[str, Any]:
     grid = SlotGrid(**held.domain.grid)
     return plain(
         {
-            **spec.frozen_fields(held.domain),
+            **spec.frozen_fields(held.domain.under(held.belief)),
             "windows.start": format_instant(grid.time_of(spec.schedule.first)),
             "release_epsilon_dp": spec.release_epsilon_dp,
             "roster.multiplicity": spec.most,
             "shards": spec.shards,
+            "successor": held.successor,
             "given_model": spec.given_model,
             "header": spec.header,
         }
     )
+
+
+def _listed(changes: tuple[BeliefChange, ...]) -> str:
+    """Changes of a belief in a message."""
+    return ", ".join(f"{change.kind} {change.model_id[:8]}" for change in changes)
 
 
 def _counted(roster: Roster) -> str:

@@ -9,12 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ..privacy.classes import belief_from_dict
-from ..privacy.ledger import Ledger
 from ..schemas.digests import canonical_json
 from . import tables
-from .accounts import loss_of, promised
-from .codec import Row, query_values, scale_text
+from .accounts import ledger_of, loss_of, promised
+from .codec import Row, changes_text, query_values, scale_text
 from .errors import StoreError
 from .matching import Event, HeldDomain, HeldQuery, reservations_of
 from .uniting import Charge, Kept, Value, place_charges, place_values
@@ -122,7 +120,7 @@ class NewLedger:
             self._flush(table)
         domains = tables.domains
         for number, held in self._domains.values():
-            account = Ledger(belief_from_dict(held.spec.belief))
+            account = ledger_of(held.spec)
             lost = account.replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)
                 for charge in self._kept
@@ -142,6 +140,7 @@ class NewLedger:
             "reserved_loss": 0.0,
             "last_sequence": 0,
             "created_us": held.created_us,
+            "changes": changes_text(held.spec.changes),
         }
         self._connection.execute(tables.domains.insert(), values)
         for at_us, kind, query, old, new in sorted(held.events, key=_when):
@@ -158,6 +157,8 @@ class NewLedger:
             "digest": held.digest,
             "roster_id": self._rosters[held.spec.roster.digest],
             "created_us": held.created_us,
+            "belief": held.belief,
+            "successor": held.successor,
         }
         self._connection.execute(tables.queries.insert(), values)
         for one in held.rosters if len(held.rosters) > 1 else ():

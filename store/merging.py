@@ -150,6 +150,8 @@ class Source:
             rosters=tuple(versions),
             promised=segments_of(registration.query.schedule, [(row.start, row.stop) for row in reserved]),
             created_us=query["created_us"],
+            belief=registration.belief,
+            successor=registration.successor,
         )
 
 

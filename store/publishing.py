@@ -191,7 +191,7 @@ class Publisher:
     def _insert(
         self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
     ) -> None:
-        with_totals = total_is_public(registration.domain.missing)
+        with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
         for (start, shard), draft in drafts.items():
             block = draft.draw()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
 from . import tables
@@ -98,8 +100,13 @@ class DomainSummary:
 
 def registered(connection: Connection, domain: str, query: str) -> Registration | None:
     """What is on record for a query."""
-    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
-    return registration_from_rows(connection, *found[0]) if found else None
+    found = _rows_of(connection, domain, query)
+    return None if found is None else registration_from_rows(connection, *found)
+
+
+def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row] | None:
+    """The rows of a domain and of one of its queries; ``None`` if it is not on record."""
+    return next((pair for pair in query_rows(connection, domain) if pair[1]["name"] == query), None)
 
 
 def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
@@ -143,10 +150,10 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
 def page_of_records(connection: Connection, domain: str, query: str, after: tuple[int, int] | None) -> list[Record]:
     """The next blocks of a query by window and shard, after a place."""
     charges, releases = tables.charges, tables.releases
-    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
-    if not found:
+    found = _rows_of(connection, domain, query)
+    if found is None:
         return []
-    domain_of, query_of = found[0]
+    domain_of, query_of = found
     chosen = (
         sa.select(releases.c.shard, releases.c.completeness, releases.c.block, releases.c.paid_by, charges)
         .join(charges, charges.c.id == releases.c.charge_id)
@@ -174,10 +181,10 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
 def flagged_records(connection: Connection, domain: str, query: str) -> list[Record]:
     """The blocks that a merge found beside those of record, by window and shard, each with the charge that paid."""
     charges, flagged, releases = tables.charges, tables.flagged_charges, tables.flagged_releases
-    found = [pair for pair in query_rows(connection, domain) if pair[1]["name"] == query]
-    if not found:
+    found = _rows_of(connection, domain, query)
+    if found is None:
         return []
-    spec, query_of = domain_from_row(found[0][0]), found[0][1]
+    spec, query_of = domain_from_row(found[0]), found[1]
     rows = (
         connection.execute(
             sa.select(releases)
@@ -207,19 +214,20 @@ def flagged_records(connection: Connection, domain: str, query: str) -> list[Rec
 def finished(connection: Connection, domain: str, query: str, starts: range) -> tuple[set[int], set[tuple[int, int]]]:
     """Of the windows that start in a range: those refused, and the (window start, shard) of those with a block."""
     charges, releases = tables.charges, tables.releases
-    found = [pair[1]["id"] for pair in query_rows(connection, domain) if pair[1]["name"] == query]
-    if not found:
+    found = _rows_of(connection, domain, query)
+    if found is None:
         return set(), set()
+    query_id = found[1]["id"]
     refused = connection.scalars(
         sa.select(charges.c.window_start).where(
-            charges.c.query_id == found[0],
+            charges.c.query_id == query_id,
             charges.c.decision == "refused",
             charges.c.window_start.between(starts.start, starts.stop - 1),
         )
     )
     blocks = connection.execute(
         sa.select(releases.c.window_start, releases.c.shard).where(
-            releases.c.query_id == found[0], releases.c.window_start.between(starts.start, starts.stop - 1)
+            releases.c.query_id == query_id, releases.c.window_start.between(starts.start, starts.stop - 1)
         )
     )
     return set(refused), {(row.window_start, row.shard) for row in blocks}
@@ -267,7 +275,7 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         charged=sum(query.charged for query in queries),
         refused=sum(query.refused for query in queries),
         naive=naive,
-        given_model=any(query.given_model for query in queries),
+        given_model=any(one.given_model for one in (*queries, *domain.changes)),
         history_lost=history_lost(connection, row["id"]),
         closed=is_closed(row),
         flagged_charges=_count(connection, tables.flagged_charges, tables.flagged_charges.c.domain_id == row["id"]),
@@ -276,9 +284,18 @@ def summary(connection: Connection, name: str) -> DomainSummary:
             tables.flagged_releases.join(tables.queries, tables.queries.c.id == tables.flagged_releases.c.query_id),
             tables.queries.c.domain_id == row["id"],
         ),
-        events=tuple((one.kind, one.query, one.old, one.new, one.at_us) for one in decided),
+        events=tuple((one.kind, one.query, one.old, _told(one.kind, one.new), one.at_us) for one in decided),
         queries=queries,
     )
+
+
+def _told(kind: str, new: str) -> str:
+    """What a decision says; of a model that was estimated only what may be published."""
+    if kind != "model-estimated":
+        return new
+    model = json.loads(new)
+    told = {"model_id": model.get("model_id"), "method": model.get("provenance", {}).get("method")}
+    return canonical_json(told)
 
 
 def _flagged_by_query(connection: Connection, domain_id: int) -> dict[str, int]:

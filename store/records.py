@@ -6,10 +6,8 @@ A :class:`Store` is a small value: it holds an address, travels to any worker, a
 from __future__ import annotations
 
 import os
-import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,20 +17,20 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from ..schemas.ledger import LedgerEntry
-from ..schemas.releases import release_ids
-from ..schemas.slots import SlotGrid, Window
-from . import exports, lookups, reading, tables
+from ..schemas.slots import Window
+from . import exports, finding, lookups, reading, tables
 from .address import StoreAddress
+from .beliefs import Changed, Estimated, Note, change_belief, estimates_of, note_estimate, succeed
 from .budgets import raise_budget
 from .database import Database, borrow, check_folder, give_back
-from .errors import ExportError, StoreDamaged, StoreMissing, UnknownNameError
+from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
 from .layout import has_keys, layout_of
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
 from .registering import Registrar
 from .rows import rows_of
-from .specs import DomainSpec, Draft, QuerySpec, Record, Registration
+from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
@@ -65,7 +63,7 @@ class Store:
         """Where the ledger is."""
         return self._address
 
-    def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+    def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
 
         The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
@@ -73,6 +71,11 @@ class Store:
         recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
         holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
         two jobs that change it at once, the second one is told.
+
+        Args:
+            domain: the domain.
+            query: the query.
+            note: the estimate that its belief comes from, put on record with a new query.
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
@@ -85,7 +88,10 @@ class Store:
         with database.read() as connection:
             roster = lookups.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
-            return Registrar(connection, roster).register(domain, query)
+            made = Registrar(connection, roster).register(domain, query)
+            if made.fresh and note is not None:
+                note_estimate(connection, domain.name, note)
+            return made
 
     def registered(self, domain: str, query: str) -> Registration | None:
         """What is on record for a query; ``None`` if there is no such query."""
@@ -230,9 +236,8 @@ class Store:
         with self._database().read() as connection:
             return reading.entries(connection, domain)
 
-    def records(self, domain: str, query: str) -> Iterator[Record]:
-        """Every block on record of a query, by window and shard."""
-        after = None
+    def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
+        """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
         while True:
             with self._database().read() as connection:
                 page = reading.page_of_records(connection, domain, query, after)
@@ -291,6 +296,63 @@ class Store:
             raise_budget(connection, domain, budget)
         return self.summary(domain)
 
+    def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
+        """Let another belief join a domain's, or follow it, if the budget allows it (theory section 4, item 5).
+
+        Args:
+            domain: its name.
+            change: the other belief.
+            note: the estimate that led to it, for the record.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
+            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+        """
+        with self._database().write() as connection:
+            changed = change_belief(connection, domain, change)
+            if note is not None:
+                note_estimate(connection, domain, note)
+            return changed
+
+    def succeed(
+        self,
+        registration: Registration,
+        change: BeliefChange,
+        domain: DomainSpec,
+        query: QuerySpec,
+        note: Note | None = None,
+    ) -> Registration:
+        """Switch to another belief where a query ends and another goes on, all in one transaction or nothing.
+
+        Args:
+            registration: the query that ends with the last window that ends by the slot of the switch.
+            change: the switch.
+            domain: the domain with the new belief.
+            query: the query that goes on.
+            note: the estimate that led to it, for the record.
+
+        Raises:
+            BudgetRefused: not all of it fits into the budget.
+            RegistrationConflict: the name of the query that goes on has other content.
+            StoreError: windows behind the slot are charged.
+        """
+        with self._database().write() as connection:
+            made = succeed(connection, registration, change, domain, query)
+            if note is not None and made.query.name == query.name:
+                note_estimate(connection, domain.name, note)
+            return made
+
+    def note_estimate(self, domain: str, note: Note) -> bool:
+        """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
+        with self._database().write() as connection:
+            return note_estimate(connection, domain, note)
+
+    def estimates(self, domain: str, query: str) -> list[Estimated]:
+        """The estimates on record for a query of the settings, in the order of their slots."""
+        with self._database().read() as connection:
+            return estimates_of(connection, domain, query)
+
     def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
         """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
 
@@ -317,24 +379,9 @@ class Store:
                 break
             registration = self.registered(domain, query)
             if registration is not None:
-                self._find(registration, wanted)
+                starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
+                finding.strike(self._database(), registration, starts, wanted)
         return frozenset(wanted)
-
-    def _find(self, registration: Registration, wanted: set[str]) -> None:
-        names = (registration.domain.name, registration.query.name)
-        grid = SlotGrid(**registration.domain.grid)
-        starts = [entry.window_start for entry in self.entries(names[0]) if entry.query == names[1]]
-        size, every = registration.query.schedule.size, registration.query.schedule.every
-        for at in range(len(starts), 0, -_WINDOWS):
-            if not wanted:
-                return
-            page = starts[max(0, at - _WINDOWS) : at]
-            with self._database().read() as connection:
-                _, blocks = reading.finished(connection, *names, range(page[0], page[-1] + every))
-            for start, shard in blocks:
-                window = (grid.time_of(start), grid.time_of(start + size))
-                keys = layout_of(registration, Window(start, start + size)).keys(shard)
-                wanted.difference_update(release_ids(*names, registration.digest, window, keys))
 
     def export(
         self,
@@ -366,21 +413,8 @@ class Store:
         Raises:
             ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
         """
-        target = Path(path)
-        if not self._address.is_sqlite:
-            raise ExportError(f"ledger {self._address}: a server is backed up with its own tools; use pg_dump")
-        if target.exists():
-            raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
         database = self._database()
-        with exports.whole_file(target) as temporary:
-            temporary.touch(mode=0o600)
-            with closing(sqlite3.connect(temporary)) as copy, database.raw_sqlite() as source:
-                try:
-                    source.backup(copy)
-                except sqlite3.Error as error:
-                    raise ExportError(
-                        f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
-                    ) from None
+        exports.back_up(Path(path), self._address, database.raw_sqlite)
 
     def check(self) -> None:
         """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.chains import ChainError
 from ..schemas.digests import canonical_json
 from ..schemas.roster import Roster
-from ..schemas.slots import SlotGrid, format_instant
+from ..schemas.slots import SlotGrid, format_duration, format_instant
 from . import tables
 from .accounts import admitted_end, loss_of, priced, promised
 from .codec import (
@@ -52,6 +52,10 @@ _DOMAIN_ADVICE = (
     "a domain keeps what its account rests on: set it back, or use another domain, whose loss adds to this one's for "
     "every series they share"
 )
+_BELIEF_ADVICE = (
+    "an account rests on one belief: set the model back, or let the new one join it for the whole history, or follow "
+    "it, by `quiltstream ledger belief`"
+)
 _QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
 _CHARGED_ADVICE = (
     "every window of the query has its roster for ever, because it is charged or refused: set the roster back, move "
@@ -61,6 +65,7 @@ _MOST_ADVICE = (
     "no series may be in more groups than when the query was registered, because its noise was calibrated for that: "
     "take it out of a group, or use a new query name, which is charged anew"
 )
+_ENDED = "the query was ended there, and another one goes on with noise for another belief: set it back"
 _RACE_ADVICE = (
     "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
     "again"
@@ -92,12 +97,13 @@ class Registrar:
         self._claim_mode(query.noise)
         row = self._lock_domain(domain)
         recorded = domain_from_row(row)
-        self._compare_domains(row["id"], recorded, domain)
+        belief = _number_of(recorded, domain)
+        self._compare_domains(row["id"], recorded.under(belief), domain)
         known = query_row(self.connection, row["id"], query.name)
         if known is None:
-            return self._create(row, recorded, query)
+            return self._create(row, recorded, query, belief)
         held = query_from_row(known, recorded.name, read_roster(self.connection, known["roster_id"]))
-        _compare_queries(recorded, held, query)
+        _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
             row = lock_domain(self.connection, domain.name) or row
@@ -133,7 +139,8 @@ class Registrar:
         name = f"domain {given.name!r}"
         difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
         if difference is not None:
-            raise RegistrationConflict(name, *difference, _DOMAIN_ADVICE)
+            about_belief = difference[0].split(".")[0] in ("belief", "model_id")
+            raise RegistrationConflict(name, *difference, _BELIEF_ADVICE if about_belief else _DOMAIN_ADVICE)
         if given.budget == recorded.budget or given.budget in self._earlier_budgets(domain_id):
             return
         raise RegistrationConflict(
@@ -141,7 +148,7 @@ class Registrar:
             "privacy.budget",
             recorded.budget,
             given.budget,
-            "set privacy.budget to the budget on record, or raise that by an explicit command first",
+            "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`",
         )
 
     def _earlier_budgets(self, domain_id: int) -> set[float]:
@@ -152,7 +159,7 @@ class Registrar:
         )
         return {float(row.old) for row in rows}
 
-    def _create(self, row: Row, domain: DomainSpec, query: QuerySpec) -> Registration:
+    def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
         held = promised(connection, row["id"])
         asked = priced(query.schedule, query.epsilon_dp)
@@ -169,9 +176,10 @@ class Registrar:
             )
         values = query_values(query) | {
             "domain_id": row["id"],
-            "digest": query.digest(domain),
+            "digest": query.digest(domain.under(belief)),
             "roster_id": roster_id(connection, query.roster),
             "created_us": now_us(),
+            "belief": belief,
         }
         connection.execute(tables.queries.insert(), values)
         known = query_row(connection, row["id"], query.name)
@@ -244,6 +252,8 @@ class Registrar:
         conflict = RegistrationConflict(
             name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _QUERY_ADVICE
         )
+        if known["successor"] is not None:
+            raise RegistrationConflict(name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _ENDED)
         cut = registration_of(self.connection, row, known, held).admitted_stop is not None
         old_end, new_end = end_of(old), end_of(new)
         if cut or old_end is None or (new_end is not None and new_end < old_end):
@@ -350,12 +360,20 @@ def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, A
     return None if canonical_json(recorded) == canonical_json(given) else (field, recorded, given)
 
 
-def _compare_queries(domain: DomainSpec, held: QuerySpec, given: QuerySpec) -> None:
+def _number_of(recorded: DomainSpec, given: DomainSpec) -> int:
+    """Which of a domain's beliefs a job knows; the first where it is none of them, so that the difference is found."""
+    wanted = (plain(given.belief), given.model_id)
+    return recorded.beliefs.index(wanted) if wanted in recorded.beliefs else 0
+
+
+def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSpec, QuerySpec]) -> None:
+    """Compare a query on record with a job's, each with the domain as it sees it."""
+    (recorded, held), (domain, given) = first, second
     name = f"query {given.name!r}"
     # before the scale, which would be another one then
     if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
         raise RegistrationConflict(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
-    old, new = plain(held.frozen_fields(domain)), plain(given.frozen_fields(domain))
+    old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
     anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
     # neither is part of the digest, but both say what the loss is; the second depends on the series as well
     old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
@@ -363,10 +381,21 @@ def _compare_queries(domain: DomainSpec, held: QuerySpec, given: QuerySpec) -> N
         old["given_model"], new["given_model"] = held.given_model, given.given_model
     difference = first_difference(old, new)
     if difference is not None:
-        raise RegistrationConflict(name, *difference, _QUERY_ADVICE)
+        said = first_difference(_as_set(held, recorded), _as_set(given, domain))
+        raise RegistrationConflict(name, *(said or difference), _QUERY_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
         raise RegistrationConflict(name, "windows.anchor", *anchors, _QUERY_ADVICE)
+
+
+def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
+    """The settings that other ones are made from, as somebody wrote them."""
+    interval_us = SlotGrid(**domain.grid).interval_us
+    return {
+        "windows.size": format_duration(query.schedule.size * interval_us),
+        "windows.every": format_duration(query.schedule.every * interval_us),
+        "privacy.epsilon": query.header.get("epsilon"),
+    }
 
 
 def _counted(roster: Roster) -> str:

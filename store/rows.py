@@ -31,7 +31,7 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "missing": domain.missing,
         "guarantee": domain.guarantee,
         "mechanism": query.mechanism,
-        "model_id": domain.model_id,
+        "model_id": domain.beliefs[registration.belief][1],
         "given_model": query.given_model,
         "epsilon_dp": query.release_epsilon_dp,
         "window_start": entry.start_us,
@@ -54,7 +54,7 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
     block = record.block
     if block is None:
         raise DraftError(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
-    public = total_is_public(registration.domain.missing)
+    public = total_is_public(registration)
     return release_batch(
         header_of(registration, record) | {"completeness": block.completeness},
         block.keys,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -22,6 +22,38 @@ from ..schemas.slots import Schedule, Window
 
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
+
+
+#: Mechanism of a query whose histograms are the rows of a noisy table of transitions.
+TRANSITIONS = "transition-counts"
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefChange:
+    """Another belief about a domain (theory section 4, item 5).
+
+    Attributes:
+        kind: ``joined``: held beside the others for the whole history; ``switched``: from a slot on in their place.
+        belief: its canonical form.
+        model_id: digest of the model it comes from.
+        slot: of a switch, the first slot whose transitions follow it.
+        given_model: whether it was estimated from series that the domain protects.
+        source: where it comes from, in words.
+    """
+
+    kind: Literal["joined", "switched"]
+    belief: dict[str, Any]
+    model_id: str
+    slot: int | None = None
+    given_model: bool = False
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("joined", "switched") or (self.kind == "switched") != (self.slot is not None):
+            raise ValueError(
+                f"a belief of kind {self.kind!r} with slot {self.slot}: one that joins has no slot, one that is "
+                "switched to has the first slot whose transitions follow it"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +71,7 @@ class DomainSpec:
         missing: the rule for cells without a reading.
         reading: how a reading becomes a state: the columns, the factor, the zone of its time. Two ways of reading are
             two chains even over the same bins, and their costs do not compose.
+        changes: what joined the belief or followed it since, as on record.
     """
 
     name: str
@@ -50,6 +83,17 @@ class DomainSpec:
     budget: float
     missing: str
     reading: dict[str, Any] = field(default_factory=dict)
+    changes: tuple[BeliefChange, ...] = ()
+
+    @property
+    def beliefs(self) -> tuple[tuple[dict[str, Any], str], ...]:
+        """Every belief of record with its model's digest, the first one first."""
+        return ((self.belief, self.model_id), *((one.belief, one.model_id) for one in self.changes))
+
+    def under(self, number: int) -> DomainSpec:
+        """The domain as a query sees it whose noise was calibrated for one of the beliefs."""
+        belief, model_id = self.beliefs[number]
+        return replace(self, belief=belief, model_id=model_id) if number else self
 
     def frozen_fields(self) -> dict[str, Any]:
         """What may never change under this name; the budget may, by an explicit command of record."""
@@ -167,6 +211,8 @@ class Registration:
         versions: the rosters by start, the newest last; none where the roster was never changed.
         joined: every series that was ever in the roster, in the order in which they joined; none likewise.
         revision: how often the roster was changed.
+        belief: for which of the domain's beliefs the noise was calibrated.
+        successor: the query that goes on where this one was ended; ``None`` if it was not.
     """
 
     domain: DomainSpec
@@ -178,6 +224,8 @@ class Registration:
     versions: tuple[RosterVersion, ...] = ()
     joined: tuple[str, ...] = ()
     revision: int = 0
+    belief: int = 0
+    successor: str | None = None
 
     def roster_of(self, window: Window) -> Roster:
         """The roster of a window: as it was charged, or the newest."""

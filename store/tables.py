@@ -7,15 +7,18 @@
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
     sequence number of its last entry. Whoever charges or reserves locks this row first. ``merged_loss``: where ledgers
     were united, the loss of all charges at that moment, because the losses that the entries name are those of the
-    ledgers they were made in; above the budget the domain is closed.
+    ledgers they were made in; above the budget the domain is closed. ``changes``: the beliefs that joined the first one
+    or followed it, in their order.
 ``quiltstream_domain_events``
-    What an operator decided: budgets raised, schedules extended, rosters changed, and history declared lost (with the
-    number of releases found that are not on record); with the time and both values.
+    What an operator decided: budgets raised, schedules extended or ended, rosters and beliefs changed, and history
+    declared lost (with the number of releases found that are not on record); with the time and both values. And every
+    model that a job estimated, with what became of it.
 ``quiltstream_rosters``
     Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
 ``quiltstream_queries``
     One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows. The
-    roster is the one of all windows that have no charge yet.
+    roster is the one of all windows that have no charge yet. ``belief``: for which of the domain's beliefs its noise
+    was calibrated, 0 for the first. ``successor``: the query that goes on where this one was ended.
 ``quiltstream_roster_versions``
     Only for queries whose roster was ever changed: one row a version, the first included, in their order. ``start``:
     first slot of the first window it is for; a later version from the same start on replaces it. ``joined``: the
@@ -70,6 +73,7 @@ domains = sa.Table(
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
     sa.Column("merged_loss", _EPSILON),
+    sa.Column("changes", sa.Text),
 )
 
 domain_events = sa.Table(
@@ -115,6 +119,8 @@ queries = sa.Table(
     sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
     sa.Column("header", sa.Text, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
+    sa.Column("belief", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("successor", sa.String),
     sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),
 )
 

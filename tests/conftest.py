@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from .examined import Tally
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -23,3 +25,9 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the shared data sets: {folder} is absent (set QUILTSTREAM_SHARED_DATA to their folder)")
     return folder
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Takes what was found after a fault."""
+    return Tally(request)

@@ -24,7 +24,7 @@ from ..schemas.settings import FileFormat, FileSource, Readings, SettingsError
 from ..schemas.slots import time_zone
 from . import coders, decode_avro, decode_csv, decode_jsonl, decode_parquet
 from .ahead import read_ahead
-from .decode_rows import RawRows, RowDecoder
+from .decode_rows import RawRows, RowDecoder, RowReader
 from .files import SourceFileError, expand, open_bytes, open_text
 from .rejects import DECODED, METRICS, counter_name, reject_batch
 
@@ -98,9 +98,17 @@ class FileDecoder:
         """The decoder of a source.
 
         Raises:
-            SettingsError: the time format cannot be read, or the delimiter cannot be used.
+            SettingsError: the time format cannot be read, the delimiter cannot be used, or the readings are mapped in
+                a way that only messages have.
         """
         decode_csv.check_delimiter(source.delimiter)
+        from .message_files import MessageFileDecoder, are_messages  # noqa: PLC0415 - it builds on this module
+
+        if are_messages(source.format, readings):
+            messages = MessageFileDecoder(source.format, source.delimiter, readings, timezone, group, batch_rows)
+            messages.check()
+            return messages
+        readings.check_columns()
         decoder = cls(source.format, source.delimiter, readings, timezone, group, batch_rows)
         try:
             decoder.rows()
@@ -108,7 +116,7 @@ class FileDecoder:
             raise SettingsError([f"readings.time_format: {error}"]) from None
         return decoder
 
-    def rows(self) -> RowDecoder:
+    def rows(self) -> RowReader:
         """What turns raw rows into readings.
 
         Raises:

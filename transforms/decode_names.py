@@ -6,9 +6,43 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..schemas.pseudonyms import PseudonymKey, Pseudonyms
 from ..schemas.readings import RejectReason
 from .arrow_tools import pc
 from .rejects import Problem
+
+#: Pseudonyms that are remembered; more than that and they are made again.
+_REMEMBERED = 1 << 20
+
+
+class PseudonymsOf:
+    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker.
+
+    Args:
+        place: where the key is; it is read at the first name.
+    """
+
+    def __init__(self, place: Pseudonyms) -> None:
+        self._place = place
+        self._key: PseudonymKey | None = None
+        self._known: dict[str, str] = {"": ""}  # an empty name is a reject, and stays one
+
+    def of(self, names: pa.DictionaryArray) -> pa.DictionaryArray:
+        """The same rows under pseudonyms.
+
+        Raises:
+            SettingsError: the key is not on this machine.
+        """
+        if self._key is None:
+            self._key = self._place.key()
+        if len(self._known) > _REMEMBERED:
+            self._known = {"": ""}
+        known, made = self._known, list[str]()
+        for name in names.dictionary.to_pylist():
+            if name not in known:
+                known[name] = self._key.name(name)
+            made.append(known[name])
+        return pa.DictionaryArray.from_arrays(names.indices, pa.array(made, pa.utf8()))
 
 
 def constant_names(name: str, rows: int) -> pa.DictionaryArray:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..schemas.mappings import Constant, column_of
 from ..schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
-from ..schemas.settings import Constant, Readings
-from .decode_names import constant_names, read_names
+from ..schemas.settings import Readings
+from ..schemas.slots import parse_instant
+from .decode_names import PseudonymsOf, constant_names, read_names
 from .decode_times import TimeReader
 from .decode_values import read_values
 from .rejects import Problem, Rejects
 
 Ints = npt.NDArray[np.int64]
+
+_YEAR_1971_US = parse_instant("1971-01-01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,13 @@ class Columns:
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None) -> Columns:
-        """The columns that the settings name."""
-        series = None if isinstance(readings.series, Constant) else readings.series
-        return cls(series, readings.time_columns, readings.value, group)
+        """The columns that the settings name.
+
+        Raises:
+            SettingsError: they name what only messages have.
+        """
+        readings.check_columns()
+        return cls(column_of(readings.series), readings.time_columns, column_of(readings.value) or "", group)
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -89,6 +97,16 @@ class Decoded:
     rejects: tuple[Rejects, ...]
 
 
+class RowReader(Protocol):
+    """Turns the raw rows of a file into readings; it belongs to one worker."""
+
+    columns: Columns
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some rows."""
+        ...
+
+
 class RowDecoder:
     """Raw rows to readings, by the settings.
 
@@ -96,19 +114,30 @@ class RowDecoder:
         readings: the columns and how to read them.
         timezone: zone of stamps without an offset.
         group: column with the group.
+        live_clocks: whether the times are of devices that work now, so that one in 1970 is a mistake of a clock or a
+            unit.
 
     Raises:
         ValueError: the time format cannot be read.
+        SettingsError: the readings are mapped in a way that only messages have.
     """
 
-    def __init__(self, readings: Readings, *, timezone: str = "UTC", group: str | None = None) -> None:
+    def __init__(
+        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, live_clocks: bool = False
+    ) -> None:
         self.columns = Columns.of(readings, group)
         self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""
         self._times = TimeReader(timezone, readings.ambiguous, readings.time_format, readings.time_unit)
         self._scale = readings.scale
+        self._live_clocks = live_clocks
+        self._pseudonyms = None if readings.pseudonyms is None else PseudonymsOf(readings.pseudonyms)
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some rows; the time this takes in Python does not depend on how many they are."""
+        """Decode some rows; the time this takes in Python does not depend on how many they are.
+
+        Raises:
+            SettingsError: the key of the pseudonyms is not on this machine.
+        """
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
         rows = len(raw.positions)
         if not rows:
@@ -119,8 +148,16 @@ class RowDecoder:
             if names.series is None
             else read_names(raw.columns[names.series], RejectReason.MISSING_SERIES)
         )
+        if self._pseudonyms is not None:
+            series = self._pseudonyms.of(series)
         times, more = self._times.read([raw.columns[one] for one in names.times])
         problems = [*problems, *more]
+        if self._live_clocks:
+            unset = (times >= 0) & (times < _YEAR_1971_US)
+            for one in more:
+                unset &= ~one.rows  # a row without a time has a meaningless one
+            if unset.any():
+                problems.append(Problem(unset, RejectReason.IMPLAUSIBLE_TIME))
         groups: list[pa.Array] = []
         if names.group is not None:
             group, more = read_names(raw.columns[names.group], RejectReason.GROUP_CONFLICT)

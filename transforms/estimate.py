@@ -3,11 +3,16 @@
 A transition is counted between the states of two adjacent slots of one series; a gap cuts the chain. With the missing
 state the slots without a reading, between a series' first and last one, are in that state. Cells are filled by the
 same rule as for releases (see :mod:`.cells`), so shuffled or doubled input gives the same counts.
+
+*Counts that are to be released with noise.* Whose counts there are, and with the missing state which slots are
+counted, must then depend on nothing secret. So the series can be given, from a public roster: each of them has counts,
+a silent one too, and no other. With the missing state, and with both ends of the window given as well, every series is
+counted in every slot of it (``privacy.noisy_counts`` proves why less would not do).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,14 +70,36 @@ class Traces:
             self.pieces[series] = [Trace.join(held)]
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is counted.
+
+    Attributes:
+        start: first slot; ``None`` for all.
+        stop: first slot that is not; ``None`` for all.
+        series: names of the series; ``None`` for all that turn up.
+    """
+
+    start: int | None = None
+    stop: int | None = None
+    series: frozenset[str] | None = None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """The slots in which every series is counted, where all of this is public."""
+        if self.start is None or self.stop is None or self.series is None:
+            return None
+        return self.start, self.stop
+
+
 class SplitSeries(beam.DoFn):
     """Record batches of readings to ``(shard, {series: Trace})``, in numpy."""
 
-    def __init__(self, grid: SlotGrid, space: StateSpace, shards: int, slots: tuple[int | None, int | None]) -> None:
+    def __init__(self, grid: SlotGrid, space: StateSpace, shards: int, scope: Scope) -> None:
         self._grid = grid
         self._space = space
         self._shards = shards
-        self._slots = slots
+        self._scope = scope
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, dict[str, Trace]]]:
         """Split one batch by series."""
@@ -80,11 +107,14 @@ class SplitSeries(beam.DoFn):
         names, codes, times, values = columns.names.to_pylist(), columns.series, columns.times, columns.values
         slots = self._grid.slots_of(times)
         keep = columns.good
-        first, stop = self._slots
-        if first is not None:
-            keep &= slots >= first
-        if stop is not None:
-            keep &= slots < stop
+        scope = self._scope
+        if scope.start is not None:
+            keep &= slots >= scope.start
+        if scope.stop is not None:
+            keep &= slots < scope.stop
+        if scope.series is not None:
+            # one more, for a batch without any name
+            keep &= np.array([*(name in scope.series for name in names), False])[codes]
         codes, values, times, slots = codes[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - self._grid.time_of(slots), self._space.encode(values), state_bits(self._space.size))
         order = np.argsort(codes, kind="stable")
@@ -103,9 +133,10 @@ class SplitSeries(beam.DoFn):
 class CountTransitions(beam.CombineFn):
     """``{series: Trace}`` elements to :class:`TransitionCounts`."""
 
-    def __init__(self, space: StateSpace) -> None:
+    def __init__(self, space: StateSpace, scope: Scope) -> None:
         super().__init__()
         self._space = space
+        self._scope = scope
 
     def create_accumulator(self) -> Traces:
         """No reading yet."""
@@ -132,7 +163,7 @@ class CountTransitions(beam.CombineFn):
 
     def extract_output(self, accumulator: Traces) -> TransitionCounts:
         """Count between adjacent slots."""
-        states, bits = self._space.size, state_bits(self._space.size)
+        states, bits, window = self._space.size, state_bits(self._space.size), self._scope.window
         names = tuple(sorted(accumulator.pieces))
         counts = np.zeros((len(names), states, states), dtype=np.int64)
         visits = np.zeros((len(names), states), dtype=np.int64)
@@ -140,8 +171,9 @@ class CountTransitions(beam.CombineFn):
             trace = Trace.join(accumulator.pieces[name])
             slots, path = trace.slots, trace.packed & ((1 << bits) - 1)
             if self._space.missing_state and len(slots):
-                dense = np.full(int(slots[-1] - slots[0]) + 1, states - 1, dtype=np.int64)
-                dense[slots - slots[0]] = path
+                first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
+                dense = np.full(stop - first, states - 1, dtype=np.int64)
+                dense[slots - first] = path
                 slots, path = np.arange(len(dense), dtype=np.int64), dense
             visits[i] = np.bincount(path, minlength=states)
             adjacent = np.flatnonzero(np.diff(slots) == 1)
@@ -154,14 +186,21 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
     """Readings to one :class:`TransitionCounts` with the counts of every series.
 
     The counts are exact and secret. A model made of them protects only series that were not among them (theory section
-    7, item 5).
+    7, item 5), unless they are released with noise and charged first.
 
     Args:
         grid: the slots.
         space: the states.
         start: first slot to use; all if left out.
         stop: first slot not to use.
+        series: names of the series to count; readings of others pass over. Each of them is in the result, with counts
+            of 0 where it has no reading; with the missing state and both slots given, it is counted in that state in
+            every slot without a reading. All series that turn up, and no others, if left out.
         shards: parallel parts.
+
+    Raises:
+        TypeError: ``series`` is one text.
+        ValueError: the slots are no window.
     """
 
     def __init__(
@@ -171,32 +210,50 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         *,
         start: int | None = None,
         stop: int | None = None,
+        series: Sequence[str] | None = None,
         shards: int = 8,
     ) -> None:
         super().__init__()
+        if isinstance(series, str):
+            raise TypeError("series is one text, and must be a list of names: put it in a list")
+        scope = Scope(start, stop, None if series is None else frozenset(series))
+        if scope.window is not None and scope.window[0] >= scope.window[1]:
+            raise ValueError(f"stop is {stop}, and must be above start, {start}: give the slot after the last")
         self._grid = grid
         self._space = space
-        self._slots = (start, stop)
+        self._scope = scope
         self._shards = shards
 
     def expand(self, input_or_inputs: Any) -> Any:
         """A ``PCollection`` of one element."""
-        space = self._space
+        space, scope = self._space, self._scope
         return (
             input_or_inputs
-            | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, self._slots))
-            | "Count" >> beam.CombinePerKey(CountTransitions(space))
+            | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, scope))
+            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope))
             | "Values" >> beam.Values()
-            | "Unite" >> beam.CombineGlobally(_Unite(TransitionCounts.empty(space.size)))
+            | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope)))
         )
 
 
-class _Unite(beam.CombineFn):
-    """The counts of all shards in one value."""
+def _silent(space: StateSpace, scope: Scope) -> TransitionCounts:
+    """The counts if there is no reading at all."""
+    names = tuple(sorted(scope.series or ()))
+    counts = np.zeros((len(names), space.size, space.size), dtype=np.int64)
+    visits = np.zeros((len(names), space.size), dtype=np.int64)
+    if space.missing_state and scope.window is not None:
+        length = scope.window[1] - scope.window[0]
+        counts[:, -1, -1], visits[:, -1] = length - 1, length
+    return TransitionCounts(names, counts, visits)
 
-    def __init__(self, nothing: TransitionCounts) -> None:
+
+class _Unite(beam.CombineFn):
+    """The counts of all shards in one value; series that none of them has are as in ``silent``."""
+
+    def __init__(self, silent: TransitionCounts) -> None:
         super().__init__()
-        self._nothing = nothing
+        self._silent = silent
+        self._nothing = TransitionCounts.empty(silent.states)
 
     def create_accumulator(self) -> TransitionCounts:
         return self._nothing
@@ -208,4 +265,5 @@ class _Unite(beam.CombineFn):
         return TransitionCounts.merged([self._nothing, *accumulators])
 
     def extract_output(self, accumulator: TransitionCounts) -> TransitionCounts:
-        return accumulator
+        unheard = set(self._silent.series).difference(accumulator.series)
+        return accumulator.merge(self._silent.subset(unheard))

@@ -30,6 +30,11 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def everywhere(path: str) -> str:
+    """A path as workers see it, which may run in another folder than the process that names it."""
+    return str(Path(path).absolute()) if is_local(path) else path
+
+
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
     """Find the files that paths and glob patterns name.
 

@@ -19,10 +19,12 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
+from ..store.beliefs import Note
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
 from .hosts import check_hosts
+from .modes import check_modes
 from .plan import Plan, make_plan
 from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledClosings, SumTallies
 from .survey import RegisterQuery, SurveyReadings, register
@@ -48,6 +50,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
+        sigma: more noise than the mechanism needs, because of what was published before under another belief.
+        note: the estimate that the model comes from, for the record.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -64,6 +68,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         *,
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
+        sigma: float | None = None,
+        note: Note | None = None,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -75,7 +81,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
         elif model is not given:
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
-        self._plan = make_plan(settings, given, noise=noise)
+        self._plan = make_plan(settings, given, noise=noise, sigma=sigma, note=note)
 
     @property
     def plan(self) -> Plan:
@@ -86,6 +92,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
         plan, readings = self._plan, input_or_inputs
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
+        check_modes(readings.pipeline.options)
         live = not readings.is_bounded
         if live:
             check_live(plan)

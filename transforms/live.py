@@ -5,7 +5,8 @@ again. What a runner keeps of a part is :class:`Progress`: the position, and how
 clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock, and readings stamped
 over a day ahead of that do not count for it; it moves only when nothing more was waiting, so a backlog of files may be
 in any order. A part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a
-schedule with an end is complete up to now, as in a batch job; an endless one stays where its clock is.
+schedule with an end is complete up to now, as in a batch job; an endless one stays where its clock is. Where a part
+mixes several sources it follows the slowest of them (see :mod:`.clocks`), also in a backlog.
 
 Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
 :mod:`.marks`) *before* the watermark follows.
@@ -15,8 +16,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import apache_beam as beam
@@ -32,6 +33,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from . import coders
+from .clocks import Heard, Reach, clock_of, heard_of, waited_for
 from .decode import DecodedReadings
 from .feeds import BEGIN, Feed, Piece, Reader
 from .marks import Mark, mark_batch, with_horizon
@@ -51,6 +53,10 @@ class Pace:
         idle_us: how long a silent part holds windows back; ``None``: for ever.
         poll_s: seconds between two looks at a source that had nothing.
         end_us: end of the last window; the reader stops there. ``None``: never.
+        stay_s: seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It
+            costs nothing but a checkpoint that waits so long, and pays where a runner keeps what is handed back.
+        together: whether all parts are read in one process, on a runner that would close a window by the watermark of
+            one of them: then none is ahead of what the runner keeps of the slowest.
     """
 
     begin_us: int
@@ -58,6 +64,8 @@ class Pace:
     idle_us: int | None = None
     poll_s: float = 1.0
     end_us: int | None = None
+    stay_s: float = 0.0
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class Progress:
         heard_us: wall clock of the last reading, or of the start.
         followed: whether everything that was there at the start has been read.
         over: whether the part will never be read again.
+        sources: what was heard of each source that the part mixes; empty where it is one source.
     """
 
     position: str
@@ -79,6 +88,7 @@ class Progress:
     heard_us: int = 0
     followed: bool = False
     over: bool = False
+    sources: dict[str, Heard] = field(default_factory=dict[str, Heard])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class SpanCoder(Coder):
     def decode(self, encoded: bytes) -> Span:
         """Read a span."""
         plain = json.loads(encoded)
-        return Span(Progress(**plain["start"]), None if plain["stop"] is None else Progress(**plain["stop"]))
+        return Span(_progress(plain["start"]), None if plain["stop"] is None else _progress(plain["stop"]))
 
     def is_deterministic(self) -> bool:
         """It is."""
@@ -108,6 +118,12 @@ class SpanCoder(Coder):
     def to_type_hint(self) -> Any:
         """The type of the values."""
         return Span
+
+
+def _progress(plain: dict[str, Any]) -> Progress:
+    # those of older savepoints tell no sources
+    sources = {name: Heard(**one) for name, one in plain.pop("sources", {}).items()}
+    return Progress(**plain, sources=sources)
 
 
 class SpanTracker(RestrictionTracker):
@@ -192,7 +208,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._pace = pace
         self._schema = schema
         self._now = now
-        self._readers: dict[tuple[int, str], Reader] = {}
+        self._readers: dict[int, tuple[str, Reader]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Readers belong to a worker and do not travel."""
@@ -206,7 +222,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def teardown(self) -> None:
         """Close the readers."""
-        for reader in self._readers.values():
+        for _, reader in self._readers.values():
             reader.close()
         self._readers = {}
 
@@ -243,16 +259,24 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
     ) -> Iterator[Any]:
         """Read what is there of one part, then hand the rest back."""
-        progress = tracker.current_restriction().start
-        reader = self._readers.pop((element, progress.position), None) or self._feed.reader(element, progress.position)
+        began = progress = tracker.current_restriction().start
+        reader = self._reader_at(element, progress.position)
+        Pulse.of(element).kept_us = progress.clock_us
         self._polls.inc()
         if estimator.current_watermark() is None:
-            self._advance(estimator, progress)
+            self._advance(element, estimator, progress)
         deadline, rows, waited, sent = time.monotonic() + _CALL_S, 0, False, False
+        # parts of one worker wait for each other
+        stay = time.monotonic() + self._pace.stay_s / self._feed.parts
         while rows < _CALL_ROWS and time.monotonic() < deadline:
             piece = reader.read()
-            before = progress
-            progress, mark = self._step(element, before, piece, ended=piece is None and reader.ended)
+            # silence is not known of a source that cannot be read
+            before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
+            sources = reader.sources
+            progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            if self._waits_for_others and progress.over and began.clock_us < progress.clock_us:
+                # the others may follow what the runner keeps: so it ends with its next call
+                progress = replace(progress, over=False)
             if not tracker.try_claim(progress):
                 return
             sent |= piece is not None or mark is not None
@@ -261,17 +285,41 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 yield from self._rows(piece, before.clock_us, backlog=not before.followed)
             if mark is not None:
                 yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
-            self._advance(estimator, progress)
+            self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
-            Pulse.of(element).beat(seen, progress.clock_us, rows=0 if piece is None else piece.rows)
+            Pulse.of(element).beat(
+                seen,
+                progress.clock_us,
+                rows=0 if piece is None else piece.rows,
+                trouble=reader.trouble,
+                waited_for=self._waited_for(progress, sources),
+            )
             if progress.over:
                 reader.close()
                 return
             if piece is None:
                 waited = True
-                break
-        self._readers[element, progress.position] = reader
+                # what was sent goes on when the call ends
+                if sent or time.monotonic() + self._pace.poll_s > stay:
+                    break
+                time.sleep(self._pace.poll_s)
+                deadline = time.monotonic() + _CALL_S
+        self._readers[element] = (progress.position, reader)
         tracker.defer_remainder(self._pause() if waited and not sent else Duration(0))
+
+    def _reader_at(self, part: int, position: str) -> Reader:
+        """The part's reader of the last call if the runner goes on where it stopped, else a new one."""
+        at, reader = self._readers.pop(part, (None, None))
+        if reader is not None:
+            if at == position:
+                reader.kept()
+                return reader
+            reader.close()
+        return self._feed.reader(part, position)
+
+    @property
+    def _waits_for_others(self) -> bool:
+        return self._pace.together and self._feed.parts > 1
 
     def _pause(self) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
@@ -283,28 +331,53 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         time.sleep(self._pace.poll_s - whole)
         return Duration(seconds=whole + _PAUSE_MARGIN_S) if whole else Duration(0)
 
-    def _step(self, part: int, before: Progress, piece: Piece | None, *, ended: bool) -> tuple[Progress, Mark | None]:
+    def _step(
+        self,
+        part: int,
+        before: Progress,
+        piece: Piece | None,
+        sources: Mapping[str, Reach] | None = None,
+        *,
+        ended: bool = False,
+    ) -> tuple[Progress, Mark | None]:
         """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
         pace, now = self._pace, self._now()
         after = before
+        latest = None if piece is None else _latest(piece, now + _AHEAD_US)
         if piece is not None:
-            known = [one for one in (before.latest_us, _latest(piece, now + _AHEAD_US)) if one is not None]
+            known = [one for one in (before.latest_us, latest) if one is not None]
             after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
-        settled = piece is None or piece.settled
         clock = before.clock_us
-        if settled and after.latest_us is not None:
-            # a stamp of the future must not close the windows of today
-            clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
-        if piece is None and pace.idle_us is not None and now - before.heard_us >= pace.idle_us:
-            clock = max(clock, now - pace.idle_us - pace.lateness_us)
+        if sources is None:
+            settled = piece is None or piece.settled
+            if settled and after.latest_us is not None:
+                # a stamp of the future must not close the windows of today
+                clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
+            if piece is None and pace.idle_us is not None and now - before.heard_us >= pace.idle_us:
+                clock = max(clock, now - pace.idle_us - pace.lateness_us)
+        else:
+            settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
+            said = None if piece is None or piece.source is None or latest is None else (piece.source, latest)
+            heard = heard_of(before.sources, sources, now, said)
+            come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
+            clock = clock if come is None else max(clock, come)
+            after = replace(after, sources=heard)
         if ended and pace.end_us is not None:
             clock = max(clock, min(pace.end_us, now))
+        if pace.end_us is not None:
+            # what lies behind the end is another job's, though this one may have seen readings of it
+            clock = max(before.clock_us, min(clock, pace.end_us))
         over = ended or (pace.end_us is not None and clock >= pace.end_us)
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
         mark = None
         if clock > before.clock_us:
             mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=not before.followed)
         return after, mark
+
+    def _waited_for(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        if sources is None:
+            return ()
+        return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
 
     def _rows(self, piece: Piece, horizon_us: int, *, backlog: bool) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
@@ -315,9 +388,16 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         for batch in piece.batches:
             yield TimestampedValue(with_horizon(batch, horizon_us, backlog=backlog), _timestamp(horizon_us))
 
-    def _advance(self, estimator: Any, progress: Progress) -> None:
+    def _advance(self, part: int, estimator: Any, progress: Progress) -> None:
         """Let the watermark follow what was declared."""
-        estimator.set_watermark(_timestamp(progress.clock_us))
+        clock = progress.clock_us
+        if self._waits_for_others:
+            kept = {one: pulse.kept_us for one, pulse in Pulse.all().items() if pulse.kept_us is not None}
+            others = [kept.get(one, self._pace.begin_us) for one in range(self._feed.parts) if one != part]
+            clock = min([clock, *others])
+        reached = estimator.current_watermark()
+        if reached is None or _timestamp(clock) > reached:
+            estimator.set_watermark(_timestamp(clock))
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
 
 

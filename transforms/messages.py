@@ -43,12 +43,29 @@ class Messages:
         return len(self.payloads)
 
 
+class SourceAwayError(RuntimeError):
+    """What a decoder needs, such as a registry of schemas, does not answer now: the messages wait, none is rejected."""
+
+
 class MessageDecoder(ABC):
     """Takes messages apart; a plain value that travels to any worker."""
 
     @abstractmethod
     def decode(self, messages: Messages) -> list[Decoded]:
-        """The readings of some messages, and what could not be read; never raises for a message's content."""
+        """The readings of some messages, and what could not be read; never raises for a message's content.
+
+        Raises:
+            SourceAwayError: something else is needed for it and is away; the same messages are given again later.
+        """
+
+    @property
+    def lookback_us(self) -> int:
+        """How long before a position a reader must begin, by the broker's stamps, to decode what comes behind it.
+
+        Decoders that remember something of earlier messages (registers) say so here. What is read again in this way may
+        be passed on again: cells take maxima.
+        """
+        return 0
 
 
-__all__ = ["Headers", "MessageDecoder", "Messages"]
+__all__ = ["Headers", "MessageDecoder", "Messages", "SourceAwayError"]

@@ -15,12 +15,15 @@ from typing import Any
 from ..privacy.classes import MixingBounds
 from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
 from ..privacy.quilts import Calibration
+from ..schemas.estimates import Bounds, EstimatedModel
 from ..schemas.models import Model, Provenance
 from ..schemas.roster import Roster
-from ..schemas.settings import Bounds, Constant, Settings, SettingsError
+from ..schemas.roster_files import label_model, read_roster
+from ..schemas.settings import Constant, Settings, SettingsError
 from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
+from ..store.beliefs import Note
 from ..store.specs import DomainSpec, Noise, QuerySpec
 from .calibrating import choose
 
@@ -51,6 +54,7 @@ class Plan:
         model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         address: where the ledger of record is.
+        note: the estimate that the model comes from, which is put on record with the query.
     """
 
     grid: SlotGrid
@@ -68,6 +72,7 @@ class Plan:
     model: Model
     noise: Noise
     address: StoreAddress
+    note: Note | None = None
 
     @property
     def resolved(self) -> bool:
@@ -152,14 +157,27 @@ def model_of(settings: Settings) -> Model:
 
     Raises:
         ModelError: the file cannot be used.
+        SettingsError: the settings say only how a job estimates it.
     """
-    if isinstance(settings.model, Bounds):
-        given = settings.model
+    if isinstance(settings.model, EstimatedModel):
+        raise SettingsError(
+            ["model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"]
+        )
+    return loaded(settings.model, settings)
+
+
+def loaded(given: str | Bounds, settings: Settings) -> Model:
+    """The model of a file, or one made of bounds.
+
+    Raises:
+        ModelError: the file cannot be used.
+    """
+    if isinstance(given, Bounds):
         bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         return Model(
             belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
         )
-    return Model.load(Path(settings.path(settings.model)))
+    return Model.load(Path(settings.path(given)))
 
 
 def make_plan(
@@ -168,6 +186,8 @@ def make_plan(
     *,
     noise: Noise = "private",
     read: Callable[[str], str] | None = None,
+    sigma: float | None = None,
+    note: Note | None = None,
 ) -> Plan:
     """Calibrate a query and check everything that can be checked without data.
 
@@ -176,6 +196,8 @@ def make_plan(
         model: the belief; read from the settings if left out.
         noise: a hook of the tests, which no setting reaches.
         read: how a path of the settings is resolved; by the settings' own folder if left out.
+        sigma: more noise than the mechanism needs, where other windows' account wants it.
+        note: the estimate that the model comes from.
 
     Raises:
         SettingsError: a setting does not fit another.
@@ -192,12 +214,8 @@ def make_plan(
             ["states.edges is empty: a single bin says nothing about the values; give at least one edge"]
         )
 
-    roster_file = settings.roster_file
-    roster = (
-        None
-        if roster_file is None
-        else Roster.read(Path(locate(roster_file.file)), series=roster_file.series, group=roster_file.group)
-    )
+    roster = read_roster(settings, locate)
+    model = label_model(settings, model, locate)
     if roster is None and settings.group_by is None and settings.readings is not None:
         only = settings.readings.series
         roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
@@ -211,6 +229,8 @@ def make_plan(
         guarantee=guarantee,
     )
     calibration = chosen.calibration
+    if sigma is not None:
+        calibration = replace(calibration, sigma=sigma)
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
     mechanism = LaplaceHistogram.from_sigma(space.size, calibration.sigma * share)
     domain = DomainSpec(
@@ -240,6 +260,7 @@ def make_plan(
         model=model,
         noise=noise,
         address=StoreAddress(settings.ledger_url),
+        note=note,
     )
 
 
@@ -247,7 +268,7 @@ def _reading(settings: Settings) -> dict[str, Any]:
     """How a reading becomes a state; where the readings come from a pipeline, only the zone is said here."""
     reading: dict[str, Any] = {"timezone": settings.slots.timezone}
     if settings.readings is not None:
-        reading |= settings.readings.model_dump(mode="json")
+        reading |= settings.readings.canonical()
     return reading
 
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 _pulses: dict[int, Pulse] = {}
+_complaints: dict[str, str] = {}
 _lock = threading.Lock()
 
 
@@ -25,6 +26,9 @@ class Pulse:
         latest_us: latest reading.
         clock_us: windows that end by this instant were declared complete.
         rows: readings so far.
+        trouble: why nothing can be read now, as the reader says.
+        waited_for: sources that had no reading yet, and hold windows back.
+        kept_us: the clock that the runner keeps: what was declared up to it is in the runner's hands.
     """
 
     beaten: float = 0.0
@@ -32,6 +36,9 @@ class Pulse:
     latest_us: int | None = None
     clock_us: int | None = None
     rows: int = 0
+    trouble: str | None = None
+    waited_for: tuple[str, ...] = ()
+    kept_us: int | None = None
 
     @staticmethod
     def of(part: int) -> Pulse:
@@ -50,8 +57,32 @@ class Pulse:
         """Forget them: another job begins."""
         with _lock:
             _pulses.clear()
+            _complaints.clear()
 
-    def beat(self, latest_us: int | None, clock_us: int, *, rows: int) -> None:
+    @staticmethod
+    def complain(who: str, text: str | None) -> None:
+        """Say what a sink of this process waits for; ``None`` when it waits no longer."""
+        with _lock:
+            if text is None:
+                _complaints.pop(who, None)
+            else:
+                _complaints[who] = text
+
+    @staticmethod
+    def complaints() -> dict[str, str]:
+        """What the sinks of this process wait for."""
+        with _lock:
+            return dict(_complaints)
+
+    def beat(
+        self,
+        latest_us: int | None,
+        clock_us: int,
+        *,
+        rows: int,
+        trouble: str | None = None,
+        waited_for: tuple[str, ...] = (),
+    ) -> None:
         """Note a look at the source."""
         self.beaten = time.monotonic()
         if rows:
@@ -60,3 +91,5 @@ class Pulse:
             self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
         self.clock_us = clock_us
         self.rows += rows
+        self.trouble = trouble
+        self.waited_for = waited_for

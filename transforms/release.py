@@ -303,6 +303,7 @@ class ReleaseHistograms(beam.DoFn):
         self._store = Store(self._plan.address)
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
+        self._windows = Metrics.counter(METRICS, "windows-released")
         self._refused = Metrics.counter(METRICS, "windows-refused")
         self._incomplete = Metrics.counter(METRICS, "blocks-incomplete")
         # Beam's distributions hold integers
@@ -357,6 +358,8 @@ class ReleaseHistograms(beam.DoFn):
         for record, place, layout in zip(records, (one.place for one in held), layouts, strict=True):
             if record.block is not None:
                 (self._released if record.fresh else self._replayed).inc(len(record.block.keys))
+                if record.fresh and record.shard == layout.occupied[0]:  # every window has that one
+                    self._windows.inc()
                 self._loss.update(round(record.entry.loss_after * 1e6))
                 yield place.with_value(rows_of(registration, record))
             elif record.shard == layout.occupied[0]:  # a refusal is the window's, not the shard's

@@ -146,7 +146,7 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)
-    made = store.register(plan.domain, query)
+    made = store.register(plan.domain, query, plan.note)
     # another job may have been first, with ends of its own
     return made if given or made.fresh else _agree(store, plan, made, live=seen is None)
 
@@ -171,7 +171,7 @@ def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Regis
         except ValueError:
             raise conflict("windows.stop", _instant(plan, recorded.stop), _instant(plan, stop)) from None
     query = plan.query(schedule, roster, schedule_given=True, roster_given=plan.roster is not None)
-    return store.register(plan.domain, query)
+    return store.register(plan.domain, query, plan.note)
 
 
 _ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"

@@ -15,6 +15,8 @@ import pytest
 
 from .flink import FlinkCluster, FlinkPrograms, find_flink
 from .installed import NotInstalledError
+from .kafka import KafkaBroker, find_kafka
+from .mosquitto import MosquittoBroker, find_mosquitto
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism
 
@@ -79,6 +81,43 @@ def prism() -> Path:
         return find_prism()
     except NotInstalledError as error:
         missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """The jars of Kafka's broker."""
+    try:
+        return find_kafka()
+    except NotInstalledError as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_jars: Path) -> Iterator[KafkaBroker]:
+    """A running broker of this test module's own; tests have topics of their own in it, and leave it running."""
+    broker = KafkaBroker(kafka_jars)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture(scope="session")
+def mosquitto_program() -> Path:
+    """The MQTT broker's program."""
+    program = find_mosquitto()
+    if program is None:
+        missing("no Mosquitto is installed (Debian: apt-get install mosquitto, or .ci/servers.sh mosquitto)")
+    return program
+
+
+@pytest.fixture
+def mosquitto(mosquitto_program: Path) -> Iterator[MosquittoBroker]:
+    """An MQTT broker of this test's own, with the configuration that is shipped; it can be killed and started again."""
+    broker = MosquittoBroker(mosquitto_program)
+    yield broker
+    broker.close()
 
 
 @pytest.fixture(scope="session")

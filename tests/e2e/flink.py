@@ -63,6 +63,7 @@ heartbeat.timeout: 8000
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: 100
 restart-strategy.fixed-delay.delay: 1s
+classloader.resolve-order: parent-first
 """
 LOGGING = """\
 rootLogger.level = INFO
@@ -223,9 +224,9 @@ class FlinkCluster:
         waiting = True
         while True:
             ended = waiting and not self._processes.runs(process)
-            found = [job["jid"] for job in self._get("/jobs/overview")["jobs"] if job["name"] == name]
-            if found and self.state(found[0]) != "INITIALIZING":
-                return found[0]
+            found = self.job_named(name)
+            if found is not None and self.state(found) != "INITIALIZING":
+                return found
             if ended:
                 # It was well, the job may be a while: a job server starts jobs after it has said yes to them.
                 waiting = False
@@ -235,6 +236,16 @@ class FlinkCluster:
                 complaint = self._processes.complaint("job-server", f"no job within {SUBMIT_SECONDS} s")
                 raise ServerError(self._processes.complaint(process, complaint))
             time.sleep(0.2)
+
+    @property
+    def python(self) -> Path:
+        """The Python with the cluster's Beam."""
+        return self._programs.python
+
+    def job_named(self, name: str) -> str | None:
+        """The id of the job that was submitted with the arguments for a name; ``None`` while there is none."""
+        found = [job["jid"] for job in self._get("/jobs/overview")["jobs"] if job["name"] == name]
+        return found[0] if found else None
 
     def jobs(self) -> dict[str, str]:
         """The state of every job, by id."""
@@ -338,7 +349,9 @@ class FlinkCluster:
                 *JAVA,
                 f"-Dlog4j.configurationFile=file:{self._configuration}/log4j.properties",
             ),
-            *("-cp", f"{self._programs.jars}/*", main, "--configDir", self._configuration, *arguments),
+            # with Beam's classes as well: loading them anew for each job takes longer than the tests' jobs do
+            *("-cp", f"{self._programs.jars}/*:{self._programs.job_server}", main),
+            *("--configDir", self._configuration, *arguments),
         ]
         self._processes.start(name, command)
 

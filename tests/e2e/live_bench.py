@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -25,12 +26,14 @@ import pytest
 import yaml
 
 from quiltstream.privacy.classes import MixingBounds
-from quiltstream.privacy.ledger import Ledger
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.rowfiles import write_rows
+from quiltstream.schemas.settings import FileFormat
 from quiltstream.store import Store, StoreMissing, UnknownNameError
 
+from ..examined import Examined, Span, every, examine, on_record
 from ..transforms.truth import cells, histograms
+from .stamped import left, unstamped
 
 HERE = Path(__file__).parent
 ORIGIN = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -84,32 +87,44 @@ def truth(
     return histograms(found, windows=windows, keys=keys, bins=len(EDGES) + 1)
 
 
-def until(true: Callable[[], Any], what: str) -> Any:
-    """Wait until something is true; it is a failure if it never is."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := true()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {PATIENCE:.0f} s: {what}")
-        time.sleep(0.02)
-    return found
+class RunnerLostError(Exception):
+    """The runner shows a symptom that is known and not ours: the test may begin once more."""
 
 
 @dataclass
 class Running:
-    """A live job in a process of its own."""
+    """A live job in a process of its own.
+
+    Attributes:
+        process: its process.
+        out: what it prints.
+        err: what it complains of.
+        watch: called while it is waited for.
+    """
 
     process: subprocess.Popen[str]
     out: Path
     err: Path
+    watch: Callable[[], None]
 
     def wait(self) -> int:
         """Its exit code, when it ends by itself."""
-        return self.process.wait(timeout=PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        while (code := self.process.poll()) is None:
+            self.watch()
+            if time.monotonic() > deadline:
+                pytest.fail(f"the job did not end within {PATIENCE:.0f} s: {self.said[-3:]}")
+            time.sleep(0.02)
+        return code
 
     def kill(self) -> None:
         """End it and all it started at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):  # what was not read of it
+                self.process.stdin.close()
 
     @property
     def said(self) -> list[dict[str, Any]]:
@@ -126,19 +141,74 @@ class Running:
 
 @dataclass
 class Bench:
-    """A settings file, an inbox, a sink and a ledger in a folder, and the jobs over them."""
+    """A settings file, an inbox, a sink and a ledger in a folder, and the jobs over them.
+
+    Attributes:
+        folder: where everything is.
+        options: Beam's options that name the runner.
+        environment: variables of the jobs.
+        keys: keys that every window has, and their series.
+        retries: how often the test began once more.
+    """
 
     folder: Path
     options: list[str]
     environment: dict[str, str]
+    keys: dict[str, list[str]] = field(default_factory=lambda: SERIES)
+    retries: int = 0
     started: list[Running] = field(default_factory=list)
+    others: list[Bench] = field(default_factory=list)
+
+    #: The Python of the jobs, and options of theirs.
+    python = sys.executable
+    words: ClassVar[tuple[str, ...]] = ()
+
+    #: How the sink's files are written.
+    format: ClassVar[FileFormat] = "parquet"
+
+    @property
+    def ledger(self) -> str:
+        """The ledger's address."""
+        return f"sqlite:///{self.folder / 'ledger.db'}"
+
+    def another(self, name: str) -> Bench:
+        """An empty bench beside this one, which ends with it."""
+        self.others.append(Bench(self.folder.with_name(name), self.options, self.environment))
+        return self.others[-1]
+
+    def symptom(self) -> str | None:
+        """What the runner is known for, if a job shows it: Prism falls over itself when the machine is busy."""
+        panics = any("panic in stage.Execute" in job.err.read_text(encoding="utf-8") for job in self.started)
+        return "Prism: panic in stage.Execute" if panics else None
+
+    def watch(self) -> None:
+        """Called while a test waits; it may raise :class:`RunnerLostError`."""
+
+    def renew(self) -> None:
+        """Begin in an empty place, because the runner showed a symptom."""
+        self.close()
+        self.folder = self.folder.with_name(f"{self.folder.name}-again")
+        self.started, self.others = [], []
+        self.retries += 1
+
+    def close(self) -> None:
+        """End what was started."""
+        for job in self.started:
+            job.kill()
+        for other in self.others:
+            other.close()
+
+    def stopped(self, job: Running) -> bool:
+        """Whether nothing of a job runs any more."""
+        return job.process.poll() is not None
 
     def settings(self, **changes: Any) -> None:
         """Write the settings and the roster; ``None`` takes a setting out."""
         (self.folder / "inbox").mkdir(parents=True, exist_ok=True)
-        (self.folder / "roster.csv").write_text(
-            "series,group\n" + "".join(f"{n},{'x' if n < 'c' else 'y'}\n" for n in NAMES), encoding="utf-8"
-        )
+        keys = GROUPS if self.keys is SERIES else self.keys
+        groups = {name: group for group, names in keys.items() for name in names}
+        roster = ["series,group", *(f"{name},{groups[name]}" for name in NAMES), ""]
+        (self.folder / "roster.csv").write_text("\n".join(roster), encoding="utf-8")
         document: dict[str, Any] = {
             "source": {"jsonl": "inbox/*.jsonl"},
             "readings": {"series": "series", "time": "time", "value": "value", "time_unit": "us"},
@@ -148,25 +218,29 @@ class Bench:
             "windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
             "live": {"poll": "100ms"},
             "privacy": {"epsilon": 1.0},
-            "sink": {"parquet": "releases"},
+            "sink": {self.format: "releases"},
             "query": "load",
             "domain": "homes",
             "roster": "roster.csv",
             "shards": 3,
-            "ledger": "sqlite:///ledger.db",
+            "ledger": self.ledger,
         } | changes
         (self.folder / "settings.yaml").write_text(
             yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8"
         )
 
-    def start(self, *words: str | Path, noise: str = "none", stdin: IO[str] | int | None = None) -> Running:
+    def beam_options(self) -> list[str]:
+        """Beam's options of the next job."""
+        return self.options
+
+    def start(self, *words: str | Path, noise: str = "stamped", stdin: IO[str] | int | None = None) -> Running:
         """Start a job."""
         number = len(self.started)
         out, err = self.folder / f"out-{number}.txt", self.folder / f"err-{number}.txt"
-        command = [sys.executable, HERE / "live_job.py", "settings.yaml", "--noise", noise, *words, "--"]
+        command = [self.python, HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
         with out.open("wb") as first, err.open("wb") as second:
             process = subprocess.Popen(
-                [*map(str, command), *self.options],
+                [*map(str, command), *self.beam_options()],
                 cwd=self.folder,
                 env=os.environ | self.environment,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
@@ -175,8 +249,12 @@ class Bench:
                 text=True,
                 start_new_session=True,
             )
-        self.started.append(Running(process, out, err))
+        self.started.append(self.made(process, out, err))
         return self.started[-1]
+
+    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> Running:
+        """A job that was started."""
+        return Running(process, out, err, self.watch)
 
     def run(self, *words: str | Path, **how: Any) -> Running:
         """Run a job to its end."""
@@ -191,6 +269,10 @@ class Bench:
         part.write_bytes(content if isinstance(content, bytes) else content.encode())
         part.rename(self.folder / "inbox" / name)
 
+    def spoil_ledger(self) -> None:
+        """Make the ledger one that cannot be written."""
+        (self.folder / "ledger.db").mkdir()
+
     def say_clock(self, instant_us: int) -> Path:
         """The wall clock of a job that was started with it."""
         path = self.folder / "clock"
@@ -198,10 +280,6 @@ class Bench:
         part.write_text(str(instant_us), encoding="ascii")
         part.rename(path)
         return path
-
-    @property
-    def ledger(self) -> str:
-        return f"sqlite:///{self.folder / 'ledger.db'}"
 
     def rows(self) -> list[Release]:
         """Every released row on record."""
@@ -211,16 +289,45 @@ class Bench:
             except (StoreMissing, UnknownNameError):
                 return []
 
+    def on_record(self) -> dict[str, str]:
+        """Every released row by its name, to be compared later."""
+        with Store(self.ledger, create=False) as store:
+            return on_record(store, "homes", "load")
+
     def counts(self) -> dict[tuple[int, str], list[int]]:
-        """What is on record, by first slot and key: a row each."""
+        """The true counts of what is on record, by first slot and key: a row each."""
         rows = self.rows()
         places = Counter((row.window_start, row.key) for row in rows)
         assert set(places.values()) <= {1}, "a window was published twice"
-        return {((row.window_start - ORIGIN) // SLOT, row.key): list(row.counts) for row in rows}
+        return {((row.window_start - ORIGIN) // SLOT, row.key): [unstamped(n) for n in row.counts] for row in rows}
+
+    def sunk(self) -> dict[Path, list[dict[str, Any]]]:
+        """The files of the sink and their rows."""
+        found: dict[Path, list[dict[str, Any]]] = {}
+        for path in sorted((self.folder / "releases").glob(f"*.{self.format}")):
+            if self.format == "parquet":
+                found[path] = pq.read_table(path).to_pylist()
+            else:
+                found[path] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return found
 
     def windows(self) -> int:
         """How many windows have a row on record."""
         return len({row.window_start for row in self.rows()})
+
+    def until(self, true: Callable[[], Any], what: str) -> Any:
+        """Wait until something is true; it is a failure if it never is."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := true()):
+            self.watch()
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {PATIENCE:.0f} s: {what}; {self.account()}")
+            time.sleep(0.1)
+        return found
+
+    def account(self) -> str:
+        """How things are, for the message of a failure."""
+        return f"on record: {sorted(self.counts())}"
 
     def wait_for(self, windows: int) -> None:
         """Wait until so many windows have a row on record, all their keys."""
@@ -229,39 +336,50 @@ class Bench:
             if self.started[-1].process.poll() is not None:
                 pytest.fail(f"the job ended: {self.started[-1].err.read_text(encoding='utf-8')}")
             found = Counter(row.window_start for row in self.rows())
-            return sum(count == max(found.values()) for count in found.values()) >= windows
+            return sum(count == len(self.keys) for count in found.values()) >= windows
 
-        until(there, f"{windows} windows on record")
+        self.until(there, f"{windows} windows on record")
 
     def wait_for_some(self, windows: int) -> None:
         """Wait until so many windows have any row on record."""
-        until(lambda: self.windows() >= windows, f"a row of {windows} windows on record")
+        self.until(lambda: self.windows() >= windows, f"a row of {windows} windows on record")
 
-    def check(self, budget: float = 1.0) -> None:
-        """The sink holds what is on record, byte for byte, and the ledger is what the mathematics says of the rows."""
+    def check(
+        self,
+        windows: Iterable[Span] | None = None,
+        *,
+        budget: float = 1.0,
+        earlier: dict[str, str] | None = None,
+    ) -> Examined:
+        """Whatever is wrong with what is on record, in the ledger and in the sink fails the test.
+
+        Args:
+            windows: of the schedule, in slots; the first four days by default.
+            budget: the domain's.
+            earlier: what was on record at some time before.
+        """
         expected: dict[str, bytes] = {}
-        trial = self.folder / "trial.parquet"
+        trial = self.folder / f"trial.{self.format}"
         with Store(self.ledger, create=False) as store:
-            entries = store.entries("homes")
             for batch in store.releases("homes", "load"):
-                write_rows(trial, "parquet", pa.Table.from_batches([batch]))
+                write_rows(trial, self.format, pa.Table.from_batches([batch]))
                 expected[batch.column("release_id")[0].as_py()] = trial.read_bytes()
-        files = sorted((self.folder / "releases").glob("*.parquet"))
-        found = {pq.read_table(path)["release_id"][0].as_py(): path.read_bytes() for path in files}
-        assert len(files) == len(found) == len(expected)
-        assert found == expected
-        charges: dict[tuple[int, int], float] = {}
-        for path in files:
-            table = pq.read_table(path)
-            bounds = [table[name].cast(pa.int64())[0].as_py() for name in ("window_start", "window_stop")]
-            (epsilon,) = set(table["epsilon_dp"].to_pylist())
-            assert charges.setdefault((bounds[0], bounds[1]), epsilon) == epsilon
-        ledger = Ledger(MixingBounds(BELIEF["pi_min"], BELIEF["gap"]))
-        losses = {
-            start: ledger.charge((start - ORIGIN) // SLOT, (stop - ORIGIN) // SLOT, epsilon).loss_after
-            for (start, stop), epsilon in sorted(charges.items())
-        }
-        assert ledger.loss <= budget
-        charged = [entry for entry in entries if entry.decision == "charged"]
-        assert {entry.start_us: entry.loss_after for entry in charged} == losses
-        assert {row.window_start: row.loss_after for row in self.rows()} == losses
+            found = examine(
+                store,
+                "homes",
+                "load",
+                belief=MixingBounds(BELIEF["pi_min"], BELIEF["gap"]),
+                budget=budget,
+                windows=list(every(DAY, DAY, 4 * DAY) if windows is None else windows),
+                keys=self.keys,
+                left=left(self.folder / "left"),
+                earlier=earlier,
+                retries=self.retries,
+            )
+        assert left(self.folder / "left"), "whatever left the job did not pass the tap"
+        # the sink holds what is on record, byte for byte
+        files = self.sunk()
+        assert {rows[0]["release_id"]: path.read_bytes() for path, rows in files.items()} == expected
+        assert len(files) == len(expected)
+        assert found.sound, found
+        return found

@@ -1,13 +1,16 @@
 """A live job as a process of its own, without noise if asked: ``python live_job.py SETTINGS [OPTIONS] [-- BEAM]``.
 
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
-transform's constructor, which no setting reaches, and the wall clock of the source may be a file's content.
+transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
+``left``; and the wall clock of the source may be a file's content.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,21 +27,31 @@ def clock_of(path: str) -> int:
 @click.command(cls=Command)
 @click.argument("settings", type=_FILE)
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
-@click.option("--noise", type=click.Choice(["private", "none"]), default="private")
+@click.option("--noise", type=click.Choice(["private", "none", "stamped"]), default="private")
 @click.option("--clock", type=_FILE)
 @click.option("--look", type=float, default=0.3)
-def main(settings: Path, beam_options: tuple[str, ...], *, noise: str, clock: Path | None, look: float) -> None:
+@click.option("--end", type=float)
+def main(
+    settings: Path, beam_options: tuple[str, ...], *, noise: str, clock: Path | None, look: float, end: float | None
+) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
-    from quiltstream.pipelines.live import publish_live  # noqa: PLC0415
+    from quiltstream.pipelines import live as job  # noqa: PLC0415
+    from quiltstream.pipelines import live_run  # noqa: PLC0415
     from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms, live  # noqa: PLC0415
 
+    stamped: Any = import_module("stamped")  # by the name that the workers know it by
+    job.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
+    if end is not None:
+        live_run._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if clock is not None:
         live._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
     read = read_settings(settings)
-    histograms = PrivateHistograms(read, noise="none" if noise == "none" else "private")
-    raise SystemExit(publish_live(read, histograms, beam_options, as_json=True, look_s=look))
+    histograms = PrivateHistograms(read, noise="private" if noise == "private" else "none")
+    if noise == "stamped":
+        stamped.stamp(histograms)
+    raise SystemExit(job.publish_live(read, histograms, beam_options, as_json=True, look_s=look))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from .live_bench import Bench
 from .live_contract import LiveContract
 from .prism import prism_arguments
 
 
 class TestPrism(LiveContract):
-    def beam_options(self, request: pytest.FixtureRequest) -> list[str]:
+    def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
         binary: Path = request.getfixturevalue("prism")
-        return prism_arguments(binary)
+        temporary = folder.with_name("temporary")
+        temporary.mkdir()
+        return Bench(folder, prism_arguments(binary), {"TMPDIR": str(temporary)})

@@ -14,6 +14,7 @@ from quiltstream.store import Block, Store, StoreBusy, StoreUnavailable
 from quiltstream.store.merging import merge
 from quiltstream.store.specs import Draft
 
+from ..examined import Tally
 from ..store.faults import FaultContract, whole
 from ..store.nursery import Nursery
 from ..store.samples import block, domain, drafts, query, seen
@@ -40,7 +41,7 @@ class TestPostgresFaults(OnPostgres, FaultContract):
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes(
-    postgres_server: PostgresServer, postgres_url: str, how: str
+    postgres_server: PostgresServer, postgres_url: str, how: str, tally: Tally
 ) -> None:
     """In the middle of publishing: the windows are charged and a block is drawn when the server goes."""
     with new_schema(postgres_url) as url, Store(url, wait=30) as store:
@@ -55,11 +56,11 @@ def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes
         with pytest.raises(StoreUnavailable, match="the job stops"):
             store.publish(held, [*drafts(held, windows[2:4]), Draft(windows[4], 0, drawn)])
         assert len(store.entries()) == 2
-        whole(store, held, published)
+        tally.take(whole(store, held, published))
 
 
 def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, postgres_url: str, tally: Tally
 ) -> None:
     """Two jobs over one query in two processes; the server goes in their middle, once in order and once by a kill."""
     nursery = Nursery()
@@ -90,7 +91,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
             with Store(url, wait=30) as store:
                 held = store.register(domain(), query(windows=120))
                 published = [answer["rows"] for answer in answers if "rows" in answer]
-                whole(store, held, published[0] if published else {})
+                tally.take(whole(store, held, published[0] if published else {}))
                 assert all(rows == seen(store.records("homes", "weekly")) for rows in published)
     finally:
         nursery.close()

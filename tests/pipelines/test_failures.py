@@ -79,6 +79,20 @@ def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(module: str, name: 
     assert (failure.code, failure.text) == (code, text)
 
 
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "\n\tat org.apache.beam.sdk.fn.data.Receiver.accept(secret)",
+        "\nCaused by: java.lang.RuntimeException: secret",
+        "\nTraceback (most recent call last):\nKeyError: secret",
+        "\n\nDuring handling of the above exception: secret",
+    ],
+)
+def test_what_a_runner_says_behind_our_own_error_is_not_shown(tail: str) -> None:
+    failure = explain(RuntimeError("io.Wrapped: x\nquiltstream.store.errors.StoreBusy: ledger: busy" + tail))
+    assert (failure.code, failure.text, failure.kind) == (ExitCode.STORE, "ledger: busy", "StoreBusy")
+
+
 def test_a_wrapped_error_of_a_library_gives_its_kind_and_its_step_only() -> None:
     text = (
         'Traceback (most recent call last):\n  File "x.py", line 1\npyarrow.lib.ArrowInvalid: secret\n\n'

@@ -123,7 +123,7 @@ def test_a_window_that_its_source_has_not_passed_or_that_just_became_the_first_m
     post = Post()
     assert post.look(post.pulse(clock_us=DAY_US - 1), missing=1) == []
     post.after(PATIENCE_S + 1)
-    assert post.look(post.pulse(clock_us=DAY_US - 1), missing=1) == []
+    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US - 1), missing=1))
     assert post.look(post.pulse(clock_us=3 * DAY_US), missing=2) == []
     post.after(PATIENCE_S + 1)
     assert post.look(post.pulse(clock_us=3 * DAY_US), missing=None) == []
@@ -161,3 +161,78 @@ def test_where_neither_pulse_nor_counters_are_seen_only_a_window_that_is_late_on
     overdue.look(missing=today - 1, tallies={"polls": 5})
     overdue.after(PATIENCE_S + 1)
     assert "no worker has looked" in overdue.look(missing=today - 1, tallies={"polls": 5})[0]
+
+
+def test_a_source_that_cannot_be_read_is_told_at_once_with_the_readers_own_words_and_not_as_silence() -> None:
+    post = Post()
+    heard = post.at
+    post.after(PATIENCE_S + 1)
+    away = post.pulse(heard=heard)
+    away.trouble = "the folder inbox is not there"
+    assert post.look(away) == [
+        "the source cannot be read: the folder inbox is not there. Its windows wait; it is tried again"
+    ]
+    assert post.look(away) == []
+    away.trouble = None
+    assert "nothing new for over" in post.look(away)[0]
+
+
+@pytest.mark.parametrize(("idle_us", "until"), [(None, "they have one"), (1, "live.idle has passed")])
+def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
+    idle_us: int | None, until: str
+) -> None:
+    post = Post(Pace(begin_us=0, idle_us=idle_us))
+
+    def look(*names: str) -> list[str]:
+        pulse = post.pulse()
+        pulse.waited_for = names
+        return post.look(pulse)
+
+    assert look("topic/3", "topic/1") == []
+    post.after(PATIENCE_S)
+    assert look("topic/1", "topic/3") == []
+    post.after(1)
+    assert look("topic/1", "topic/3") == [
+        f"no reading has come yet of 2 sources (topic/1, topic/3): the windows wait until {until}"
+    ]
+    # another set is waited for anew
+    assert look("a", "b", "c", "d") == []
+    post.after(300)
+    assert "4 sources (a, b, c and others)" in look("a", "b", "c", "d")[0]
+    assert look() == []
+
+
+def test_a_ledger_that_is_away_is_told_once_in_a_while() -> None:
+    post = Post()
+    assert post.dog.away("busy") == ["the ledger of record cannot be looked at, and the job waits for it: busy"]
+    assert post.dog.away("busy") == []
+    post.after(300)
+    assert len(post.dog.away("busy")) == 1
+
+
+def test_readings_that_move_no_clock_past_a_window_that_is_due_are_told_with_where_it_stands() -> None:
+    post = Post()
+    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    post.after(PATIENCE_S)
+    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    post.after(1)
+    (text,) = post.look(post.pulse(clock_us=DAY_US // 2))
+    assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T12:00:00Z for 31 s, so the")
+    assert "the window that ends at 1970-01-02T00:00:00Z waits" in text
+
+
+def test_a_clock_that_stands_is_not_told_where_it_moves_or_no_window_is_due_or_nothing_arrives() -> None:
+    moving = Post()
+    for second in range(5):
+        assert moving.look(moving.pulse(clock_us=second)) == []
+        moving.after(PATIENCE_S - 1)
+    early = Post()
+    today = NOW_US // DAY_US
+    silent = Post()
+    heard = silent.at
+    for _ in range(3):
+        # the window ends now, by the clock on the wall
+        assert early.look(early.pulse(clock_us=5), missing=today) == []
+        early.after(PATIENCE_S + 1)
+        silent.after(PATIENCE_S + 1)
+        assert not any("has stood" in text for text in silent.look(silent.pulse(clock_us=5, heard=heard)))

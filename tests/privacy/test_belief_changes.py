@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.crossings import Crossing
+from quiltstream.privacy.crossings import Crossing, _together, tolls
 from quiltstream.privacy.influence import sided_influence
 
 from . import reference
@@ -176,6 +176,54 @@ def test_an_endless_schedule_across_a_switch_costs_what_its_windows_cost():
         assert 1 - 1e-9 < ledger.ceiling(density) <= 1
         assert ledger.loss_of([(0, 600, density)]) <= 1
         assert Ledger(before).density_for(1.0) >= density
+
+
+def rows_differ(kernel):
+    """The largest log-ratio of two rows of a kernel in one column."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.log(kernel[:, np.newaxis, :] / kernel[np.newaxis, :, :])
+    return np.nan_to_num(ratios, nan=0.0, posinf=np.inf).max()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_two_stages_never_tell_more_than_the_product_of_their_tangents(data):
+    states = data.draw(st.sampled_from([2, 3, 4]))
+    first = data.draw(transitions(st.just(states), zeros=True, least=1e-6))
+    second = data.draw(transitions(st.just(states), zeros=True, least=1e-6))
+    a, b, c = (rows_differ(kernel) for kernel in (first, second, first @ second))
+    assert np.tanh(c / 2) <= np.tanh(a / 2) * np.tanh(b / 2) + 1e-9
+    assert _together(np.array([[a]]), np.array([b]))[0, 0] >= c - 1e-12
+
+
+def test_the_product_of_the_tangents_is_reached():
+    def told(by):
+        share = np.exp(by) / (1 + np.exp(by))
+        return np.array([[share, 1 - share], [1 - share, share]])
+
+    for a, b in [(0.3, 2.0), (1.0, 1.0), (5.0, 0.01)]:
+        assert rows_differ(told(a) @ told(b)) == pytest.approx(
+            _together(np.array([[a]]), np.array([b]))[0, 0], abs=1e-9
+        )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_tables_between_two_bounds_hold_for_all_their_chains_and_are_below_the_tolls(data):
+    old, new = (MarkovChain(data.draw(transitions(st.just(3), least=1e-2))) for _ in range(2))
+    bounds = MixingBounds.of(old), MixingBounds.of(new)
+    tables = [sided_influence(belief) for belief in bounds]
+    found = Crossing.between((bounds[0], tables[0]), (bounds[1], tables[1]))
+    assert found is not None
+    assert (found.right[0] <= tolls(tables[1], backward=False) + 1e-9).all()
+    assert (found.left[0] <= tolls(tables[0], backward=True) + 1e-9).all()
+    for m, n in [(1, 1), (1, 4), (3, 2), (6, 9)]:
+        if m <= found.right.shape[1] and n <= found.right.shape[2]:
+            kernel = np.linalg.matrix_power(old.transition, m) @ np.linalg.matrix_power(new.transition, n)
+            assert rows_differ(kernel) <= found.right[0, m - 1, n - 1]
+        if m < found.left.shape[1] and n <= found.left.shape[2]:
+            kernel = np.linalg.matrix_power(old.transition, n) @ np.linalg.matrix_power(new.transition, m)
+            assert 2 * rows_differ(kernel) <= found.left[0, m, n - 1]
 
 
 @pytest.mark.parametrize("pair", [(FAST, SLOW), (SLOW, MarkovChain(np.full((2, 2), 0.5)))])

@@ -15,19 +15,19 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.default import DefaultDialect
 
-from quiltstream.store import Store, StoreError
+from quiltstream.store import Store, StoreError, rows_of
 from quiltstream.store.specs import Registration
 
-from .contract import prices
+from ..examined import Examined, Tally, examine, on_record
 from .engines import OnLedger
 from .nursery import Nursery
-from .samples import domain, drafts, query, seen
+from .samples import BELIEF, domain, drafts, query, seen
 
 Rows = dict[str, Any]
 
 
-def whole(store: Store, held: Registration, published: Rows, budget: float = 1.0) -> None:
-    """Complete a job after a fault, and check everything that must hold then.
+def whole(store: Store, held: Registration, published: Rows, budget: float = 1.0) -> Examined:
+    """Complete a job after a fault, and check everything that must hold then; what was found.
 
     Args:
         store: the ledger.
@@ -36,20 +36,33 @@ def whole(store: Store, held: Registration, published: Rows, budget: float = 1.0
         budget: the domain's.
     """
     name, of_query = held.domain.name, held.query.name
-    before = seen(store.records(name, of_query))
+    before, earlier = seen(store.records(name, of_query)), on_record(store, name, of_query)
     assert published.items() <= before.items(), "a row that left is not the one of record"
-    after = seen(store.publish(held, drafts(held)))
+    records = store.publish(held, drafts(held))
+    after = seen(records)
     assert before.items() <= after.items(), "a retry changed a row"
     assert after == seen(store.records(name, of_query)) | {k: row for k, row in after.items() if row[3] is None}
     assert list(store.missing(held)) == []
     entries = store.entries(name)
     starts = [(entry.query, entry.window_start) for entry in entries]
     assert len(set(starts)) == len(starts), "a window was charged twice"
-    prices(entries, budget)
-    assert store.summary(name).loss <= budget
     # and once more: nothing is left to do
-    assert seen(store.publish(held, drafts(held))) == after
+    records += store.publish(held, drafts(held))
+    assert seen(records) == after
     assert store.entries(name) == entries
+    found = examine(
+        store,
+        name,
+        of_query,
+        belief=BELIEF,
+        budget=budget,
+        windows=[(window.start, window.stop) for window in held.query.schedule.windows()],
+        keys=held.query.roster.keys,
+        left=[rows_of(held, record) for record in records if record.block is not None],
+        earlier=earlier,
+    )
+    assert found.sound, found
+    return found
 
 
 @contextmanager
@@ -126,7 +139,7 @@ class FaultContract(OnLedger):
                 event.remove(Engine, "before_cursor_execute", before)
                 event.remove(Engine, "after_cursor_execute", after)
 
-    def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str) -> None:
+    def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str, tally: Tally) -> None:
         """Two batches, the later windows first; the job retries with the store it has."""
         broken = boundary = 0
         with Store(url, wait=30) as store:
@@ -149,7 +162,7 @@ class FaultContract(OnLedger):
                     return
                 assert errors <= 1
                 broken += errors
-                whole(store, held, published)
+                tally.take(whole(store, held, published))
 
     def test_a_connection_cut_at_any_boundary_of_a_registration_promises_once(self, url: str) -> None:
         boundary = 0
@@ -168,7 +181,7 @@ class FaultContract(OnLedger):
                 whole(store, held, {})
 
     def test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window(
-        self, fresh_urls: Iterator[str], nursery: Nursery
+        self, fresh_urls: Iterator[str], nursery: Nursery, tally: Tally
     ) -> None:
         for kill_at in (30, 45, 55, 60, 71, 83):
             url = next(fresh_urls)
@@ -176,7 +189,7 @@ class FaultContract(OnLedger):
             answers = nursery.run({**job, "order": "backward"}, {**job, "order": "random", "kill_at": kill_at})
             with Store(url, wait=30) as store:
                 held = store.register(domain(), query(windows=4))
-                whole(store, held, answers[0]["rows"])
+                tally.take(whole(store, held, answers[0]["rows"]))
 
     def test_a_job_with_settings_of_another_belief_or_query_changes_nothing(self, url: str) -> None:
         with Store(url) as store:

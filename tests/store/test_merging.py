@@ -491,7 +491,9 @@ def older(path: Path) -> None:
     with Store(address(path)) as store, store._database().write() as connection:
         for table in (tables.flagged_charges, tables.flagged_releases, tables.roster_versions):
             table.drop(connection)
-        connection.exec_driver_sql("ALTER TABLE quiltstream_domains DROP COLUMN merged_loss")
+        for table, column in (("domains", "merged_loss"), ("domains", "changes"), ("queries", "belief")):
+            connection.exec_driver_sql(f"ALTER TABLE quiltstream_{table} DROP COLUMN {column}")
+        connection.exec_driver_sql("ALTER TABLE quiltstream_queries DROP COLUMN successor")
         connection.exec_driver_sql("ALTER TABLE quiltstream_releases DROP COLUMN paid_by")
         connection.execute(schema._version.update().values(version_num="0001"))
 

@@ -21,6 +21,7 @@ from quiltstream.store import Block, DraftError, Record, Registration, StoreDama
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_bytes, roster_from_bytes
 from quiltstream.store.layout import layout_of, total_is_public
 from quiltstream.store.registering import first_difference
+from quiltstream.store.specs import TRANSITIONS
 
 from .samples import GRID, block, domain, query
 
@@ -52,12 +53,15 @@ def test_totals_that_are_not_public_are_not_in_the_block() -> None:
     assert block_from_bytes(block_bytes(one, with_totals=False), "live").totals.tolist() == [0]
     assert marker.to_bytes(3, "little") not in block_bytes(one, with_totals=False)
     assert marker.to_bytes(3, "little") in block_bytes(one, with_totals=True)
-    assert [total_is_public(rule) for rule in ("public", "state", "break 2h", "unheard of")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+
+
+def test_the_number_of_cells_is_public_by_the_rule_for_missing_ones_and_never_that_of_transitions() -> None:
+    held = registration()
+    rules = {"public": True, "state": True, "break 2h": True, "unheard of": False}
+    for rule, public in rules.items():
+        about = replace(held, domain=replace(held.domain, missing=rule))
+        assert total_is_public(about) is public
+        assert not total_is_public(replace(about, query=replace(about.query, mechanism=TRANSITIONS)))
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1)), min_size=1))

@@ -13,6 +13,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
 from quiltstream.pipelines.data import path as shipped
+from quiltstream.privacy import EstimationError, release_counts
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.schemas.states import StateSpace
@@ -39,7 +40,13 @@ def batches(rows: list[tuple[str, int, float]], size: int) -> list[pa.RecordBatc
 
 
 def counted(
-    folder: Path, rows: list[tuple[str, int, float]], truth: Any, *, size: int = 1000, missing: bool = False
+    folder: Path,
+    rows: list[tuple[str, int, float]],
+    truth: Any,
+    *,
+    size: int = 1000,
+    missing: bool = False,
+    **scope: Any,
 ) -> None:
     """Runs the estimate and compares it with a truth of (names, counts, visits)."""
     names, counts, visits = truth
@@ -52,25 +59,36 @@ def counted(
 
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=missing)
-        estimate = pipeline | feed(folder, batches(rows, size)) | EstimateTransitions(grid, space)
+        estimate = pipeline | feed(folder, batches(rows, size)) | EstimateTransitions(grid, space, **scope)
         assert_that(estimate, check)
 
 
-def plain(rows: list[tuple[str, int, float]], *, missing: bool = False) -> Any:
+def plain(
+    rows: list[tuple[str, int, float]],
+    *,
+    missing: bool = False,
+    start: int | None = None,
+    stop: int | None = None,
+    series: list[str] | None = None,
+) -> Any:
     """The same counts in plain Python."""
     cells: dict[str, dict[int, tuple[int, int]]] = {}
-    for series, time, value in rows:
+    for name, time, value in rows:
         slot = (time - ORIGIN) // HALF_HOUR
+        if (start is not None and slot < start) or (stop is not None and slot >= stop):
+            continue
         state = sum(edge <= value for edge in EDGES)
-        held = cells.setdefault(series, {})
+        held = cells.setdefault(name, {})
         held[slot] = max(held.get(slot, (-1, -1)), (time, state))
     states = 6 if missing else 5
-    names = sorted(cells)
+    names = sorted(cells) if series is None else sorted(set(series))
     counts = np.zeros((len(names), states, states), dtype=int)
     visits = np.zeros((len(names), states), dtype=int)
     for i, name in enumerate(names):
-        path = {slot: state for slot, (_, state) in cells[name].items()}
-        if missing:
+        path = {slot: state for slot, (_, state) in cells.get(name, {}).items()}
+        if missing and None not in (start, stop, series):
+            path = {slot: path.get(slot, 5) for slot in range(start, stop)}  # pyright: ignore[reportArgumentType] - checked
+        elif missing and path:
             path = {slot: path.get(slot, 5) for slot in range(min(path), max(path) + 1)}
         for slot, state in path.items():
             visits[i, state] += 1
@@ -113,3 +131,71 @@ def test_a_gap_cuts_the_chain(tmp_path):
 def test_no_reading_gives_no_series(tmp_path):
     rows = [("m", ORIGIN, float("nan"))]
     counted(tmp_path, rows, ([], np.zeros((0, 5, 5)), np.zeros((0, 5))))
+
+
+FIRST, AFTER = 100, 400
+"""A window of the shipped readings, in slots: a series may begin, end or pause within it."""
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_only_the_series_of_a_list_are_counted_and_all_of_them(rows, tmp_path, capsys, missing):
+    """In any order of batches, with readings doubled; of three series that are listed one is silent throughout."""
+    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    with capsys.disabled():
+        print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
+    shuffler = random.Random(seed)  # noqa: S311 - shuffles, not secrets
+    origin = min(time for _, time, _ in rows) - ORIGIN
+    near = [(name, time - origin, value) for name, time, value in rows if time - origin < ORIGIN + 600 * HALF_HOUR]
+    names = sorted({name for name, _, _ in near})
+    # one of the listed is heard late and only for a while
+    near = [row for row in near if row[0] != names[1] or 150 <= (row[1] - ORIGIN) // HALF_HOUR < 300]
+    scope: dict[str, Any] = {"start": FIRST, "stop": AFTER, "series": [names[1], "silent", names[0]]}
+    truth = plain(near, missing=missing, **scope)
+    assert truth[0] == sorted(scope["series"])
+    assert truth[1].any()
+    for size in (701, 5000):
+        mixed = near + shuffler.sample(near, len(near) // 4)
+        shuffler.shuffle(mixed)
+        counted(tmp_path, mixed, truth, size=size, missing=missing, **scope)
+
+
+def test_what_covers_its_window_can_be_released_and_what_does_not_cannot(tmp_path):
+    """The releases take the first counts, and refuse the second, of the same readings."""
+    rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0 + 200 * slot) for slot in (3, 4, 7)]
+    series = ["m", "silent"]
+
+    def release(found: list[Any]) -> None:
+        noisy = release_counts(found[0], 0.5, start=2, stop=12, missing_state=True)
+        assert (list(found[0].series), noisy.charge[:2]) == (series, (2, 12))
+        assert found[0].visits.sum(axis=1).tolist() == [10, 10]
+
+    def refuse(found: list[Any]) -> None:
+        with pytest.raises(EstimationError, match="not counted in each of the 10 slots"):
+            release_counts(found[0], 0.5, start=2, stop=12, missing_state=True)
+
+    grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=True)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        readings = pipeline | feed(tmp_path, batches(rows, 2))
+        listed = readings | "Listed" >> EstimateTransitions(grid, space, start=2, stop=12, series=series)
+        heard = readings | "Heard" >> EstimateTransitions(grid, space, start=2, stop=12)
+        assert_that(listed, release, label="Release")
+        assert_that(heard, refuse, label="Refuse")
+
+
+def test_listed_series_without_any_reading_are_all_missing(tmp_path):
+    rows = [("other", ORIGIN, 100.0)]
+    counts, visits = np.zeros((2, 6, 6)), np.zeros((2, 6))
+    counts[:, 5, 5], visits[:, 5] = 3, 4
+    counted(tmp_path, rows, (["a", "b"], counts, visits), missing=True, start=0, stop=4, series=["b", "a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "message"),
+    [
+        ({"series": "meter"}, TypeError, "series is one text"),
+        ({"series": ["m"], "start": 5, "stop": 5}, ValueError, "stop is 5, and must be above start, 5"),
+    ],
+)
+def test_a_scope_that_cannot_be_meant_is_refused(scope, kind, message):
+    with pytest.raises(kind, match=message):
+        EstimateTransitions(SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W"), **scope)

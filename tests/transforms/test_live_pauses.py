@@ -10,7 +10,8 @@ import pytest
 
 from quiltstream.schemas.settings import Readings
 from quiltstream.transforms.decode import FileDecoder
-from quiltstream.transforms.feeds import BEGIN, ArrivingFiles
+from quiltstream.transforms.feeds import BEGIN
+from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace, Progress, ReadPart, Span, SpanTracker
 
 ORIGIN = 1_356_998_400_000_000
@@ -74,3 +75,34 @@ def test_less_than_a_second_is_waited_for_here_and_whole_seconds_by_the_runner(
     assert slept == waited
     assert runner.asked is not None
     assert least <= runner.asked <= most
+
+
+def test_a_call_stays_with_a_silent_source_so_long_and_ends_at_once_when_something_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a runner keeps whatever is handed back to it, fewer calls keep less."""
+    clock, slept = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        if len(slept) == 14:
+            line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
+            (tmp_path / "0.jsonl").write_text(line, encoding="utf-8")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, poll_s=0.25, stay_s=2.5))
+    part.setup()
+    first = Runner(Span(Progress(BEGIN, ORIGIN)))
+    assert list(part.process(0, first, Estimator())) == []
+    # ten looks, and the pause that the runner would cut off
+    assert slept == [0.25] * 11
+    assert first.asked == 0
+    second = Runner(Span(Progress(BEGIN, ORIGIN)))
+    made = list(part.process(0, second, Estimator()))
+    assert len(made) == 2
+    assert slept == [0.25] * 14
+    assert second.asked == 0

@@ -1,0 +1,222 @@
+"""Every fault that a live job is to survive, and what was found after it, counted.
+
+Run as ``python benchmarks/faults.py [WORDS]``, with words of pytest's own to choose among the tests. It runs the tests
+of the faults, each of which ends with the same examination of the ledger (``tests/examined.py``), and prints what they
+found as one table. Rows "again" left a job once more and were the same in every bit; rows "differing" left a job, or
+were on record, with other values than those of record. "Ledger" says whether the account is the one that the core works
+out from the released rows alone, and "retries" how often a test began a job anew because the runner had shown a known
+symptom. Faults whose servers are not here are listed as not run (``.ci/run e2e`` says how to get them).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).parent.parent
+
+_spec = spec_from_file_location("examined", ROOT / "tests" / "examined.py")
+assert _spec is not None
+assert _spec.loader is not None
+examined: Any = module_from_spec(_spec)
+sys.modules["examined"] = examined
+_spec.loader.exec_module(examined)
+
+STREAM = "tests/transforms/test_live_faults.py"
+FLINK = "tests/e2e/test_live_flink.py"
+PRISM = "tests/e2e/test_live_prism.py"
+SQLITE = "tests/store/test_faults.py"
+POSTGRES = "tests/e2e/test_postgres_faults.py"
+
+_REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
+_LATE = "test_readings_that_come_some_windows_late_change_nothing"
+#: The beginning of a name is enough.
+_CONTRACT = {
+    "shuffled within the lateness, a third twice": "test_files_that_arrive_shuffled_within_the_lateness",
+    "late by 0, 1 and 10 windows, damaged files": "test_late_readings_damaged_files_bad_lines_and_strangers",
+    "a clock that jumps ten years ahead": "test_a_meter_whose_clock_jumps_ten_years_ahead",
+    "silence of weeks": "test_empty_windows_silent_series_and_a_silent_source",
+    "job killed twice, begun from the ledger": "test_a_job_killed_twice_goes_on_from_the_ledger_alone",
+    "two jobs racing": "test_two_jobs_that_race_publish_every_window_once",
+}
+
+
+@dataclass
+class Fault:
+    """A line of the table.
+
+    Attributes:
+        runner: where the fault strikes.
+        name: what it is.
+        test: the file, how the name of the test begins, and what its parameters contain.
+        found: what its tests found.
+        state: ``passed`` or ``failed``; empty if no test ran.
+        reason: why none did.
+    """
+
+    runner: str
+    name: str
+    test: tuple[str, str, str]
+    found: list[Any] = field(default_factory=list)
+    state: str = ""
+    reason: str = "no such test was chosen"
+
+
+def faults() -> list[Fault]:
+    """All of them."""
+    named = [
+        Fault(
+            "bundles",
+            "every bundle that releases run twice",
+            (STREAM, "test_every_bundle_that_releases_is_run_twice_and_publishes_one_value", ""),
+        ),
+        *(
+            Fault("bundles", f"readings and declarations {how}", (STREAM, _REPEATED, how))
+            for how in ("duplicated", "reordered")
+        ),
+        *(Fault("bundles", f"readings late by {n} windows", (STREAM, _LATE, f"[{n}]")) for n in (0, 1, 10)),
+        Fault("bundles", "stalled watermark", (STREAM, _REPEATED, "stalled")),
+        Fault(
+            "bundles",
+            "one part silent",
+            (STREAM, "test_a_part_that_falls_silent_holds_the_windows_until_it_goes_on", ""),
+        ),
+        *(
+            Fault(runner, what, (file, test, ""))
+            for runner, file in (("Prism", PRISM), ("Flink", FLINK))
+            for what, test in _CONTRACT.items()
+        ),
+        Fault(
+            "Flink",
+            "TaskManager killed -9 twice, workers once",
+            (FLINK, "test_killed_taskmanagers_and_workers_cost_no_row_and_change_none", ""),
+        ),
+        Fault(
+            "Flink",
+            "savepoint; then nothing but the ledger",
+            (FLINK, "test_a_job_taken_up_from_a_savepoint_and_one_begun_from_the_ledger_alone_go_on", ""),
+        ),
+        Fault(
+            "Flink",
+            "database killed within a release",
+            (FLINK, "test_a_database_that_is_killed_within_a_release_costs_the_running_job_no_row", ""),
+        ),
+    ]
+    for engine, file in (("SQLite", SQLITE), ("PostgreSQL", POSTGRES)):
+        named += [
+            Fault(
+                engine,
+                "connection cut at every boundary",
+                (file, "test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing", ""),
+            ),
+            Fault(
+                engine,
+                "jobs racing, one killed",
+                (file, "test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window", ""),
+            ),
+        ]
+    named += [
+        Fault(
+            "SQLite",
+            "disk full at every size",
+            (SQLITE, "test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_nothing", ""),
+        ),
+        Fault(
+            "PostgreSQL",
+            "restarted within a transaction",
+            (POSTGRES, "test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes", ""),
+        ),
+        Fault(
+            "PostgreSQL",
+            "restarted under racing jobs",
+            (POSTGRES, "test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else", ""),
+        ),
+    ]
+    return named
+
+
+def run(lines: list[Fault], words: list[str]) -> None:
+    """Run the tests and note what they found."""
+    names = sorted({line.test[1] for line in lines})
+    files = sorted({line.test[0] for line in lines})
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [
+            *(
+                str(Path(sys.executable).with_name("pytest")),
+                "-q",
+                "-n0",
+                "-p",
+                "no:cacheprovider",
+                "-m",
+                "e2e or not slow",
+            ),
+            *(f"--junitxml={report}", "-k", " or ".join(names), *files, *words),
+        ]
+        subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)  # noqa: S603 - the tests' own runner
+        if not report.exists():
+            sys.exit("the tests could not be run; pytest said why")
+        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
+    for case in cases:
+        name, place = str(case.get("name")), str(case.get("classname"))
+        for line in lines:
+            file, test, parameters = line.test
+            if (
+                place.startswith(file.removesuffix(".py").replace("/", "."))
+                and name.startswith(test)
+                and parameters in name
+            ):
+                note(line, case)
+
+
+def note(line: Fault, case: ET.Element) -> None:
+    """Take what one test found."""
+    skipped = case.find("skipped")
+    if skipped is not None:
+        line.reason = str(skipped.get("message"))
+        return
+    failed = case.find("failure") is not None or case.find("error") is not None
+    line.state = "failed" if failed or line.state == "failed" else "passed"
+    line.found += [
+        examined.counted(str(one.get("value"))) for one in case.iter("property") if one.get("name") == "fault"
+    ]
+
+
+def show(lines: list[Fault]) -> None:
+    """Print the table."""
+    print(
+        f"{'where':11}{'fault':44}{'windows':>9}{'missing':>9}{'rows':>8}{'again':>8}{'differing':>11}{'ledger':>8}"
+        f"{'loss':>9}{'budget':>8}{'retries':>9}"
+    )
+    for line in lines:
+        begin = f"{line.runner:11}{line.name:44}"
+        if not line.found:
+            print(begin + (f" {line.state} before it was examined" if line.state else f" not run: {line.reason}"))
+            continue
+        found = asdict(reduce(lambda one, other: one + other, line.found))
+        print(
+            begin
+            + "{windows:9,}{missing:9,}{rows:8,}{again:8,}{differing:11,}{ledger_equal:8d}{loss:9.4f}"
+            "{budget:8.2f}{retries:9}".format(**found)
+            + ("" if line.state == "passed" else "  failed")
+        )
+
+
+def main(words: list[str]) -> None:
+    """Run and print; it is a failure if a fault was not survived."""
+    lines = faults()
+    run(lines, words)
+    show(lines)
+    if any(line.state == "failed" for line in lines):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

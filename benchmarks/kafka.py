@@ -1,0 +1,266 @@
+"""How fast a live job reads Kafka: from the topic to released rows, in one process, by form and size of messages.
+
+Run as ``python benchmarks/kafka.py``. It starts a broker of its own, fills a topic of three partitions for each line of
+the table, and runs a job over it on Prism, in a process of its own. Rates are from the first message that is fetched to
+the last row on record; the rows go to a topic as well. Beside them: fetching alone, and fetching and decoding, without
+Beam. The broker runs on the same machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from quiltstream.pipelines.kafka_places import topic_of
+from quiltstream.pipelines.kafka_source import kafka_feed
+from quiltstream.pipelines.live_engine import live_pipeline
+from quiltstream.schemas.settings import Settings
+from quiltstream.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.feeds import BEGIN
+from quiltstream.transforms.kafka_feed import KafkaReader
+from quiltstream.transforms.kafka_sink import SendReleases, single_object_head
+from quiltstream.transforms.live import Pace, ReadLive
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
+from tests.e2e.kafka import KafkaBroker, find_kafka
+
+SERIES, GROUPS, SHARDS, PARTITIONS, WINDOWS = 1000, 10, 2, 3, 20
+INTERVAL_MS = 1_800_000
+ORIGIN_MS = 1_577_836_800_000  # 2020-01-01T00:00Z
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "meter", "type": "string"},
+        {"name": "ts", "type": "long"},
+        {"name": "kwh", "type": "double"},
+        {"name": "feeder", "type": "string"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a topic holds.
+
+    Attributes:
+        name: in the table.
+        messages: how many.
+        each: readings in a message.
+        avro: whether they are single objects of Avro, else JSON.
+    """
+
+    name: str
+    messages: int
+    each: int = 1
+    avro: bool = False
+
+    @property
+    def slots(self) -> int:
+        """Slots that the readings fill, whole windows of them."""
+        return self.messages * self.each // SERIES
+
+
+LOADS = (
+    Load("JSON, 1 reading", 1_000_000),
+    Load("JSON, 16 readings", 250_000, each=16),
+    Load("Avro, 1 reading", 1_000_000, avro=True),
+)
+
+
+def payloads(load: Load) -> Iterator[tuple[int, bytes]]:
+    """Partitions and messages, slot by slot; a message of several readings has those of several slots."""
+    random = np.random.default_rng(1)
+    head, schema = single_object_head(AVRO), fastavro.parse_schema(AVRO)
+    for first in range(0, load.slots, load.each):
+        values = random.uniform(0, 5, (SERIES, load.each)).round(3).tolist()
+        for series, mine in enumerate(values):
+            meter, feeder = f"meter-{series:04d}", f"feeder-{series % GROUPS}"
+            times = [ORIGIN_MS + (first + slot) * INTERVAL_MS + 1 for slot in range(load.each)]
+            if load.avro:
+                stream = io.BytesIO()
+                row = {"meter": meter, "ts": times[0], "kwh": mine[0], "feeder": feeder}
+                fastavro.schemaless_writer(stream, schema, row)
+                yield series % PARTITIONS, head + stream.getvalue()
+                continue
+            rows = [{"ts": time_, "kwh": value} for time_, value in zip(times, mine, strict=True)]
+            whole = {"meter": meter, "feeder": feeder} | ({"readings": rows} if load.each > 1 else rows[0])
+            yield series % PARTITIONS, json.dumps(whole).encode()
+
+
+def settings_of(load: Load, servers: str, topic: str, sink: str, folder: Path) -> Settings:
+    """The job over a topic."""
+    inside = "readings[*]." if load.each > 1 else ""
+    rows = "\n".join(f"meter-{one:04d},feeder-{one % GROUPS}" for one in range(SERIES))
+    (folder / "roster.csv").write_text(f"meter,feeder\n{rows}\n", encoding="utf-8")
+    readings: dict[str, Any] = {
+        "series": {"path": "meter"},
+        "time": {"path": f"{inside}ts"},
+        "value": {"path": f"{inside}kwh"},
+        "time_unit": "ms",
+        "scale": 2000,
+    }
+    return Settings.parse(
+        {
+            "source": {"kafka": {"servers": servers, "topic": topic}},
+            "readings": readings | ({"payload": "avro-single", "avro_schemas": [AVRO]} if load.avro else {}),
+            "slots": {"interval": "30min", "origin": "2020-01-01"},
+            "states": {"edges": [500, 1000, 2000, 5000], "unit": "W"},
+            "model": {"pi_min": 0.05, "gap": 0.3},
+            "windows": {"size": f"{load.slots // WINDOWS * 30}min", "start": "2020-01-01"},
+            "privacy": {"epsilon": 1.0},
+            "group_by": "feeder",
+            "roster": {"file": "roster.csv", "series": "meter"},
+            "shards": SHARDS,
+            "sink": {"kafka": {"servers": servers, "topic": sink}},
+            "query": "load",
+            "domain": "bench",
+            "ledger": f"sqlite:///{folder / 'ledger.db'}",
+        },
+        folder,
+    )
+
+
+class Clocks:
+    """When the first message was fetched and the last row put on record, in this process."""
+
+    begun: float = 0.0
+    released: dict[int, float] = {}  # noqa: RUF012 - the process's own
+
+
+def watched() -> None:
+    """Note when messages are fetched and rows are put on record."""
+    publish, read = Store.publish, KafkaReader.read
+
+    def noted(self: Store, registration: Any, drafts: Any) -> Any:
+        records = publish(self, registration, drafts)
+        Clocks.released.update((draft.window.start, time.monotonic()) for draft in drafts)
+        return records
+
+    def begun(self: KafkaReader) -> Any:
+        now = time.monotonic()
+        piece = read(self)
+        if piece is not None and piece.rows and not Clocks.begun:
+            Clocks.begun = now
+        return piece
+
+    Store.publish = noted  # type: ignore[method-assign]
+    KafkaReader.read = begun  # type: ignore[method-assign]
+
+
+def job(load: Load, servers: str, topic: str, sink: str) -> float:
+    """Run a job over a topic; seconds."""
+    watched()
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_of(load, servers, topic, sink, Path(name))
+        # the last slot's readings are the last there are: what they open is not waited for
+        end = (ORIGIN_MS + (load.slots - 1) * INTERVAL_MS) * 1_000
+        pace = Pace(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end)
+        source, out = settings.source, settings.sink
+        if source is None or source.kafka is None or out is None:
+            sys.exit("the settings have lost their topics")
+        out_topic = topic_of(settings, out)
+        if out_topic is None:
+            sys.exit("the settings have lost their sink")
+        pipeline = live_pipeline(PipelineOptions([]))
+        decoded = pipeline | "Read" >> ReadLive(kafka_feed(settings, source.kafka, pace), pace)
+        published = decoded.readings | "Publish" >> PrivateHistograms(settings)
+        _ = published.releases | "Sink" >> SendReleases(out_topic)
+        result: Any = pipeline.run()
+        result.wait_until_finish()
+    if len(Clocks.released) < WINDOWS - 1:
+        sys.exit(f"{load.name}: {len(Clocks.released)} of {WINDOWS - 1} windows were released")
+    return max(Clocks.released.values()) - Clocks.begun
+
+
+def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
+    """Fetch a topic without Beam, and decode it if wanted; seconds."""
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_of(load, servers, topic, topic, Path(name))
+        source = settings.source
+        if source is None or source.kafka is None:
+            sys.exit("the settings have lost their topics")
+        feed = kafka_feed(settings, source.kafka, Pace(0))
+        reader = feed.reader(0, BEGIN)
+        began, count = 0.0, 0
+        if not decode:
+            reader._decoded = _undecoded(reader)  # type: ignore[method-assign]  # noqa: SLF001 - what is left out
+        while count < load.messages:
+            now = time.monotonic()
+            piece = reader.read()
+            if piece is not None and piece.rows:
+                began = began or now
+                count += piece.rows // (load.each if decode else 1)
+        reader.close()
+    return time.monotonic() - began
+
+
+def _undecoded(reader: Any) -> Any:
+    """A reader's way of giving pieces, without a look at the messages."""
+    from quiltstream.transforms.feeds import Piece  # noqa: PLC0415 - only here
+
+    def piece() -> Piece:
+        place, group = reader._groups.popleft()  # noqa: SLF001 - as above
+        reader._offsets[place] = group[-1].offset() + 1  # noqa: SLF001
+        return Piece("", settled=False, rows=len(group))
+
+    return piece
+
+
+def measured(number: int, *words: str) -> float:
+    """A measurement in a process of its own."""
+    made = subprocess.run(  # noqa: S603 - this program
+        [sys.executable, __file__, str(number), *words], check=False, capture_output=True, text=True
+    )
+    if made.returncode:
+        sys.exit(made.stderr[-4000:])
+    return float(made.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure every load and print the table."""
+    broker = KafkaBroker(find_kafka())
+    try:
+        broker.start()
+        print(f"{SERIES:,} series in {GROUPS} groups, {PARTITIONS} partitions, one lane, {WINDOWS} windows")
+        print(f"{'':20}{'messages':>10}{'fetch k/s':>11}{'decode k/s':>12}{'to rows k/s':>13}{'readings k/s':>14}")
+        for number, load in enumerate(LOADS):
+            topic, sink = broker.topic(PARTITIONS), broker.topic(1, cleanup_policy="compact")
+            broker.send(topic, payloads(load))
+            rates = [
+                load.messages / measured(number, how, broker.servers, topic, sink) / 1e3
+                for how in ("fetch", "decode", "job")
+            ]
+            print(
+                f"{load.name:20}{load.messages:10,}{rates[0]:11.0f}{rates[1]:12.0f}{rates[2]:13.0f}"
+                f"{rates[2] * load.each:14.0f}",
+                flush=True,
+            )
+    finally:
+        broker.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        # by its name, so that Beam's workers find what is defined here
+        this: Any = import_module(Path(__file__).stem)
+        load = this.LOADS[int(sys.argv[1])]
+        how, *where = sys.argv[2:]
+        print(this.job(load, *where) if how == "job" else this.fetched(load, *where[:2], decode=how == "decode"))
+    else:
+        main()

@@ -1,0 +1,227 @@
+"""Estimates that a job makes of its own model, each from what its settings name (theory section 7, item 5).
+
+*outside*: series of other files, those of the roster left out: no secret of the domain is in it.
+*released*: rows that were published and paid for; a function of them costs nothing. They show how rare a state is, and
+not how fast the chain mixes: the gap is given by hand.
+*counts*: a table of the domain's own transitions, released with noise of scale 4 / epsilon_dp and charged as a query of
+the domain like any other, its windows as long as the time between two estimates.
+*readings*: the exact transitions of the domain's own series. Noise and account are then functions of the secrets, and
+rows and ledger say 'given the model'.
+
+An estimate is lowered by a margin before it is believed: what is believed is a bound, and the next estimate will differ
+a little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..privacy.chains import ChainError
+from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ..privacy.estimation import EstimationError, TransitionCounts
+from ..privacy.ledger import Ledger
+from ..privacy.noise import epsilon_dp_of, rational_scale
+from ..privacy.noisy_counts import SENSITIVITY, NoisyCounts, release_counts_at
+from ..privacy.released_bounds import bounds_of_released
+from ..schemas.estimates import Estimate
+from ..schemas.models import Model, Provenance
+from ..schemas.roster import Roster
+from ..schemas.roster_files import read_roster
+from ..schemas.settings import FileSource, Settings, SettingsError
+from ..schemas.slots import Schedule, Window, parse_duration
+from ..store.records import Store
+from ..store.specs import TRANSITIONS, Block, Draft, QuerySpec, Registration
+from ..transforms.files import SourceFileError
+from ..transforms.plan import Plan
+from .failures import CommandError
+from .fit import model_from_counts, transitions_in
+from .published import published_between
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of an estimate.
+
+    Attributes:
+        model: the model, its bounds lowered by the margin; ``None`` where nothing can be said.
+        reason: why nothing can be; without any number of the data.
+    """
+
+    model: Model | None
+    reason: str = ""
+
+
+def first_estimate(settings: Settings, estimate: Estimate) -> Model:
+    """The model that a job begins with, from what there is before it.
+
+    Raises:
+        CommandError: there is nothing to estimate it from.
+    """
+    made = _of_files(settings, estimate, None)
+    if made.model is None:
+        raise CommandError(
+            f"model.estimate: {made.reason}; give model.estimate.start, the model until there is an estimate"
+        )
+    return made.model
+
+
+def estimate_at(settings: Settings, estimate: Estimate, plan: Plan, held: Registration, window: Window) -> Made:
+    """The estimate at the end of a stretch of slots.
+
+    Args:
+        settings: the job.
+        estimate: how it estimates.
+        plan: the plan in force.
+        held: the query that published the stretch's last windows.
+        window: the slots since the last estimate.
+    """
+    if estimate.origin in ("outside", "readings"):
+        return _of_files(settings, estimate, None if estimate.origin == "outside" else window.stop)
+    with Store(plan.address, create=False) as store:
+        if estimate.origin == "released":
+            return _of_released(settings, estimate, store, held, window)
+        return _of_counts(settings, estimate, store, plan, window)
+
+
+def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
+    """From exact counts of all that is there: of other series, or, up to a slot, of the domain's own."""
+    outside, source = estimate.outside, settings
+    if outside is not None:
+        given = FileSource(**outside.model_dump(exclude_none=True))
+        source = settings.model_copy(update={"source": given})
+    try:
+        counts = transitions_in(source, None, stop)
+        if outside is not None:
+            roster = read_roster(settings, grouped=False)
+            protected = frozenset[str]() if roster is None else frozenset(roster.series)
+            counts = counts.subset([name for name in counts.series if name not in protected])
+        if not counts.series:
+            return Made(None, "no series is there to estimate from")
+        model = model_from_counts(source, counts, smoothing=estimate.smoothing, source=_SOURCES[estimate.origin])
+    except (SettingsError, SourceFileError) as error:
+        return Made(None, str(error).strip())
+    except CommandError:
+        return Made(None, "the counts make no chain that mixes; wait for more readings, or set smoothing")
+    origin = replace(model.provenance, from_protected=estimate.origin == "readings")
+    return Made(_lowered(settings, replace(model, provenance=origin), estimate))
+
+
+_SOURCES = {"outside": "series outside the domain", "readings": "the domain's own readings"}
+
+
+def _lowered(settings: Settings, model: Model, estimate: Estimate) -> Model:
+    """The model with the margin taken off, where bounds are believed; a chain itself has none."""
+    if settings.privacy.mechanism in ("mqm-exact", "pairwise"):
+        return replace(model, diagnostics={})
+    bounds, keep = mixing_bounds(belief_from_dict(model.belief)), 1 - estimate.margin
+    lower = MixingBounds(bounds.pi_min * keep, bounds.gap * keep, kind=bounds.kind)
+    method = f"{model.provenance.method}, margin {estimate.margin:g}"
+    # what exact counts were is nobody's business once the model is made
+    return replace(
+        model,
+        belief=lower.to_dict(),
+        provenance=replace(model.provenance, method=method, notes=()),
+        diagnostics={},
+    )
+
+
+def _of_released(settings: Settings, estimate: Estimate, store: Store, held: Registration, window: Window) -> Made:
+    found = published_between(store, held, window)
+    if found is None or estimate.gap is None:
+        return Made(None, "no rows with a public total were released since the last estimate")
+    if held.query.most > 1:
+        return Made(None, "series are in several groups, and their cells would count more than once")
+    try:
+        bounds = bounds_of_released(
+            found.counts, held.query.scale, found.totals, estimate.level, gap=estimate.gap, windows=found.windows
+        )
+    except (ChainError, EstimationError) as error:
+        return Made(None, str(error))
+    method = f"released rows at level {estimate.level:g}, gap by hand"
+    return Made(_model_of(settings, bounds, estimate, method))
+
+
+def _of_counts(settings: Settings, estimate: Estimate, store: Store, plan: Plan, window: Window) -> Made:
+    held = counting_query(settings, estimate, store, plan)
+    roster = read_roster(settings, grouped=False)
+    if roster is None:
+        return Made(None, "there is no roster")
+    scale = held.query.scale
+    absent = next(store.missing(held, start=window.start), None)
+    counts = TransitionCounts.empty(settings.space.size)
+    if absent is not None and absent[0] == window:
+        counts = transitions_in(settings, window.start, window.stop, roster.series)  # not while the ledger is locked
+
+    def draw() -> Block:
+        released = release_counts_at(
+            counts, scale, start=window.start, stop=window.stop, missing_state=settings.missing == "state"
+        )
+        nothing = np.zeros(len(released.table), dtype=np.int64)
+        return Block(held.query.roster.shard_keys(0, 1), nothing, released.table)
+
+    (record,) = store.publish(held, [Draft(window, 0, draw)])
+    if record.block is None:
+        return Made(None, "the budget does not allow this window's counts")
+    table = NoisyCounts(record.block.counts, scale, window.start, window.stop)
+    try:
+        bounds = table.confidence_class(estimate.level).bounds()
+    except (ChainError, EstimationError) as error:
+        return Made(None, str(error))
+    method = f"noisy transition counts at level {estimate.level:g}"
+    return Made(_model_of(settings, bounds, estimate, method))
+
+
+def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: Plan) -> Registration:
+    """The query whose releases are tables of transitions, on record with budget for all of them.
+
+    Every window is charged the loss per slot of its noise: a cell that changes moves the table by 4 in L1 at most
+    (proof in ``privacy.noisy_counts``).
+
+    Raises:
+        StoreError: the budget does not allow it, or the ledger cannot be used.
+    """
+    if estimate.epsilon is None or estimate.every is None:
+        raise SettingsError(["model.estimate: from: counts needs epsilon and every"])
+    name = f"{settings.query}-transitions"
+    known = store.registered(plan.domain.name, name)
+    if known is not None:
+        return known
+    every = settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
+    start = settings.schedule.first
+    stop = settings.schedule.stop
+    density = Ledger(belief_from_dict(plan.domain.belief)).density_for(estimate.epsilon)
+    scale = rational_scale(1 / density, SENSITIVITY)
+    labels = settings.space.labels
+    states = Roster.of([f"{number:04d} from {label}" for number, label in enumerate(labels)])
+    query = QuerySpec(
+        name=name,
+        domain=plan.domain.name,
+        scale=scale,
+        release_epsilon_dp=epsilon_dp_of(scale, SENSITIVITY),
+        mechanism=TRANSITIONS,
+        schedule=Schedule(size=every, every=every, start=start, stop=stop, anchor=start),
+        schedule_given=True,
+        roster=states,
+        roster_given=True,
+        shards=1,
+        header={
+            "half_width_95": 0,
+            "quilt": [None, None],
+            "key_kind": "state",
+            "model_provenance": plan.model.provenance.text,
+            "epsilon": estimate.epsilon,
+            "sigma": 1 / density,
+        },
+    )
+    return store.register(plan.domain, query)
+
+
+def _model_of(settings: Settings, bounds: MixingBounds, estimate: Estimate, method: str) -> Model:
+    """A model of bounds that are a function of what was released."""
+    model = Model(bounds.to_dict(), settings.space, settings.grid.interval_us, Provenance(method=method))
+    return _lowered(settings, model, estimate)
+
+
+__all__ = ["Made", "counting_query", "estimate_at", "first_estimate"]

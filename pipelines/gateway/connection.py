@@ -1,0 +1,359 @@
+"""The connection to the MQTT broker: it is kept up, and turned by its owner's own loop.
+
+Everything happens in :meth:`Connection.turn`, in the thread that calls it: no message comes while the owner is not
+ready for one, and the number of the connection cannot change between a look at it and an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .backoff import Backoff
+from .libraries import paho
+from .reasons import FAILURE, lasting
+
+_LOG = logging.getLogger("quiltstream.gateway")
+
+#: Packets that are read in one turn at most.
+_BATCH = 200
+
+#: Seconds of a connection after which the next one is tried at once again.
+_STABLE_S = 5.0
+
+#: Connections in a row that were shorter, after which it is said why that may be.
+_SHORT = 3
+
+_CONNECT_S = 10.0
+
+_POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
+
+
+class BrokerError(Exception):
+    """The broker refuses for a reason that time does not mend; the message is for the operator."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is asked of the broker.
+
+    Attributes:
+        host: where it is.
+        port: its port.
+        client_id: the name of the session.
+        keepalive: seconds of silence after which the connection is dead.
+        expiry: seconds that the session outlives its connection; 0 for none, which also begins with none.
+        filters: topic filters to subscribe to.
+        unsubscribe: filters that the session may still have and is to lose.
+        send_retained: whether the broker is to send what it retains, for a subscription that is new.
+        receive_maximum: messages that may be unacknowledged.
+        packet: bytes of the largest packet that the broker may send.
+        user: who we are.
+        password: how we show it.
+        tls: the context, or ``None`` for no TLS.
+    """
+
+    host: str
+    port: int
+    client_id: str
+    keepalive: int = 30
+    expiry: int = 0
+    filters: tuple[str, ...] = ()
+    unsubscribe: tuple[str, ...] = ()
+    send_retained: bool = False
+    receive_maximum: int = 1_000
+    packet: int = 16 << 20
+    user: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"Session({self.client_id!r} at {self.host}:{self.port})"
+
+
+class Connection:
+    """A connection of one session, made again for as long as it takes.
+
+    Args:
+        session: what is asked of the broker.
+        on_message: called with each message, as the library gives it.
+        on_sent: called with the packet id of a published message that the broker has.
+
+    Attributes:
+        connected: whether there is a connection now; the broker may send before it has answered to subscriptions.
+        ready: whether it has.
+        generation: number of the connection; a packet id means something within one.
+        reconnects: connections after the first.
+        fresh: connections after the first for which the broker had no session.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        on_message: Callable[[Any], None] | None = None,
+        on_sent: Callable[[int], None] | None = None,
+    ) -> None:
+        self._session = session
+        self._mqtt = paho()
+        self._backoff = Backoff()
+        self._due = 0.0
+        self._since = 0.0
+        self._begun = False
+        self._closing = False
+        self._short = 0
+        self._wrong: str | None = None
+        self._last_misc = 0.0
+        self._packets = 0
+        self._unanswered: dict[int, Sequence[str]] = {}
+        self._on_message = on_message
+        self._on_sent = on_sent
+        self.connected = False
+        self.ready = False
+        self.generation = 0
+        self.reconnects = 0
+        self.fresh = 0
+        self._client = self._made()
+
+    @property
+    def where(self) -> str:
+        """The broker, for messages."""
+        return f"MQTT broker {self._session.host}:{self._session.port}"
+
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:
+        """Connect if it is time to, and read and write what can be.
+
+        Args:
+            seconds: how long to wait for something to do.
+            room: whether a further message may be read; asked before each. Without it nothing is held back.
+            also: a file that ends the wait when it can be read.
+
+        Raises:
+            BrokerError: the broker refuses for good.
+        """
+        self._check()
+        client = self._client
+        sock = client.socket()
+        if sock is None:
+            self._connect_if_due()
+            sock = client.socket()
+        poll = select.poll()
+        if also is not None:
+            poll.register(also, select.POLLIN)
+        if sock is None:
+            seconds = min(seconds, max(0.0, self._due - time.monotonic()))
+            poll.poll(max(1.0, seconds * 1_000))
+            return
+        reading = room is None or room()
+        events = (select.POLLIN if reading else 0) | (select.POLLOUT if client.want_write() else 0)
+        poll.register(sock.fileno(), events)
+        pending = reading and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        found = dict(poll.poll(0 if pending else seconds * 1_000))
+        event = found.get(sock.fileno(), 0) if sock.fileno() >= 0 else 0
+        if reading and (pending or event & _POLL_IN):
+            self._read(room)
+        elif event & (select.POLLERR | select.POLLHUP):
+            # held back and the other end is gone: nothing more is to be read from there
+            client.disconnect()
+        if client.want_write():
+            client.loop_write()
+        now = time.monotonic()
+        if now - self._last_misc > 0.5:  # noqa: PLR2004 - half a second
+            self._last_misc = now
+            client.loop_misc()
+        self._check()
+
+    def ack(self, packet: int) -> None:
+        """Acknowledge a message of the present connection; it is written with the next turn."""
+        self._client.ack(packet, 1)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
+        """Publish with QoS 1, while :attr:`connected`; the packet id that :attr:`on_sent` is called with."""
+        return self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
+
+    def forget(self) -> None:
+        """Drop what was published and not confirmed: its owner publishes it again."""
+        self._client.drop_out_messages()
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Write what is waiting and say good-bye; the session stays at the broker."""
+        client = self._client
+        self._closing = True
+        if client.socket() is None:
+            return
+        client.disconnect()
+        until = time.monotonic() + seconds
+        while client.socket() is not None and time.monotonic() < until:
+            poll = select.poll()
+            poll.register(client.socket().fileno(), select.POLLOUT)
+            poll.poll(100)
+            client.loop_write()
+
+    def _check(self) -> None:
+        if self._wrong is not None:
+            raise BrokerError(self._wrong)
+
+    def _made(self) -> Any:
+        mqtt, session = self._mqtt, self._session
+        client = mqtt.Client(
+            mqtt.CallbackAPIVersion.VERSION2, client_id=session.client_id, protocol=mqtt.MQTTv5, manual_ack=True
+        )
+        client.connect_timeout = _CONNECT_S
+        if session.user is not None:
+            client.username_pw_set(session.user, session.password)
+        if session.tls is not None:
+            client.tls_set_context(session.tls)
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        client.on_subscribe = self._subscribed
+        client.on_message = self._message
+        client.on_publish = self._published
+        # with these set, packets are collected for the next turn instead of written one by one where they arise
+        client.on_socket_register_write = _nothing
+        client.on_socket_unregister_write = _nothing
+        return client
+
+    def _connect_if_due(self) -> None:
+        if time.monotonic() < self._due:
+            return
+        session = self._session
+        try:
+            if self._begun:
+                self._client.reconnect()
+            else:
+                asked = self._mqtt.Properties(self._mqtt.PacketTypes.CONNECT)
+                asked.SessionExpiryInterval = session.expiry
+                asked.ReceiveMaximum = session.receive_maximum
+                asked.MaximumPacketSize = session.packet
+                self._client.connect(
+                    session.host,
+                    session.port,
+                    keepalive=session.keepalive,
+                    clean_start=session.expiry == 0,
+                    properties=asked,
+                )
+                self._begun = True
+        except ssl.SSLCertVerificationError as error:
+            raise BrokerError(
+                f"{self.where}: its certificate is not accepted ({error.verify_message}); look at mqtt.tls.ca and "
+                "mqtt.host"
+            ) from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            self._later(f"ended the TLS handshake ({type(error).__name__})")
+        except ssl.SSLError as error:
+            raise BrokerError(
+                f"{self.where}: TLS cannot be set up ({error.reason}); look at mqtt.port and mqtt.tls"
+            ) from None
+        except OSError as error:
+            self._later(f"cannot be reached ({_kind(error)})")
+        self._begun = True
+
+    def _later(self, why: str) -> None:
+        wait = self._backoff.wait()
+        self._due = time.monotonic() + wait
+        _LOG.warning("%s %s; trying again in %.1f s (try %d)", self.where, why, wait, self._backoff.tries)
+
+    def _read(self, room: Callable[[], bool] | None) -> None:
+        read = self._client.loop_read
+        for _ in range(_BATCH):
+            before = self._packets
+            read()
+            if self._packets == before or (room is not None and not room()):
+                return
+
+    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
+        if reason.value >= FAILURE:
+            self._fail(reason, "does not take the connection")
+            return
+        self.connected = True
+        self.generation += 1
+        self._since = time.monotonic()
+        again = self.generation > 1
+        self.reconnects += again
+        if self._session.expiry and not flags.session_present:
+            self.fresh += again
+            (_LOG.warning if again else _LOG.info)(
+                "%s: connected, and it had no session of ours%s",
+                self.where,
+                ": what was published while we were away is lost" if again else "",
+            )
+        else:
+            _LOG.info("%s: connected", self.where)
+        self._unanswered = {}
+        if self._session.unsubscribe:
+            client.unsubscribe(list(self._session.unsubscribe))
+        handling = 1 if self._session.send_retained else 2
+        for filter_ in self._session.filters:
+            options = self._mqtt.SubscribeOptions(qos=1, retainHandling=handling)
+            _, number = client.subscribe([(filter_, options)])
+            self._unanswered[number] = filter_
+        self.ready = not self._unanswered
+
+    def _subscribed(self, client: Any, _: Any, number: int, reasons: Sequence[Any], __: Any) -> None:
+        filter_ = self._unanswered.pop(number, "")
+        for reason in reasons:
+            if reason.value >= FAILURE:
+                self._fail(reason, f"does not take the subscription {filter_!r}")
+                client.disconnect()
+                return
+        if not self._unanswered:
+            self.ready = True
+            _LOG.info("%s: subscribed to %d topic filter(s)", self.where, len(self._session.filters))
+
+    def _message(self, _: Any, __: Any, message: Any) -> None:
+        self._packets += 1
+        if self._on_message is not None:
+            self._on_message(message)
+
+    def _published(self, _: Any, __: Any, packet: int, reason: Any, ___: Any) -> None:
+        if reason.value >= FAILURE:
+            self._fail(reason, "does not take a message")
+            self._client.disconnect()
+        elif self._on_sent is not None:
+            self._on_sent(packet)
+
+    def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
+        was_ready, self.ready, self.connected = self.ready, False, False
+        if flags.is_disconnect_packet_from_server:
+            self._fail(reason, "ended the connection")
+        if was_ready:
+            self._short += 1
+            if time.monotonic() - self._since >= _STABLE_S:
+                self._short = 0
+                self._backoff.reset()
+        if self._wrong is not None or self._closing:
+            return
+        why = "is not there any more" if was_ready else "ended the connection before it was set up"
+        if self._short >= _SHORT:
+            # some brokers end a connection without a word when another client takes its session over
+            why += (
+                f", soon after the connection was made, as before: does another client use {self._session.client_id!r}?"
+            )
+        self._later(why)
+
+    def _fail(self, reason: Any, what: str) -> None:
+        """Note a reason code that stays; say one that may pass."""
+        advice = lasting(reason.value)
+        if advice is not None:
+            self._wrong = f"{self.where} {what} ({reason}): {advice}"
+        elif reason.value:
+            _LOG.warning("%s %s (%s)", self.where, what, reason)
+
+
+def _nothing(*_: Any) -> None:
+    """What the library is to do when it wants to write: wait for the next turn."""
+
+
+def _kind(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "its name is not known"
+    return "no answer" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
+
+
+__all__ = ["BrokerError", "Connection", "Session"]

@@ -1,0 +1,80 @@
+"""Secrets from their places, and the TLS context; a message about them names the setting and never what is in it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...schemas.gateway import Tls
+from ...schemas.secrets import FromEnvironment, FromFile, SecretError
+from ..failures import CommandError
+
+PathOf = Callable[[str], Path]
+"""A path of the settings as seen from here."""
+
+
+def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) -> str:
+    """A secret from the environment or a file.
+
+    Args:
+        name: the setting, for messages.
+        secret: the place.
+        path_of: finds files.
+
+    Raises:
+        CommandError: there is none.
+    """
+    try:
+        found = secret.located(lambda text: str(path_of(text))).read()
+    except SecretError as error:
+        raise CommandError(f"{name}: {error}") from None
+    if not found:
+        raise CommandError(f"{name}: the secret is empty; write it where the settings say")
+    return found
+
+
+def options_of(name: str, options: Mapping[str, Any], path_of: PathOf) -> dict[str, Any]:
+    """Options of a library with their secrets filled in."""
+    return {
+        key: secret_of(f"{name}.{key}", value, path_of) if isinstance(value, (FromEnvironment, FromFile)) else value
+        for key, value in options.items()
+    }
+
+
+def tls_context(tls: Tls, path_of: PathOf) -> ssl.SSLContext:
+    """The context of a connection that checks the broker's certificate and name.
+
+    Raises:
+        CommandError: a file cannot be read, or is no certificate or key.
+    """
+    ca = None if tls.ca is None else _file("mqtt.tls.ca", tls.ca, path_of)
+    cert = None if tls.cert is None else _file("mqtt.tls.cert", tls.cert, path_of)
+    key = None if tls.key is None else _file("mqtt.tls.key", tls.key, path_of)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise CommandError(f"mqtt.tls.ca: {tls.ca} holds no certificate in PEM form") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert is not None:
+        try:
+            # an encrypted key would make OpenSSL ask at the terminal, for ever
+            context.load_cert_chain(cert, key, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError):
+            raise CommandError(
+                f"mqtt.tls: {tls.cert} and {tls.key or 'the key in it'} are no certificate with its unencrypted key in "
+                "PEM form"
+            ) from None
+    return context
+
+
+def _file(name: str, text: str, path_of: PathOf) -> Path:
+    path = path_of(text)
+    if not os.access(path, os.R_OK) or not path.is_file():
+        raise CommandError(f"{name}: the file {text} cannot be read")
+    return path
+
+
+__all__ = ["PathOf", "options_of", "secret_of", "tls_context"]

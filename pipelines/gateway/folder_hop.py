@@ -1,0 +1,230 @@
+"""The next hop as a folder: messages in Avro segments, synced to the disk before they count as had."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from .hops import Hop, HopError
+from .message import Message
+from .segments import Segment, left_over, recover
+
+_LOG = logging.getLogger("quiltstream.gateway")
+
+#: Seconds that a first message waits for others, so that one sync serves many.
+_GATHER_S = 0.003
+
+#: Seconds to the next try after the disk failed.
+_RETRY_S = 1.0
+
+
+class FolderHop(Hop):
+    """Writes segments, in a thread of its own: the disk may take its time.
+
+    Args:
+        folder: where; it is made if needed. Two gateways cannot share one.
+        size: bytes at which a segment is sealed.
+        age: seconds after which it is.
+        begin: how a segment is begun; the tests' own.
+
+    Raises:
+        HopError: the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, *, size: int, age: float, begin: Callable[[Path, int], Segment] = Segment) -> None:
+        self._folder = folder
+        self._size = size
+        self._age = age
+        self._begin = begin
+        self._lock = _locked(folder)
+        self._segment: Segment | None = None
+        self._began = 0.0
+        self._torn: list[tuple[Path, int | None]] = []
+        self._waiting: list[tuple[int, Message]] = []
+        self._had: list[int] = []
+        self._guard = threading.Condition()
+        self._stop = False
+        self._give_up = float("inf")
+        self._ear, self._mouth = socket.socketpair()
+        self._ear.settimeout(0)
+        self._mouth.settimeout(0)
+        self.sealed = 0
+        self.failures = 0
+        try:
+            for path in left_over(folder):
+                self._recover(path, None)
+        except OSError as error:
+            self._let_go()
+            raise HopError(
+                f"forward.to.folder {folder}: what a former run left cannot be sealed ({_kind(error)})"
+            ) from None
+        self._thread = threading.Thread(target=self._work, name="quiltstream-segments", daemon=True)
+        self._thread.start()
+
+    def offer(self, number: int, message: Message) -> bool:
+        """Take a message."""
+        with self._guard:
+            self._waiting.append((number, message))
+            if len(self._waiting) == 1:
+                self._guard.notify()
+        return True
+
+    def had(self) -> list[int]:
+        """The messages that are on the disk since the last call."""
+        # nothing to read, or closed
+        with suppress(OSError):
+            self._ear.recv(4096)
+        with self._guard:
+            had, self._had = self._had, []
+        return had
+
+    def refused(self) -> list[int]:
+        """None: a folder takes everything."""
+        return []
+
+    def fileno(self) -> int | None:
+        """Something that can be read from when messages are on the disk."""
+        return self._ear.fileno() if self._ear.fileno() >= 0 else None
+
+    def close(self, seconds: float) -> None:
+        """Write what waits, seal the segment and end the thread."""
+        with self._guard:
+            self._stop = True
+            self._give_up = time.monotonic() + seconds
+            self._guard.notify()
+        self._thread.join(seconds + 1)
+        if not self._thread.is_alive():
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._lock.close()
+        self._ear.close()
+        self._mouth.close()
+
+    def _work(self) -> None:
+        batch: list[tuple[int, Message]] = []
+        while True:
+            with self._guard:
+                if not batch and not self._waiting and not self._stop:
+                    self._guard.wait(self._patience())
+                idle = not batch and not self._waiting
+                stop = self._stop
+            if not idle and not stop and not batch:
+                time.sleep(_GATHER_S)
+            if not batch:
+                with self._guard:
+                    batch, self._waiting = self._waiting, []
+            if batch and self._written([message for _, message in batch]):
+                with self._guard:
+                    self._had += [number for number, _ in batch]
+                batch = []
+                with suppress(OSError):
+                    self._mouth.send(b"!")
+            if not batch:
+                self._roll(end=stop and not self._waiting)
+            if stop and ((not batch and not self._waiting) or time.monotonic() > self._give_up):
+                return
+            if batch:
+                with self._guard:
+                    self._guard.wait(min(_RETRY_S, max(0.0, self._give_up - time.monotonic())))
+
+    def _patience(self) -> float | None:
+        """How long to wait for messages: until the segment is old enough, or something can be tried again."""
+        if self._torn:
+            return _RETRY_S
+        return None if self._segment is None else max(0.0, self._began + self._age - time.monotonic())
+
+    def _written(self, messages: list[Message]) -> bool:
+        """Whether messages are on the disk; if not, the segment they were for is given up."""
+        try:
+            self._mend()
+            if self._segment is None:
+                self._segment = self._begin(self._folder, time.time_ns() // 1_000)
+                self._began = time.monotonic()
+            sound = self._segment.size
+        except OSError as error:
+            self._failed(error)
+            return False
+        try:
+            self._segment.add(messages)
+        except OSError as error:
+            self._failed(error)
+            # what a failed sync leaves in a file is anyone's guess: it is cut where it was sound, and another is begun
+            self._segment.abandon()
+            self._torn.append((self._segment.path, sound))
+            self._segment = None
+            return False
+        if self.failures:
+            _LOG.warning("folder %s: the disk takes messages again", self._folder)
+            self.failures = 0
+        return True
+
+    def _roll(self, *, end: bool) -> None:
+        """Seal the segment if it is big or old enough, or at the end."""
+        segment = self._segment
+        if segment is None:
+            with suppress(OSError):
+                self._mend()
+            return
+        if end or segment.size >= self._size or time.monotonic() >= self._began + self._age:
+            self._segment = None
+            try:
+                segment.seal()
+                self.sealed += 1
+            except OSError as error:
+                self._failed(error)
+                self._torn.append((segment.path, None))
+
+    def _mend(self) -> None:
+        """Seal the segments that were given up."""
+        while self._torn:
+            path, sound = self._torn[-1]
+            if path.exists():
+                self._recover(path, sound)
+            self._torn.pop()
+
+    def _recover(self, path: Path, sound: int | None) -> None:
+        self.sealed += recover(path, sound) is not None
+
+    def _failed(self, error: OSError) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            _LOG.error(
+                "folder %s: the disk does not take messages (%s); they wait here and at the broker, and nothing is "
+                "acknowledged until it does",
+                self._folder,
+                _kind(error),
+            )
+
+
+def _kind(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _locked(folder: Path) -> BinaryIO:
+    """Hold the folder for this process alone, until the file is closed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".gateway.lock").open("ab")
+    except OSError as error:
+        raise HopError(
+            f"forward.to.folder {folder}: cannot be written ({_kind(error)}); give another, or its rights"
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise HopError(
+            f"forward.to.folder {folder}: another gateway writes to it; each has a folder of its own"
+        ) from None
+    return file
+
+
+__all__ = ["FolderHop"]

@@ -1,0 +1,252 @@
+"""From the broker to the next hop: a message is acknowledged when the next hop has it, and what is held is bounded.
+
+One thread does everything: it reads a message, hands it over, and acknowledges those that the hop has meanwhile. A
+packet id belongs to one connection. What the hop has after the connection is gone is not acknowledged: the same number
+may name another message by then, and the broker sends the unacknowledged ones again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from .hops import Hop
+from .message import Message
+from .rejects import RejectFile
+from .tally import Dropped, Tally
+
+_LOG = logging.getLogger("quiltstream.gateway")
+
+#: Seconds that a turn waits with nothing to do, and with messages at a hop that says nothing by itself.
+_IDLE_S = 0.25
+_BUSY_S = 0.002
+
+#: Seconds after which a next hop that takes nothing is told of, and told of again.
+_STALLED_S = 15.0
+_REPEAT_S = 60.0
+
+
+class Line(Protocol):
+    """What is needed of a connection to the broker."""
+
+    connected: bool
+    generation: int
+    reconnects: int
+    fresh: int
+
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:
+        """Read and write what can be."""
+        ...
+
+    def ack(self, packet: int) -> None:
+        """Acknowledge a message."""
+        ...
+
+    def close(self, seconds: float = 2.0) -> None:
+        """End the connection."""
+        ...
+
+
+class _Flight(NamedTuple):
+    generation: int
+    packet: int
+    size: int
+    topic: str
+    length: int
+
+
+class Forward:
+    """Takes messages of the broker to the next hop.
+
+    Args:
+        hop: the next hop.
+        messages: how many may be held.
+        bytes_: how many bytes of them.
+        largest: bytes of a message that is taken.
+        retained: whether messages that the broker had kept are taken.
+        tally: where to count.
+        rejects: where dropped messages are told of.
+    """
+
+    def __init__(
+        self,
+        hop: Hop,
+        *,
+        messages: int,
+        bytes_: int,
+        largest: int,
+        retained: bool,
+        tally: Tally,
+        rejects: RejectFile,
+    ) -> None:
+        self._hop = hop
+        self._messages = messages
+        self._bytes = bytes_
+        self._largest = largest
+        self._retained = retained
+        self._tally = tally
+        self._rejects = rejects
+        self._line: Line | None = None
+        self._flights: dict[int, _Flight] = {}
+        self._held = 0
+        self._waiting: deque[tuple[int, Message]] = deque()
+        self._number = 0
+        self._moved = time.monotonic()
+        self._told = float("-inf")
+
+    def run(self, line: Line, stop: Callable[[], bool], patience: float) -> None:
+        """Forward until told to stop, then finish what is under way.
+
+        Args:
+            line: the connection; its messages come to :meth:`take`.
+            stop: whether to stop.
+            patience: seconds that the end may take.
+
+        Raises:
+            BrokerError: the broker refuses for good.
+            HopError: the next hop does.
+        """
+        self._line = line
+        try:
+            while not stop():
+                self._turn(line)
+        finally:
+            self._finish(line, patience)
+
+    def take(self, message: Any) -> None:
+        """A message as the MQTT library gives it, within a turn of the line."""
+        tally = self._tally
+        tally.received += 1
+        tally.duplicates += message.dup
+        tally.unconfirmed += message.qos == 0
+        payload: bytes = message.payload
+        try:
+            topic: str = message.topic
+        except UnicodeDecodeError:
+            self._drop(Dropped.BAD_TOPIC, b"", message)
+            return
+        if message.retain and not self._retained:
+            self._drop(Dropped.RETAINED, topic.encode(), message)
+            return
+        if len(payload) > self._largest:
+            self._drop(Dropped.TOO_LARGE, topic.encode(), message)
+            return
+        kind = getattr(message.properties, "ContentType", "") if message.properties is not None else ""
+        taken = Message(topic, payload, time.time_ns() // 1_000, bool(message.dup), bool(message.retain), kind)
+        self._number += 1
+        number, size = self._number, taken.size
+        packet = message.mid if message.qos else 0
+        if not self._flights:
+            self._moved = time.monotonic()
+        self._flights[number] = _Flight(self._generation, packet, size, topic, len(payload))
+        self._held += size
+        if self._waiting or not self._hop.offer(number, taken):
+            self._waiting.append((number, taken))
+
+    def room(self) -> bool:
+        """Whether another message may be read.
+
+        The broker itself sends no more than the receive maximum without an acknowledgement, which is below the limit:
+        reading goes on then, for the answers to pings. Only messages of QoS 0 or of an earlier connection can come on
+        top.
+        """
+        return not self._waiting and len(self._flights) <= self._messages and self._held <= self._bytes
+
+    @property
+    def _generation(self) -> int:
+        return 0 if self._line is None else self._line.generation
+
+    def _turn(self, line: Line) -> None:
+        also = self._hop.fileno()
+        busy = bool(self._flights) and also is None
+        if not line.connected and self._flights and not self.room():
+            # connected again, the broker would send once more what is held already
+            time.sleep(_BUSY_S)
+        else:
+            line.turn(_BUSY_S if busy or self._waiting else _IDLE_S, room=self.room, also=also)
+        self._settle(line)
+
+    def _settle(self, line: Line) -> None:
+        had, hop, tally = self._hop.had(), self._hop, self._tally
+        for number in had:
+            self._answered(number, line)
+        for number in hop.refused():
+            flight = self._flights[number]
+            tally.dropped[Dropped.REFUSED] += 1
+            self._rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length)
+            self._answered(number, line)
+            had.append(number)
+        while self._waiting and hop.offer(*self._waiting[0]):
+            self._waiting.popleft()
+        tally.in_flight, tally.bytes_in_flight = len(self._flights), self._held
+        tally.reconnects, tally.sessions_lost = line.reconnects, line.fresh
+        if had:
+            self._moved = time.monotonic()
+        elif self._flights:
+            self._stalled()
+
+    def _answered(self, number: int, line: Line) -> None:
+        flight = self._flights.pop(number)
+        self._held -= flight.size
+        if not flight.packet:
+            return
+        if flight.generation == line.generation and line.connected:
+            line.ack(flight.packet)
+            self._tally.acknowledged += 1
+        else:
+            self._tally.stale += 1
+
+    def _drop(self, reason: Dropped, topic: bytes, message: Any) -> None:
+        self._tally.dropped[reason] += 1
+        self._rejects.add(reason, topic, len(message.payload))
+        if message.qos and self._line is not None:
+            self._line.ack(message.mid)
+            self._tally.acknowledged += 1
+
+    def _stalled(self) -> None:
+        now = time.monotonic()
+        if now - self._moved > _STALLED_S and now - self._told > _REPEAT_S:
+            self._told = now
+            _LOG.warning(
+                "the next hop has taken nothing for %.0f s; %d messages wait here, the rest at the broker, and nothing "
+                "is acknowledged",
+                now - self._moved,
+                len(self._flights),
+            )
+
+    def _finish(self, line: Line, patience: float) -> None:
+        """Read no more, wait for the hop, acknowledge what it has, and go."""
+        until = time.monotonic() + patience
+        while self._flights and time.monotonic() < until and not self._broken(line):
+            pass
+        self._hop.close(max(0.1, until - time.monotonic()))
+        self._broken(line)
+        line.close()
+        left = len(self._flights)
+        if left:
+            _LOG.warning(
+                "stopped with %d messages that the next hop did not confirm; the broker sends them again", left
+            )
+
+    def _broken(self, line: Line) -> bool:
+        """Settle without reading; whether that cannot go on. What is wrong was, or will be, said where it matters."""
+        try:
+            if line.connected:
+                line.turn(_BUSY_S, room=_none)
+            else:
+                time.sleep(_BUSY_S)
+            self._settle(line)
+        except Exception as error:  # noqa: BLE001 - the end is reached one way or the other, unacknowledged
+            _LOG.warning("at the end: %s", type(error).__name__)
+            return True
+        return False
+
+
+def _none() -> bool:
+    return False
+
+
+__all__ = ["Forward", "Line"]

@@ -1,0 +1,238 @@
+"""The next hop as a Kafka topic: a message is had when all replicas in sync have it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ...schemas.gateway import Level
+from .hops import Hop, HopError
+from .libraries import kafka, kafka_log
+from .message import Message
+
+_LOG = logging.getLogger("quiltstream.gateway")
+
+#: Seconds to the next try with a message that the broker did not take for now.
+_RETRY_S = 1.0
+
+#: Seconds that a topic may be missing after the broker answered: a broker that makes topics by itself needs some.
+_MISSING_S = 10.0
+
+#: Seconds after which a broker that is still away is told of again.
+_REPEAT_S = 60.0
+
+
+class KafkaHop(Hop):
+    """Hands messages to an idempotent producer.
+
+    Args:
+        servers: the brokers.
+        topic: where to.
+        key: what partitions are chosen by: the MQTT topic, or one level of it.
+        options: librdkafka's own, secrets filled in.
+        library: what makes producers; the tests' own.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, key: str | Level, options: dict[str, Any], *, library: Any = None
+    ) -> None:
+        self._library = kafka() if library is None else library
+        self._topic = topic
+        self._level = key.level if isinstance(key, Level) else None
+        self._options = {
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            **options,
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "acks": "all",
+            # a message never times out: it waits here, and the broker of the meters behind it
+            "message.timeout.ms": 0,
+            "error_cb": self._on_error,
+            "logger": kafka_log(),
+        }
+        self._pending: dict[int, Message] = {}
+        self._again: deque[int] = deque()
+        self._again_at = 0.0
+        self._had: list[int] = []
+        self._refused: list[int] = []
+        self._wrong: str | None = None
+        self._broken = False
+        self._delivered = False
+        self._away: float | None = None
+        self._closed = threading.Event()
+        self._producer = self._made()
+        threading.Thread(target=self._look, args=(self._producer,), name="quiltstream-kafka", daemon=True).start()
+
+    def offer(self, number: int, message: Message) -> bool:
+        """Give a message to the producer, if there is room in its queue."""
+        if self._again or not self._produce(number, message):
+            return False
+        self._pending[number] = message
+        return True
+
+    def had(self) -> list[int]:
+        """The messages that were reported as delivered since the last call."""
+        self._served(self._producer.poll, 0)
+        if self._wrong is not None:
+            raise HopError(self._wrong)
+        if self._broken:
+            # whatever it gave up for may still be so
+            if time.monotonic() >= self._again_at:
+                self._renew()
+        elif self._again and time.monotonic() >= self._again_at:
+            while self._again and self._produce(self._again[0], self._pending[self._again[0]]):
+                self._again.popleft()
+        had, self._had = self._had, []
+        return had
+
+    def refused(self) -> list[int]:
+        """The messages that Kafka does not take at all."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def close(self, seconds: float) -> None:
+        """Wait for the reports of what is under way."""
+        self._closed.set()
+        self._served(self._producer.flush, seconds)
+
+    def _served(self, call: Callable[[float], Any], seconds: float) -> None:
+        """Let the producer report; it raises what has made it give up."""
+        try:
+            call(seconds)
+        except self._library.KafkaException as error:
+            self._on_error(error.args[0])
+
+    def _made(self) -> Any:
+        try:
+            return self._library.Producer(self._options)
+        except (self._library.KafkaException, ValueError, TypeError) as error:
+            raise HopError(f"forward.to.kafka.options: librdkafka does not take them: {reason_of(error)}") from None
+
+    def _produce(self, number: int, message: Message) -> bool:
+        headers = [
+            ("mqtt-topic", message.topic.encode()),
+            ("mqtt-received-us", b"%d" % message.received_us),
+            ("mqtt-dup", b"1" if message.dup else b"0"),
+            ("mqtt-retain", b"1" if message.retain else b"0"),
+        ]
+        if message.content_type:
+            headers.append(("content-type", message.content_type.encode()))
+
+        producer = self._producer
+
+        def reported(error: Any, _: Any) -> None:
+            # one that was given up may still report, of messages that are under way again
+            if producer is self._producer:
+                self._reported(number, error)
+
+        try:
+            producer.produce(
+                self._topic, value=message.payload, key=self._key(message.topic), headers=headers, on_delivery=reported
+            )
+        except BufferError:
+            return False
+        except self._library.KafkaException as error:
+            self._pending[number] = message
+            self._reported(number, error.args[0])
+        return True
+
+    def _key(self, topic: str) -> bytes:
+        if self._level is None:
+            return topic.encode()
+        levels = topic.split("/")
+        return levels[self._level - 1].encode() if self._level <= len(levels) else b""
+
+    def _reported(self, number: int, error: Any) -> None:
+        if error is None:
+            if self._pending.pop(number, None) is not None:
+                self._had.append(number)
+            self._delivered = True
+            if self._away is not None:
+                self._away = None
+                _LOG.info("Kafka: messages are taken again")
+            return
+        if number not in self._pending:
+            return
+        names = self._library.KafkaError
+        code = error.code()
+        if code in {names.MSG_SIZE_TOO_LARGE, names.INVALID_MSG, names.INVALID_MSG_SIZE, names.INVALID_RECORD}:
+            del self._pending[number]
+            self._refused.append(number)
+            return
+        self._judge(error)
+        self._broken = self._broken or error.fatal()
+        self._again.append(number)
+        self._again_at = time.monotonic() + _RETRY_S
+
+    def _on_error(self, error: Any) -> None:
+        """What concerns the producer as a whole; librdkafka itself tries again."""
+        self._broken = self._broken or error.fatal()
+        self._judge(error)
+        if error.code() in {self._library.KafkaError._ALL_BROKERS_DOWN, self._library.KafkaError._TRANSPORT}:  # noqa: SLF001 - its public names
+            now = time.monotonic()
+            if self._away is None or now - self._away > _REPEAT_S:
+                self._away = now
+                _LOG.warning(
+                    "Kafka: no broker can be reached; messages wait here and at the MQTT broker, nothing is lost; "
+                    "trying again"
+                )
+
+    def _judge(self, error: Any) -> None:
+        """Note what only an operator can mend."""
+        names = self._library.KafkaError
+        code = error.code()
+        if code in {names._AUTHENTICATION, names.SASL_AUTHENTICATION_FAILED}:  # noqa: SLF001 - its public names
+            self._wrong = "Kafka: the credentials are not accepted; look at forward.to.kafka.options"
+        elif code in {names.TOPIC_AUTHORIZATION_FAILED, names.CLUSTER_AUTHORIZATION_FAILED}:
+            self._wrong = f"Kafka: not authorised to write to the topic {self._topic!r}; give this user the right"
+        elif code in {names._UNKNOWN_TOPIC, names.UNKNOWN_TOPIC_OR_PART} and not self._delivered:  # noqa: SLF001 - its public names
+            self._wrong = self._missing()
+        elif code == names._SSL:  # noqa: SLF001 - its public name
+            self._wrong = "Kafka: the TLS connection is refused; look at the certificates in forward.to.kafka.options"
+
+    def _missing(self) -> str:
+        return f"Kafka: there is no topic {self._topic!r}; create it, or name another in forward.to.kafka.topic"
+
+    def _look(self, producer: Any) -> None:
+        """Ask for the topic until the broker answers, so that a missing one is known before any message is."""
+        first: float | None = None
+        while not self._closed.wait(0 if first is None else 0.5):
+            try:
+                found = producer.list_topics(self._topic, timeout=5)
+            except self._library.KafkaException:
+                self._closed.wait(1)
+                continue
+            error = found.topics[self._topic].error if self._topic in found.topics else None
+            if error is None and self._topic in found.topics:
+                return
+            if error is not None and error.code() == self._library.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._judge(error)
+                return
+            first = time.monotonic() if first is None else first
+            if time.monotonic() - first > _MISSING_S:
+                self._wrong = self._missing()
+                return
+
+    def _renew(self) -> None:
+        """A new producer instead of one that gave up, and everything under way once more."""
+        _LOG.warning("Kafka: the producer gave up and is made anew; what was under way is sent again")
+        old, self._broken = self._producer, False
+        old.purge()
+        self._producer = self._made()
+        self._again = deque(self._pending)
+        self._again_at = time.monotonic() + _RETRY_S
+        self._served(old.poll, 0)
+
+
+def reason_of(error: Exception) -> str:
+    """What librdkafka says, which quotes no message."""
+    first: Any = error.args[0] if error.args else error
+    return first.str() if hasattr(first, "str") else str(first)
+
+
+__all__ = ["KafkaHop", "reason_of"]

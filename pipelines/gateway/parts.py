@@ -1,0 +1,189 @@
+"""From the settings to the parts of a gateway; every mistake that can be seen without a connection is found here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...schemas.gateway import GatewaySettings, Level, seconds
+from ..failures import CommandError
+from .connection import Session
+from .credentials import options_of, secret_of, tls_context
+from .folder_hop import FolderHop
+from .hops import Hop
+from .kafka_hop import KafkaHop
+from .libraries import kafka, paho
+from .released import FolderSource, KafkaSource, ReleaseSource
+from .sent import Sent
+
+#: The longest session of MQTT 5: as long as the broker keeps anything.
+_FOR_EVER = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a gateway is made of.
+
+    Attributes:
+        settings: where it comes from.
+        forward: the session that messages are received in, if they are.
+        back: the session that releases are published in, if they are.
+        options: librdkafka's options with their secrets, by ``forward`` and ``back``.
+    """
+
+    settings: GatewaySettings
+    forward: Session | None
+    back: Session | None
+    options: dict[str, dict[str, Any]]
+
+    def hop(self) -> Hop:
+        """The next hop.
+
+        Raises:
+            HopError: it cannot be used.
+        """
+        forward = self.settings.forward
+        if forward is None:
+            raise ValueError("the settings have no section forward")
+        if forward.to.kafka is not None:
+            to = forward.to.kafka
+            return KafkaHop(to.servers, to.topic, to.key, self.options["forward"])
+        folder = forward.to.folder
+        if folder is None:
+            raise ValueError("forward.to names nothing")
+        return FolderHop(self.settings.path(folder.path), size=folder.size, age=seconds(folder.age))
+
+    def source(self, sent: Sent) -> ReleaseSource:
+        """Where releases come from.
+
+        Raises:
+            HopError: it cannot be used.
+        """
+        back = self.settings.back
+        if back is None:
+            raise ValueError("the settings have no section back")
+        if back.from_.kafka is not None:
+            topic = back.from_.kafka
+            member = self.settings.back_client_id
+            return KafkaSource(topic.servers, topic.topic, topic.group or member, member, self.options["back"])
+        folder = back.from_.folder
+        if folder is None:
+            raise ValueError("back.from names nothing")
+        return FolderSource(self.settings.path(folder.path), seconds(folder.poll), sent)
+
+
+def parts_of(settings: GatewaySettings) -> Parts:
+    """Fill in secrets, read certificates, and find the libraries.
+
+    Raises:
+        CommandError: something is missing or cannot be read.
+    """
+    paho()
+    broker, options = settings.mqtt, dict[str, dict[str, Any]]()
+    targets = {
+        "forward.to.kafka.options": None if settings.forward is None else settings.forward.to.kafka,
+        "back.from.kafka.options": None if settings.back is None else settings.back.from_.kafka,
+    }
+    for name, target in targets.items():
+        if target is not None:
+            kafka()
+            options[name.partition(".")[0]] = options_of(name, target.options, settings.path)
+    common: dict[str, Any] = {
+        "host": broker.host,
+        "port": broker.port_in_use,
+        "keepalive": int(seconds(broker.keepalive)),
+        "user": broker.user,
+        "password": None if broker.password is None else secret_of("mqtt.password", broker.password, settings.path),
+        "tls": None if broker.tls is None else tls_context(broker.tls, settings.path),
+    }
+    forward = back = None
+    if settings.forward is not None:
+        given = settings.forward
+        forward = Session(
+            **common,
+            client_id=broker.client_id,
+            expiry=min(int(seconds(broker.session)), _FOR_EVER),
+            filters=tuple(given.topics),
+            unsubscribe=tuple(given.unsubscribe),
+            send_retained=given.retained == "forward",
+            receive_maximum=receive_maximum(given.limits.messages),
+            packet=given.limits.packet,
+        )
+        _writable("forward.rejects", settings, given.rejects)
+        _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
+    if settings.back is not None:
+        back = Session(**common, client_id=settings.back_client_id)
+        _writable("back.state", settings, settings.back.state)
+    return Parts(settings, forward, back, options)
+
+
+def gateway_schema() -> dict[str, Any]:
+    """The JSON Schema of the settings, for editors."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **GatewaySettings.model_json_schema(by_alias=True)}
+
+
+def receive_maximum(messages: int) -> int:
+    """What the broker is told to send at most without an acknowledgement, of the messages that may be held.
+
+    Somewhat fewer: Mosquitto sends one more than it is told when a session is taken up again, and at the limit itself
+    nothing is read any more, no answer to a ping either.
+
+    >>> receive_maximum(1_000), receive_maximum(10)
+    (900, 8)
+    """
+    return messages - max(2, messages // 10)
+
+
+def _writable(name: str, settings: GatewaySettings, text: str | None) -> None:
+    """Check that a file could be made, without making anything."""
+    if text is None:
+        return
+    path = settings.path(text).absolute()
+    place = next(parent for parent in path.parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK) or path.is_dir():
+        raise CommandError(f"{name}: {path} cannot be written; give another place, or the rights to this one")
+
+
+def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
+    """What a gateway will do, for people."""
+    settings, broker = parts.settings, parts.settings.mqtt
+    tls = "without TLS" if broker.tls is None else "with TLS"
+    user = "nobody" if broker.user is None else f"user {broker.user!r}"
+    yield "broker", f"{broker.host}:{broker.port_in_use} {tls}, as {user}"
+    if settings.forward is not None:
+        given, limits = settings.forward, settings.forward.limits
+        kept = f"which the broker keeps for {broker.session}"
+        yield "forward", f"{', '.join(given.topics)}, in session {broker.client_id!r}, {kept}"
+        if given.to.kafka is not None:
+            to = given.to.kafka
+            key = f"level {to.key.level} of the topic" if isinstance(to.key, Level) else "the topic"
+            yield "to", f"Kafka topic {to.topic!r} at {to.servers}, keyed by {key}"
+        if given.to.folder is not None:
+            yield (
+                "to",
+                f"Avro files in {settings.path(given.to.folder.path)}, sealed after {given.to.folder.age}",
+            )
+        yield (
+            "holds",
+            f"at most {limits.messages:,} messages and {limits.bytes:,} bytes; drops messages above {limits.message:,} "
+            f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
+        )
+    if settings.back is not None:
+        given = settings.back
+        place, folder = given.from_.kafka, given.from_.folder
+        where = (
+            f"Kafka topic {place.topic!r} at {place.servers}"
+            if place is not None
+            else f"the files *.jsonl of {settings.path('' if folder is None else folder.path)}"
+        )
+        yield "back", f"{where}, to {given.prefix}/QUERY/SERIES, {'' if given.retain else 'not '}retained"
+    port = settings.metrics.port
+    yield "metrics", f"a line every {settings.metrics.every}" + ("" if port is None else f", 127.0.0.1:{port}/metrics")
+    if broker.tls is None and broker.user is not None and broker.host not in {"localhost", "127.0.0.1", "::1"}:
+        yield "mind", "the password goes over the network unencrypted; set mqtt.tls"
+
+
+__all__ = ["Parts", "facts_of", "gateway_schema", "parts_of", "receive_maximum"]

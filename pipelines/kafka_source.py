@@ -1,0 +1,131 @@
+"""Kafka topics as the source of a live job: where it begins, and how messages are taken apart."""
+
+from __future__ import annotations
+
+import click
+
+from ..schemas.kafka import KafkaSource
+from ..schemas.secrets import SecretError, located, resolved
+from ..schemas.settings import Settings, SettingsError
+from ..schemas.slots import parse_duration, parse_instant
+from ..transforms.kafka_client import Cluster, KafkaUnavailableError, unavailable
+from ..transforms.kafka_feed import KafkaFeed
+from ..transforms.kafka_registry import RegistrySchemas
+from ..transforms.kafka_start import EARLIEST, Start
+from ..transforms.live import Pace
+from ..transforms.messages import MessageDecoder
+from ..transforms.payloads import PayloadDecoder
+
+#: How long the look at the topics may take that a job begins with.
+_ANSWER_S = 5.0
+
+
+def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | None = None) -> KafkaFeed:
+    """The feed of the settings' topics.
+
+    Args:
+        settings: the job.
+        given: its source.
+        pace: when windows close.
+        group: where the group of a reading is, if the grouping comes from the data.
+
+    Raises:
+        SettingsError: the mapping of the messages cannot be used.
+    """
+    return KafkaFeed(
+        cluster=_cluster_of(settings, given),
+        topics=given.all_topics,
+        decoder=decoder_of(settings, given, group),
+        lanes=given.lanes,
+        start=start_of(settings, given, pace),
+        group=given.group,
+        discover_s=parse_duration(given.discover) / 1e6,
+    )
+
+
+def decoder_of(settings: Settings, given: KafkaSource, group: str | None = None) -> MessageDecoder:
+    """What takes the messages apart.
+
+    Raises:
+        SettingsError: the mapping cannot be used.
+    """
+    registry = given.registry
+    schemas = None if registry is None else RegistrySchemas(registry.url, located(registry.options, settings.path))
+    return PayloadDecoder.of(settings, group=group, schemas=schemas)
+
+
+def start_of(settings: Settings, given: KafkaSource, pace: Pace) -> Start:
+    """Where a run without a runner's state begins.
+
+    What the settings say holds for a query's first run. A later one must find everything of the windows that are still
+    missing, and neither the end of a topic nor a group's offsets tell where that is. So it begins at the topic's start,
+    or so long before the first missing window, by the broker's stamps, as ``reread`` says.
+    """
+    first = _first_of(settings, given)
+    grid, schedule = settings.grid, settings.schedule
+    # of the first missing window only the last slot lies behind the instant at which a run begins
+    window_us = pace.begin_us - (schedule.size - 1) * grid.interval_us
+    if schedule.start is None or window_us <= grid.time_of(schedule.start):
+        return first
+    if given.reread is None:
+        return first if first.kind == "instant" else EARLIEST
+    again = Start("instant", max(0, window_us - parse_duration(given.reread)))
+    return max(first, again, key=lambda one: one.instant_us)
+
+
+def _first_of(settings: Settings, given: KafkaSource) -> Start:
+    if given.start == "latest":
+        return Start("latest")
+    if given.start == "group":
+        return Start("group")
+    if given.start == "earliest":
+        return EARLIEST
+    return Start("instant", max(0, parse_instant(given.start, settings.slots.timezone)))
+
+
+def _cluster_of(settings: Settings, given: KafkaSource) -> Cluster:
+    return Cluster(given.servers, located(given.options, settings.path))
+
+
+def check_source(settings: Settings) -> None:
+    """Look whether the topics of the source are there, before anything is on record.
+
+    A broker that does not answer here may answer the workers: that is said, and the job begins.
+
+    Raises:
+        SettingsError: a topic is not there, or may not be read, or an option is wrong.
+    """
+    given = None if settings.source is None else settings.source.kafka
+    if given is None:
+        return
+    cluster = _cluster_of(settings, given)
+    try:
+        resolved(cluster.options)
+        _look(cluster, given.all_topics)
+    except SecretError as error:
+        click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
+    except KafkaUnavailableError as error:
+        if not error.passing:
+            raise SettingsError([f"source.kafka: {error}"]) from None
+        click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
+
+
+def _look(cluster: Cluster, topics: tuple[str, ...]) -> None:
+    said: list[object] = []
+    consumer = cluster.consume({"group.id": "quiltstream"}, said.append)
+    try:
+        told = {topic: consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].error for topic in topics}
+    except Exception as error:
+        if not type(error).__module__.startswith(("cimpl", "confluent_kafka")):
+            raise
+        consumer.poll(0)  # the client was told why, and says so when it is asked
+        found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
+        raise next((one for one in found if not one.passing), found[-1]) from None
+    finally:
+        consumer.close()
+    for topic, error in told.items():
+        if error is not None:
+            raise unavailable(f"topic {topic} at {cluster.servers}", error)
+
+
+__all__ = ["check_source", "decoder_of", "kafka_feed", "start_of"]

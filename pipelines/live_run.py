@@ -1,0 +1,259 @@
+"""A live job while it runs: what is told of it, how it is stopped, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apache_beam.runners.runner import PipelineState
+
+from ..store.errors import StoreUnavailable
+from ..transforms.live import Pace
+from ..transforms.pulse import Pulse
+from .console import plural
+from .drifting import DriftWatch
+from .engine import counters
+from .failures import CommandError
+from .following import Follower, LiveStanding
+from .garbage import settled
+from .live_engine import PrismRunner
+from .record import OnRecord
+from .restarts import RunnerError, ended, failure_of, gone
+from .watchdog import Watchdog
+
+#: Seconds between two looks at what is on record.
+LOOK_S = 2.0
+
+#: Seconds that a stopped job has to end what it was doing.
+_END_S = 10.0
+
+STOPPED = "stopped; what is on record stays"
+
+#: Beam 2.62 lets a job run on in Flink that it was asked to cancel, and says that it is cancelled.
+_RUNS_ON = (
+    "its runner was asked to end it, and the job may run on in its cluster: look there and cancel it (Beam's job "
+    "server for Flink leaves that to you)"
+)
+
+Say = Callable[[str, str], None]
+"""Tells a kind of news and the news."""
+
+
+class NotBegunError(Exception):
+    """A runner did not take a job; the cause says why."""
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A graph that can be run, and who looks at it.
+
+    Attributes:
+        pipeline: the graph.
+        follower: looks at what is on record.
+        pace: when windows close.
+        before: what was on record before.
+        restored: blocks on record whose files were missing in the sink, and have been written.
+        here: whether the source is read in this process.
+        drift: judges what is released.
+    """
+
+    pipeline: Any
+    follower: Follower
+    pace: Pace
+    before: OnRecord
+    restored: int
+    here: bool = True
+    drift: DriftWatch | None = None
+
+    def look(self, state: str, say: Say) -> LiveStanding:
+        """Where it stands now; what was released since is judged, too.
+
+        Raises:
+            StoreError: the ledger of record cannot be looked at.
+        """
+        standing = self.follower.look(state)
+        for news in () if self.drift is None else self.drift.look(standing.first_missing):
+            say("drift", news)
+        return standing
+
+    def is_over(self, first_missing: int | None) -> bool:
+        """Whether nothing is missing that the job is to publish."""
+        if first_missing is None:
+            return True
+        return self.pace.end_us is not None and self.follower.due_us(first_missing) > self.pace.end_us
+
+    def let_go(self) -> None:
+        """End a runner that was started for this job alone; whatever it says to that, another one takes its place."""
+        runner = getattr(self.pipeline, "runner", None)
+        if isinstance(runner, PrismRunner):
+            with suppress(Exception):
+                runner.let_go()
+
+
+def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStanding, dict[str, int] | None]:
+    """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
+
+    Ctrl-C and SIGTERM stop it.
+
+    Args:
+        job: the graph.
+        say: tells a kind of news and the news.
+        look_s: seconds between two looks.
+
+    Returns:
+        Where it stands at the end, and the runner's counters; ``None`` where it reports none.
+
+    Raises:
+        NotBegunError: the runner did not take the job; the cause says why.
+        CommandError: the runner went away, or the job failed.
+        StoreError: the ledger of record cannot be looked at.
+    """
+    Pulse.reset()
+    settled()
+    result: Any = None
+    with stoppable() as arm, _quiet_threads():
+        try:
+            result = _begun(job)
+            arm()  # Beam's runners put a handler of their own in place
+            names = job.follower.registration
+            say("start", f"{names.query.name} over {names.domain.name}; Ctrl-C stops it, and the next run goes on")
+            if job.restored:
+                say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
+            return _watch(result, job, say, look_s), _tallies(result)
+        except KeyboardInterrupt:
+            state = _stop(result)
+            say("stop", STOPPED)
+            if result is not None and not job.here:
+                say("warning", _RUNS_ON)
+            return job.follower.look(state), None if result is None else _tallies(result)
+        except Exception:
+            _stop(result)
+            raise
+
+
+def _begun(job: LiveJob) -> Any:
+    try:
+        return job.pipeline.run()
+    except Exception as error:
+        raise NotBegunError from error
+
+
+def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
+    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
+    told = ""
+    whole: float | None = None
+    standing = job.follower.look(PipelineState.STARTING)
+    while True:
+        state = _state(result, here=job.here)
+        if PipelineState.is_terminal(state) and state != PipelineState.DONE:
+            raise _failure(result) if state == PipelineState.FAILED else ended(state)
+        try:
+            standing = job.look(state, say)
+        except StoreUnavailable as error:
+            # the workers need it too, and their runner tries again; if that does not help, the job fails of it
+            if state == PipelineState.DONE:
+                raise
+            _say_all(say, dog.away(str(error)))
+        if standing.text != told:
+            told = standing.text
+            say("record", told)
+        if state == PipelineState.DONE:
+            return standing
+        if job.is_over(standing.first_missing):
+            # some runners let a job run on whose source has ended
+            whole = time.monotonic() if whole is None else whole
+            if time.monotonic() - whole > _END_S:
+                _stop(result)
+                if not job.here:
+                    say("warning", f"everything is on record; {_RUNS_ON}")
+                return replace(standing, state=PipelineState.DONE)
+        _say_all(say, dog.look(standing.first_missing, Pulse.all(), _tallies(result)))
+        _say_all(say, dog.waits(Pulse.complaints()))
+        time.sleep(look_s)
+
+
+def _say_all(say: Say, warnings: list[str]) -> None:
+    for warning in warnings:
+        say("warning", warning)
+
+
+def _failure(result: Any) -> CommandError:
+    """What a job failed of; the texts of its runner stay in the cause, for --debug."""
+    try:
+        result.wait_until_finish()
+    except Exception as error:  # noqa: BLE001 - a runner may raise anything
+        failure = failure_of(error)
+        failure.__cause__ = error
+        return failure
+    return RunnerError("the job failed, and its runner does not say of what")
+
+
+def _state(result: Any, *, here: bool) -> str:
+    try:
+        return str(result.state)
+    except Exception as error:
+        raise gone(type(error).__name__, here=here) from error
+
+
+def _tallies(result: Any) -> dict[str, int] | None:
+    """The counters now: a portable runner's result keeps those of the first look for ever."""
+    try:
+        result._metrics = None  # noqa: SLF001 - see above; there is no other way to ask again
+        return counters(result)
+    except Exception:  # noqa: BLE001 - a runner without counters must not end the job
+        return None
+
+
+def _stop(result: Any) -> str:
+    """Cancel a job and wait a while until its runner has let go."""
+    deadline = time.monotonic() + _END_S
+    with suppress(Exception):  # the runner may have got the same signal, and be gone
+        if result is not None:
+            result.cancel()
+            while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
+                time.sleep(0.1)
+    return PipelineState.CANCELLED
+
+
+@contextmanager
+def stoppable() -> Generator[Callable[[], None]]:
+    """Make Ctrl-C and SIGTERM a ``KeyboardInterrupt``; what is given does so anew."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def arm() -> None:
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
+
+    arm()
+    try:
+        yield arm
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def _quiet_threads() -> Generator[None]:
+    """Keep the tracebacks of Beam's threads away, unless asked for: Ctrl-C ends their runner before it ends them.
+
+    That a runner has gone is noticed where its state is asked for.
+    """
+    before = threading.excepthook
+    if not logging.getLogger("apache_beam").propagate:
+        threading.excepthook = lambda _: None
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+__all__ = ["LOOK_S", "STOPPED", "LiveJob", "NotBegunError", "Say", "follow", "stoppable"]

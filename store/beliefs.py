@@ -1,0 +1,269 @@
+"""Another belief about a domain, on record (theory section 4, item 5).
+
+Two things may become of a new belief, and both keep one account of the whole history; the larger of two accounts, one
+for each belief, would be too small.
+
+*It joins.* The domain's class of beliefs holds it from the first slot on: everything charged so far is priced under it
+as well, and the loss is the largest. What is published goes on as it is.
+
+*It is switched to.* From a public slot on it is believed in the place of the others. A query's noise was calibrated
+before, so the query ends there and another one, its successor, goes on with noise for the new belief.
+
+Either way everything charged and everything promised is priced anew, endless schedules to their end, and the change is
+refused if that passes the budget; then nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..privacy.chains import ChainError
+from ..privacy.classes import belief_from_dict
+from ..schemas.states import StateSpace
+from . import tables
+from .accounts import charged_spans, ledger_of, loss_of, priced, promised
+from .codec import Row, changes_text, domain_from_row, plain, query_from_row
+from .errors import BudgetRefused, StoreError, UnknownNameError
+from .lookups import domain_row, lock_domain, next_start, query_row, read_roster, registration_of
+from .registering import Registrar, record_event, set_reserved_loss
+from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
+
+Outcome = Literal["first", "kept", "joined", "switched", "refused"]
+"""What became of an estimate: the first belief, none needed, or a change."""
+
+_ESTIMATED = "model-estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A model that a job estimated, as on record.
+
+    Attributes:
+        slot: the public slot at which it was made.
+        outcome: what became of it.
+        model: its plain form; empty where nothing could be estimated.
+        query: the query that goes on from the slot.
+    """
+
+    slot: int
+    outcome: Outcome
+    model: dict[str, Any]
+    query: str
+
+
+Note = tuple[str, Estimated]
+"""The query that the settings name, and an estimate for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a change of belief did.
+
+    Attributes:
+        before: loss of everything charged, epsilon.
+        after: the same under the new account.
+        reserved_before: loss when everything promised is published, epsilon.
+        reserved_after: the same under the new account.
+    """
+
+    before: float
+    after: float
+    reserved_before: float
+    reserved_after: float
+
+
+def change_belief(connection: Connection, name: str, change: BeliefChange) -> Changed:
+    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+        BudgetRefused: what is charged or promised would pass the budget.
+        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+    """
+    row = lock_domain(connection, name) or domain_row(connection, name)
+    domain = domain_from_row(row)
+    change = _recorded(change)
+    held = (change.belief, change.model_id) in domain.beliefs if change.slot is None else change in domain.changes
+    if held:
+        lost = _lost(connection, row, domain)
+        return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
+    _check_states(domain, change)
+    changed = replace(domain, changes=(*domain.changes, change))
+    found = _priced(connection, row, domain, changed)
+    _write(connection, row, changed, found)
+    record_event(
+        connection,
+        row["id"],
+        "belief-joined" if change.slot is None else "belief-switched",
+        old=domain.beliefs[-1][1],
+        new=_said(change),
+    )
+    return found
+
+
+def succeed(
+    connection: Connection, registration: Registration, change: BeliefChange, domain: DomainSpec, query: QuerySpec
+) -> Registration:
+    """End a query where a belief is switched, and let another go on; inside a transaction that may write.
+
+    The first window of the successor is the one after the last that ends by the slot. If another job did it before,
+    its answer is returned.
+
+    Args:
+        connection: the transaction.
+        registration: the query that ends.
+        change: the switch.
+        domain: the domain as the successor's job knows it, with the new belief.
+        query: the successor.
+
+    Raises:
+        BudgetRefused: not all of it fits into the budget.
+        RegistrationConflict: the successor's name has other content.
+        StoreError: windows behind the slot are charged, or no window ends by it.
+    """
+    names = (registration.domain.name, registration.query.name)
+    row = lock_domain(connection, names[0]) or domain_row(connection, names[0])
+    known = query_row(connection, row["id"], names[1])
+    if known is None or change.slot is None:
+        raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
+    if known["successor"] is not None:
+        return _registration(connection, row, known["successor"])
+    _end(connection, row, known, registration, change.slot)
+    queries = tables.queries
+    connection.execute(queries.update().where(queries.c.id == known["id"]).values(successor=query.name))
+    held = change_belief(connection, names[0], change).reserved_after
+    changed = domain_from_row(domain_row(connection, names[0]))
+    promises = [*promised(connection, row["id"]), priced(query.schedule, query.epsilon_dp)]
+    # all of it or nothing: a stream is not switched to noise that it could not keep up
+    together = loss_of(changed, promises)
+    if together > changed.budget:
+        what = f"query {query.name!r}, which would go on for query {names[1]!r},"
+        raise BudgetRefused(what, held, together - held, changed.budget)
+    return Registrar(connection).register(domain, query)
+
+
+def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
+    """Put an estimate on record inside a transaction that may write, unless there is one of its slot.
+
+    Args:
+        connection: the transaction.
+        domain: name of the domain.
+        note: the query that the settings name, whatever goes on for it now, and the estimate.
+
+    Returns:
+        Whether this one is on record now.
+    """
+    query, estimated = note
+    row = lock_domain(connection, domain) or domain_row(connection, domain)
+    if any(one.slot == estimated.slot for one in estimates_of(connection, domain, query)):
+        return False
+    said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
+    record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
+    return True
+
+
+def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
+    """The estimates on record for a query of the settings, in the order of their slots."""
+    domains, events = tables.domains, tables.domain_events
+    rows = connection.execute(
+        sa.select(events.c.old, events.c.new)
+        .join(domains, domains.c.id == events.c.domain_id)
+        .where(domains.c.name == domain, events.c.query == query, events.c.kind == _ESTIMATED)
+        .order_by(events.c.id)
+    )
+    found = [Estimated(**json.loads(row.old), model=json.loads(row.new)) for row in rows]
+    return sorted(found, key=lambda one: one.slot)
+
+
+def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
+    try:
+        found = getattr(belief_from_dict(change.belief), "states", None)
+    except (ChainError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
+    wanted = StateSpace.from_dict(domain.states).size
+    if found is not None and found != wanted:
+        raise StoreError(
+            f"domain {domain.name!r}: the new belief has {found} states and the domain {wanted}; fit a model with the "
+            "domain's edges and missing rule"
+        )
+
+
+def _recorded(change: BeliefChange) -> BeliefChange:
+    """A change as it will be read back."""
+    return replace(change, belief=plain(change.belief))
+
+
+def _said(change: BeliefChange) -> dict[str, Any]:
+    """A change in the list of decisions: without the belief itself, which is beside the domain."""
+    said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
+    return said if change.slot is None else {**said, "slot": change.slot}
+
+
+def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
+    return ledger_of(domain).replay(charged_spans(connection, row["id"]))
+
+
+def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
+    """What a change does to the account, if the budget allows it."""
+    what = f"the new belief about domain {domain.name!r}"
+    try:
+        after = _lost(connection, row, changed)
+        reserved = loss_of(changed, promised(connection, row["id"]))
+    except (ChainError, ValueError) as error:
+        raise StoreError(f"domain {domain.name!r}: {error}") from None
+    before, held = _lost(connection, row, domain), float(row["reserved_loss"])
+    if max(after, reserved) > domain.budget:
+        raise BudgetRefused(what, held, max(after, reserved) - held, domain.budget)
+    return Changed(before, after, held, reserved)
+
+
+def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, found: Changed) -> None:
+    domains = tables.domains
+    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
+    if found.after > found.before:
+        # the entries say what was lost before
+        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
+    connection.execute(domains.update().where(domains.c.id == row["id"]).values(**values))
+    set_reserved_loss(connection, row["id"], found.reserved_after)
+
+
+def _end(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
+    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
+    schedule = registration.query.schedule
+    name = f"query {registration.query.name!r}"
+    if (slot - schedule.first - schedule.size) % schedule.every or slot < schedule.first + schedule.size:
+        raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
+    charged = next_start(connection, known["id"], schedule)
+    if charged > slot - schedule.size + schedule.every:
+        raise StoreError(
+            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
+            "switched to where they end or later"
+        )
+    if schedule.stop is not None and schedule.stop < slot:
+        raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
+    queries, reservations = tables.queries, tables.reservations
+    connection.execute(queries.update().where(queries.c.id == known["id"]).values(stop=slot))
+    of_query = reservations.c.query_id == known["id"]
+    connection.execute(reservations.delete().where(of_query, reservations.c.start > slot - schedule.size))
+    late = sa.or_(reservations.c.stop.is_(None), reservations.c.stop > slot)
+    connection.execute(reservations.update().where(of_query, late).values(stop=slot))
+    reserved = loss_of(domain_from_row(row), promised(connection, row["id"]))
+    set_reserved_loss(connection, row["id"], reserved)
+    record_event(connection, row["id"], "schedule-ended", old=schedule.stop, new=slot, query=registration.query.name)
+
+
+def _registration(connection: Connection, row: Row, name: str) -> Registration:
+    known = query_row(connection, row["id"], name)
+    if known is None:
+        raise UnknownNameError(f"query {name!r} of domain {row['name']!r} is not on record in this ledger")
+    spec = query_from_row(known, row["name"], read_roster(connection, known["roster_id"]))
+    return registration_of(connection, row, known, spec)
+
+
+__all__ = ["Changed", "Estimated", "Note", "Outcome", "change_belief", "estimates_of", "note_estimate", "succeed"]

@@ -1,0 +1,246 @@
+"""A gateway as a process of a test, the meters that publish to it, and what came out at its other end."""
+
+from __future__ import annotations
+
+import re
+import select
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import paho.mqtt.client as mqtt
+import yaml
+from paho.mqtt.enums import CallbackAPIVersion
+
+from .processes import Processes
+
+TOPICS = 50
+
+
+def payload_of(number: int, size: int = 200) -> bytes:
+    """A body that says which message it is."""
+    return (b"%d|" % number).ljust(size, b"x")
+
+
+def number_of(payload: bytes) -> int:
+    """Which message a body is of."""
+    return int(payload.partition(b"|")[0])
+
+
+class Meters:
+    """Publishes numbered messages with QoS 1 in a thread, and sends again what a broker did not confirm.
+
+    Args:
+        port: the broker's.
+        numbers: the messages.
+        rate: messages a second at most.
+        size: bytes of a message.
+        window: messages that may be unconfirmed.
+        ca: authority of a broker with TLS.
+
+    Attributes:
+        confirmed: messages that the broker took over.
+        repeated: messages that were published more than once, because a connection broke.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        numbers: Iterable[int],
+        *,
+        rate: float = 1e9,
+        size: int = 200,
+        window: int = 200,
+        ca: Path | None = None,
+    ) -> None:
+        self._port = port
+        self._ca = ca
+        self._numbers = iter(numbers)
+        self._rate = rate
+        self._size = size
+        self._window = window
+        self._under_way: dict[int, int] = {}
+        self._again: list[int] = []
+        self._up = False
+        self.confirmed: set[int] = set()
+        self.repeated: set[int] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float = 120) -> set[int]:
+        """Wait until everything is confirmed; the numbers."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"{len(self.confirmed)} messages confirmed, {len(self._under_way)} not"
+        return self.confirmed
+
+    def give_up(self) -> set[int]:
+        """Publish no more; what was confirmed so far."""
+        self._over.set()
+        self._thread.join(30)
+        return self.confirmed
+
+    def _run(self) -> None:
+        client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+        client.max_inflight_messages_set(self._window)
+        if self._ca is not None:
+            client.tls_set(str(self._ca))
+        client.on_publish = self._published
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        # paho types these as methods of its own; packets are collected for the next turn
+        client.on_socket_register_write = lambda *_: None
+        client.on_socket_unregister_write = lambda *_: None
+        began, sent, more = time.monotonic(), 0, True
+        while (more or self._under_way or self._again) and not self._over.is_set():
+            if client.socket() is None and not _connect(client, self._port):
+                continue
+            due = (time.monotonic() - began) * self._rate
+            while self._up and more and len(self._under_way) < self._window and sent < due:
+                number = self._again.pop() if self._again else next(self._numbers, None)
+                if number is None:
+                    more = False
+                    break
+                sent += 1
+                told = client.publish(f"meters/m{number % TOPICS}/readings", payload_of(number, self._size), qos=1)
+                self._under_way[told.mid] = number
+            more = more or bool(self._again)
+            _turn(client)
+        client.disconnect()
+        if client.socket() is not None:
+            client.loop_write()
+
+    def _connected(self, client: mqtt.Client, *_: Any) -> None:
+        client.drop_out_messages()
+        self._again += self._under_way.values()
+        self.repeated.update(self._under_way.values())
+        self._under_way.clear()
+        self._up = True
+
+    def _disconnected(self, *_: Any) -> None:
+        self._up = False
+
+    def _published(self, _: Any, __: Any, packet: int, *___: Any) -> None:
+        if packet in self._under_way:
+            self.confirmed.add(self._under_way.pop(packet))
+
+
+def _connect(client: mqtt.Client, port: int) -> bool:
+    try:
+        client.connect("localhost", port, clean_start=True)
+    except OSError:
+        time.sleep(0.05)
+        return False
+    return True
+
+
+def _turn(client: mqtt.Client) -> None:
+    sock = client.socket()
+    if sock is not None:
+        readable, writable, _ = select.select([sock], [sock] if client.want_write() else [], [], 0.01)
+        if writable:
+            client.loop_write()
+        if readable:
+            client.loop_read()
+        client.loop_misc()
+
+
+class GatewayProcess:
+    """``quiltstream gateway`` with settings of a test.
+
+    Args:
+        settings: the document.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._processes = Processes("gateway")
+        self.folder = self._processes.folder
+        self.settings = self.folder / "gateway.yaml"
+        settings = {"metrics": {"every": "1s", "port": 0}} | settings
+        self.settings.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        self._seen = 0
+
+    def start(self, ready: str = "subscribed to", seconds: float = 60) -> None:
+        """Start it, and wait for a line of its log."""
+        self._seen = len(self.log)
+        command = [sys.executable, "-m", "quiltstream.pipelines.cli", "gateway", self.settings]
+        self._processes.start("gateway", command)
+        self._processes.wait_for("gateway", ready, lambda: ready in self.log[self._seen :], seconds)
+
+    @property
+    def log(self) -> str:
+        """What it said so far, in all its lives."""
+        path = self._processes.log_of("gateway")
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._processes.pid("gateway")
+
+    @property
+    def rss(self) -> int:
+        """Bytes of memory that it has now."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # pyright: ignore[reportOptionalSubscript] - it is there
+
+    def metrics(self) -> dict[str, float]:
+        """Its counts, as Prometheus gets them."""
+        port = re.findall(r"counts are at 127\.0\.0\.1:(\d+)", self.log)[-1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name.removeprefix("quiltstream_gateway_"): float(value) for name, value in pairs}
+
+    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait while it runs."""
+        self._processes.wait_for("gateway", what, condition, seconds)
+
+    def kill(self) -> None:
+        """End it at once (``kill -9``)."""
+        self._processes.kill("gateway")
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        return self._processes.end("gateway")
+
+    def ended(self, seconds: float = 60) -> int:
+        """Wait until it ends by itself; its exit code."""
+        until = time.monotonic() + seconds
+        while self._processes.runs("gateway"):
+            assert time.monotonic() < until, self._processes.complaint("gateway", "the gateway did not end")
+            time.sleep(0.05)
+        return self._processes.end("gateway")
+
+    def close(self) -> None:
+        """End it and remove its files."""
+        self._processes.close()
+
+
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    """The messages of all sealed segments of a folder."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.avro")):
+        with path.open("rb") as file:
+            found += [record for record in fastavro.reader(file) if isinstance(record, dict)]
+    return found
+
+
+def tally_of(records: Iterable[dict[str, Any]]) -> Counter[int]:
+    """How often each message is there."""
+    return Counter(number_of(record["payload"]) for record in records)
+
+
+def to_folder(port: int, **forward: Any) -> dict[str, Any]:
+    """Settings of a gateway that writes files into its folder ``spool``."""
+    return {
+        "mqtt": {"host": "127.0.0.1", "port": port, "client_id": "gateway-1", "keepalive": "5s"},
+        "forward": {"topics": ["meters/+/readings"], "to": {"folder": {"path": "spool", "age": "2s"}}} | forward,
+        "stop": "5s",
+    }

@@ -1,0 +1,224 @@
+"""A Kafka broker of the tests' own: one process with its controller, which can be killed and started again.
+
+It listens on the loopback address only: once in the open, where everybody may do everything, and once for users with
+passwords (SASL/PLAIN), who may do what they were given the right to.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .installed import NotInstalledError, installed
+from .processes import Processes, accepts, free_ports
+
+USER, PASSWORD = "meters", "a-secret-of-the-tests"
+
+#: A broker that was killed is let in again when its old session has lapsed: short here, but it has taken 15 s.
+_READY_S = 60.0
+
+_LOGGING = """\
+rootLogger.level=WARN
+rootLogger.appenderRef.c.ref=C
+appender.c.name=C
+appender.c.type=Console
+appender.c.layout.type=PatternLayout
+appender.c.layout.pattern=%d %-5p %c{1} - %m%n
+"""
+
+
+def find_kafka() -> Path:
+    """The folder of the broker's jars.
+
+    Raises:
+        NotInstalledError: it is not there, or there is no Java, or not its client.
+    """
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise NotInstalledError("confluent-kafka is not installed: pip install 'quiltstream[kafka]'")
+    folder = installed("kafka").folder
+    if not folder.is_dir():
+        raise NotInstalledError("Kafka is not there (run `.ci/servers.sh kafka`)")
+    if shutil.which("java") is None:
+        raise NotInstalledError("Kafka needs Java 17, which is not on the path")
+    return folder
+
+
+class KafkaBroker:
+    """A broker with nothing in it yet; :meth:`start` starts it."""
+
+    def __init__(self, jars: Path) -> None:
+        self._processes = Processes("kafka")
+        self.folder = self._processes.folder
+        self._port, self._sasl_port, controller = free_ports(3)
+        self.servers = f"127.0.0.1:{self._port}"
+        self.sasl_servers = f"127.0.0.1:{self._sasl_port}"
+        settings = self.folder / "server.properties"
+        settings.write_text(_settings(self.folder, self._port, self._sasl_port, controller), encoding="ascii")
+        (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
+        java = ["java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self._java = [*java, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-cp", f"{jars}/*"]
+        self._settings = str(settings)
+        format_ = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._settings]
+        self._processes.run("format", [*self._java, *format_])
+
+    def start(self) -> None:
+        """Start it, or start it again, and wait until it answers."""
+        self._processes.start("broker", [*self._java, "kafka.Kafka", self._settings])
+        self._processes.wait_for("broker", "answers", self._answers, _READY_S)
+
+    def kill(self) -> None:
+        """End it at once (``kill -9``)."""
+        self._processes.kill("broker")
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._processes.end("broker")
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs."""
+        return self._processes.runs("broker")
+
+    def close(self) -> None:
+        """End it and remove its files."""
+        self._processes.close()
+
+    def topic(self, partitions: int = 3, name: str | None = None, **settings: str) -> str:
+        """A new topic; dots in the names of settings are underscores."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+            NewTopic,  # pyright: ignore[reportPrivateImportUsage] - its documented place
+        )
+
+        name = f"t-{uuid.uuid4().hex[:12]}" if name is None else name
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        admin = self.admin()
+        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(20)
+        return name
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+            NewPartitions,  # pyright: ignore[reportPrivateImportUsage] - its documented place
+        )
+
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+
+    def admin(self) -> Any:
+        """An administrator's client."""
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+        return AdminClient({"bootstrap.servers": self.servers})
+
+    def send(
+        self,
+        topic: str,
+        messages: Iterable[tuple[int, bytes | None]],
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+        **options: Any,
+    ) -> None:
+        """Send (partition, value) pairs in their order, and wait until the broker has them."""
+        from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+
+        given = {"linger.ms": 5, "enable.idempotence": True, "message.max.bytes": 20_000_000} | options
+        producer = Producer({"bootstrap.servers": self.servers, **given})
+        failed: list[str] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                failed.append(error.name())
+
+        for partition, value in messages:
+            while True:
+                try:
+                    producer.produce(topic, value, partition=partition, headers=list(headers), on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+        assert not failed, failed[:3]
+
+    def read(self, topic: str, *, servers: str | None = None, options: Mapping[str, Any] | None = None) -> list[Any]:
+        """Everything in a topic now, as confluent-kafka's messages."""
+        from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - an extra
+
+        consumer = Consumer({"bootstrap.servers": servers or self.servers, "group.id": "reader", **(options or {})})
+        try:
+            partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+            places = [TopicPartition(topic, one) for one in partitions]
+            bounds = {one.partition: consumer.get_watermark_offsets(one, timeout=20) for one in places}
+            left = {one for one, (low, high) in bounds.items() if low < high}
+            consumer.assign([TopicPartition(topic, one, bounds[one][0]) for one in sorted(bounds)])
+            found: list[Any] = []
+            while left:
+                for message in consumer.consume(1000, 1.0):
+                    assert message.error() is None, message.error()
+                    found.append(message)
+                for place in consumer.position([TopicPartition(topic, one) for one in left]):
+                    if place.offset >= bounds[place.partition][1]:
+                        left.discard(place.partition)
+            return found
+        finally:
+            consumer.close()
+
+    def rows(self, topic: str) -> dict[str, dict[str, Any]]:
+        """The JSON values in a topic by their keys, the last of each key, as a compacted topic keeps them."""
+        return {one.key().decode(): json.loads(one.value()) for one in self.read(topic) if one.value() is not None}
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra
+
+        if not accepts(self._port):
+            return False
+        admin = self.admin()
+        try:
+            return bool(admin.list_topics(timeout=2).brokers)
+        except KafkaException:
+            return False
+
+
+def _cluster_id() -> str:
+    """A Kafka cluster's id: a UUID in the alphabet of URLs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x")
+
+
+def _settings(folder: Path, port: int, sasl_port: int, controller: int) -> str:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    return f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config={login} user_{USER}="{PASSWORD}" user_stranger="{PASSWORD}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:{USER}
+log.dirs={folder}/data
+log.retention.ms=-1
+message.max.bytes=20000000
+replica.fetch.max.bytes=20000000
+log.cleaner.backoff.ms=200
+offsets.topic.num.partitions=3
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=3
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=3
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=300
+"""

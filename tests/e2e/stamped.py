@@ -1,0 +1,98 @@
+"""Noise that tells every draw from every other and still leaves the true counts to be read; and what left a job.
+
+A runner that draws a release again and publishes it is seen by that, which rows without noise would hide. Pipelines'
+workers import this module by its name.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from quiltstream.privacy.mechanisms import ExactHistogram
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.plan import Plan
+
+#: More than any true count of the tests.
+STAMP = 10_000
+
+
+def unstamped(count: int) -> int:
+    """The true count."""
+    return count % STAMP
+
+
+class StampedHistogram(ExactHistogram):
+    """True counts and a random multiple of the stamp, another one for each draw."""
+
+    def randomise(self, counts: Any) -> Any:
+        """The counts, marked."""
+        assert int(np.max(counts, initial=0)) < STAMP
+        return super().randomise(counts) + STAMP * (1 + secrets.randbelow(1 << 30))
+
+
+@dataclass(frozen=True)
+class StampedPlan(Plan):
+    """A plan of a test's."""
+
+    def histogram_of(self, scale: Fraction) -> Any:
+        """Whatever the scale."""
+        del scale
+        return StampedHistogram(self.space.size)
+
+
+def stamp(histograms: PrivateHistograms) -> PrivateHistograms:
+    """The same transform with that noise; it must have been made without any."""
+    plan = histograms._plan  # pyright: ignore[reportPrivateUsage] - the hook's other half
+    assert plan.noise == "none"
+    histograms._plan = StampedPlan(  # pyright: ignore[reportPrivateUsage]
+        **{one.name: getattr(plan, one.name) for one in fields(Plan)}
+    )
+    return histograms
+
+
+class Tap(beam.DoFn):
+    """Writes each batch that passes to a file of its own, each time that it does."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def process(self, element: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Note it and pass it on."""
+        part = Path(self._folder) / f"{uuid.uuid4().hex}.part"
+        part.parent.mkdir(exist_ok=True)
+        with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, element.schema) as writer:
+            writer.write_batch(element)
+        part.rename(part.with_suffix(".arrow"))
+        return [element]
+
+
+def left(folder: Path) -> list[pa.RecordBatch]:
+    """The batches that passed, as often as they did."""
+    found: list[pa.RecordBatch] = []
+    for path in sorted(folder.glob("*.arrow")):
+        with pa.OSFile(str(path), "rb") as file:
+            found += pa.ipc.open_file(file).read_all().to_batches()
+    return found
+
+
+class TappedBlocks(beam.PTransform[Any, Any]):
+    """``WriteBlocks``, of what passes a tap."""
+
+    def __init__(self, tap: str, folder: str, format_: Any) -> None:
+        super().__init__()
+        self._tap, self._folder, self._format = tap, folder, format_
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Tap and write."""
+        tapped = input_or_inputs | "Tap" >> beam.ParDo(Tap(self._tap)).with_output_types(pa.RecordBatch)
+        return tapped | "Blocks" >> WriteBlocks(self._folder, self._format)

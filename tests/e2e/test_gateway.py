@@ -1,0 +1,248 @@
+"""The gateway on a real Mosquitto: nothing that the broker kept is lost, whatever is killed, and memory is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .gateway_job import TOPICS, GatewayProcess, Meters, records_of, tally_of, to_folder
+from .mosquitto import CONFIGURATION, MosquittoBroker
+
+Start = Callable[[dict[str, Any]], GatewayProcess]
+
+
+@pytest.fixture
+def gateway() -> Iterator[Start]:
+    """Starts gateways, and ends them with the test."""
+    made: list[GatewayProcess] = []
+
+    def start(settings: dict[str, Any]) -> GatewayProcess:
+        made.append(GatewayProcess(settings))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def settled(one: GatewayProcess, count: int) -> bool:
+    """Whether a gateway has acknowledged so many, and nothing is under way."""
+    metrics = one.metrics()
+    return metrics["acknowledged_total"] >= count and metrics["in_flight"] == 0
+
+
+def quiet(one: GatewayProcess) -> None:
+    """Wait until no message has come for two seconds and none is under way."""
+    before, since = -1.0, time.monotonic()
+
+    def still() -> bool:
+        nonlocal before, since
+        metrics = one.metrics()
+        if metrics["received_total"] != before or metrics["in_flight"]:
+            before, since = metrics["received_total"], time.monotonic()
+        return time.monotonic() - since > 2
+
+    one.wait_until("quiet", still, 120)
+
+
+def test_messages_arrive_once_with_all_that_is_known_of_them(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    one = gateway(to_folder(mosquitto.port))
+    confirmed = Meters(mosquitto.port, range(2_000)).join()
+    one.wait_until("all acknowledged", lambda: settled(one, 2_000))
+    assert one.stop() == 0
+    records = records_of(one.folder / "spool")
+    assert confirmed == set(range(2_000))
+    assert tally_of(records) == dict.fromkeys(range(2_000), 1)
+    assert {record["topic"] for record in records} == {f"meters/m{n}/readings" for n in range(TOPICS)}
+    assert all(abs(record["received"].timestamp() - time.time()) < 600 for record in records)
+    assert "stopped: received 2,000" in one.log
+    assert "meters/m" not in one.log
+
+
+def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    one = gateway(to_folder(mosquitto.port))
+    meters = Meters(mosquitto.port, range(15_000), rate=1_500)
+    duplicates = 0.0
+    for _ in range(3):
+        time.sleep(1.5)
+        duplicates += one.metrics()["duplicates_total"]
+        one.kill()
+        time.sleep(0.3)
+        one.start()
+    confirmed = meters.join()
+    quiet(one)
+    duplicates += one.metrics()["duplicates_total"]
+    assert one.stop() == 0
+    records = records_of(one.folder / "spool")
+    counts = tally_of(records)
+    assert confirmed == set(range(15_000))
+    assert confirmed <= counts.keys()
+    # one that is there twice was flagged when it came again
+    flagged = tally_of(record for record in records if record["dup"])
+    assert all(times - 1 <= flagged[number] for number, times in counts.items())
+    print(f"of 15,000 messages {sum(counts.values()) - 15_000} are there twice, {duplicates:.0f} came flagged")  # noqa: T201 - what was measured
+
+
+def test_a_broker_restarted_in_order_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    one = gateway(to_folder(mosquitto.port))
+    meters = Meters(mosquitto.port, range(8_000), rate=2_000)
+    time.sleep(1.5)
+    mosquitto.stop()
+    time.sleep(1)
+    mosquitto.start()
+    confirmed = meters.join()
+    quiet(one)
+    assert one.metrics()["reconnects_total"] >= 1
+    assert one.metrics()["sessions_lost_total"] == 0
+    assert one.stop() == 0
+    assert confirmed == set(range(8_000))
+    assert confirmed <= tally_of(records_of(one.folder / "spool")).keys()
+    assert "cannot be reached" in one.log
+
+
+def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allows(
+    mosquitto: MosquittoBroker, gateway: Start
+) -> None:
+    """Mosquitto acknowledges from memory; `autosave_interval` bounds what that costs."""
+    (interval,) = (
+        int(line.split()[1])
+        for line in CONFIGURATION.read_text(encoding="utf-8").splitlines()
+        if line.startswith("autosave_interval ")
+    )
+    one = gateway(to_folder(mosquitto.port))
+    one.kill()
+    window = 200
+    meters = Meters(mosquitto.port, range(100_000), window=window)
+    while len(meters.confirmed) < 10_000:
+        time.sleep(0.01)
+    mosquitto.kill()
+    confirmed = meters.give_up()
+    mosquitto.start()
+    one.start()
+    quiet(one)
+    assert one.stop() == 0
+    lost = confirmed - tally_of(records_of(one.folder / "spool")).keys()
+    print(f"of {len(confirmed):,} messages that the killed broker had confirmed {len(lost):,} are lost")  # noqa: T201 - what was measured
+    # it looks at the count of changes once in a round of its loop, in which every client may have sent its window
+    assert len(lost) <= interval + 2 * window
+
+
+def test_a_broker_that_is_away_is_waited_for_from_the_start(mosquitto: MosquittoBroker) -> None:
+    mosquitto.stop()
+    one = GatewayProcess(to_folder(mosquitto.port))
+    try:
+        one.start("trying again in")
+        mosquitto.start()
+        one.wait_until("subscribed", lambda: "subscribed to" in one.log)
+        Meters(mosquitto.port, range(10)).join()
+        one.wait_until("all acknowledged", lambda: settled(one, 10))
+        assert one.stop() == 0
+    finally:
+        one.close()
+
+
+def test_a_broker_that_stands_still_is_left_and_found_again(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    settings = to_folder(mosquitto.port)
+    settings["mqtt"]["keepalive"] = "1s"
+    one = gateway(settings)
+    mosquitto.pause()
+    try:
+        one.wait_until("lost", lambda: "is not there any more" in one.log)
+    finally:
+        mosquitto.resume()
+    one.wait_until("found again", lambda: one.log.count("subscribed to") == 2)
+    Meters(mosquitto.port, range(10)).join()
+    one.wait_until("all acknowledged", lambda: settled(one, 10))
+
+
+def test_messages_of_ten_megabytes_are_dropped_counted_and_told_of_without_their_content(
+    mosquitto: MosquittoBroker, gateway: Start
+) -> None:
+    one = gateway(to_folder(mosquitto.port, rejects="rejects.jsonl"))
+    Meters(mosquitto.port, range(3), size=10_000_000).join()
+    Meters(mosquitto.port, range(3, 10)).join()
+    one.wait_until("all acknowledged", lambda: settled(one, 10))
+    assert one.metrics()['dropped_total{reason="too-large"}'] == 3
+    assert one.stop() == 0
+    assert set(tally_of(records_of(one.folder / "spool"))) == set(range(3, 10))
+    lines = (one.folder / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3
+    assert all('"reason": "too-large"' in line and '"bytes": 10000000' in line for line in lines)
+    assert all("meters" not in line and "xxx" not in line for line in lines)
+
+
+@pytest.mark.parametrize("retained", ["ignore", "forward"])
+def test_what_the_broker_retains_is_ignored_or_flagged(
+    mosquitto: MosquittoBroker, gateway: Start, retained: str
+) -> None:
+    import paho.mqtt.publish  # noqa: PLC0415 - here only
+
+    paho.mqtt.publish.single(
+        "meters/m1/readings", b"7|old", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
+    )
+    one = gateway(to_folder(mosquitto.port, retained=retained))
+    paho.mqtt.publish.single(
+        "meters/m1/readings", b"8|new", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
+    )
+    one.wait_until("all acknowledged", lambda: settled(one, 1 if retained == "ignore" else 2))
+    assert one.stop() == 0
+    found = {(bytes(one["payload"]), one["retain"]) for one in records_of(one.folder / "spool")}
+    # what is published now is news, also if the broker will retain it
+    assert found == {(b"8|new", False)} | ({(b"7|old", True)} if retained == "forward" else set())
+
+
+def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    both: list[GatewayProcess] = []
+    for name in ("gateway-1", "gateway-2"):
+        settings = to_folder(mosquitto.port, topics=["$share/site/meters/+/readings"])
+        settings["mqtt"]["client_id"] = name
+        both.append(gateway(settings))
+    Meters(mosquitto.port, range(1_000)).join()
+    for one in both:
+        quiet(one)
+    counts = [tally_of(records) for one in both if one.stop() == 0 and (records := records_of(one.folder / "spool"))]
+    assert len(counts) == 2
+    assert counts[0] + counts[1] == dict.fromkeys(range(1_000), 1)
+
+
+def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+    """200 MB wait at the broker, and the gateway holds its 8 MB."""
+    pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
+    to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
+    one = gateway(to_folder(mosquitto.port, to=to, limits={"messages": 5_000, "bytes": "8MB", "message": "1MB"}))
+    before = one.rss
+    Meters(mosquitto.port, range(2_000), size=100_000).join()
+    time.sleep(3)
+    metrics = one.metrics()
+    assert 8_000_000 - 150_000 < metrics["bytes_in_flight"] < 8_000_000 + 150_000
+    assert metrics["acknowledged_total"] == 0
+    grown = one.rss - before
+    print(f"memory grew by {grown / 1e6:.0f} MB for 8 MB in flight")  # noqa: T201 - what was measured
+    assert grown < 60_000_000
+    assert "no broker can be reached" in one.log
+    assert one.stop() == 0
+    assert "the broker sends them again" in one.log
+
+
+def test_a_stop_under_load_is_quick_and_leaves_nothing_behind_but_at_the_broker(
+    mosquitto: MosquittoBroker, gateway: Start
+) -> None:
+    one = gateway(to_folder(mosquitto.port))
+    meters = Meters(mosquitto.port, range(6_000), rate=2_000)
+    time.sleep(1)
+    began = time.monotonic()
+    assert one.stop() == 0
+    assert time.monotonic() - began < 5
+    first = tally_of(records_of(one.folder / "spool"))
+    assert not list(Path(one.folder / "spool").glob(".*.open"))
+    one.start()
+    meters.join()
+    quiet(one)
+    assert one.stop() == 0
+    counts = tally_of(records_of(one.folder / "spool"))
+    assert 0 < len(first) < len(counts) == 6_000

@@ -1,0 +1,199 @@
+"""The gateway between a real Mosquitto and a real Kafka: nothing is lost when either, or the gateway, is killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .gateway_job import GatewayProcess, Meters, number_of, to_folder
+from .kafka import PASSWORD, USER, KafkaBroker
+from .mosquitto import MosquittoBroker
+from .test_gateway_back import Reader, row
+
+Start = Callable[..., GatewayProcess]
+
+
+@pytest.fixture
+def gateway() -> Iterator[Start]:
+    """Starts gateways, and ends them with the test."""
+    made: list[GatewayProcess] = []
+
+    def start(settings: dict[str, Any], ready: str = "subscribed to", secret: str = "") -> GatewayProcess:
+        made.append(GatewayProcess(settings))
+        (made[-1].folder / "secret").write_text(secret, encoding="utf-8")
+        made[-1].start(ready)
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def to_kafka(mosquitto: MosquittoBroker, servers: str, topic: str, **kafka: Any) -> dict[str, Any]:
+    return to_folder(mosquitto.port, to={"kafka": {"servers": servers, "topic": topic} | kafka})
+
+
+def numbers(kafka: KafkaBroker, topic: str) -> Counter[int]:
+    """How often each message is in a topic."""
+    return Counter(number_of(message.value()) for message in kafka.read(topic))
+
+
+def acknowledged(one: GatewayProcess, count: int) -> None:
+    """Wait until a gateway has acknowledged so many in this life, and nothing is under way."""
+
+    def all_there() -> bool:
+        metrics = one.metrics()
+        return metrics["acknowledged_total"] >= count and metrics["in_flight"] == 0
+
+    one.wait_until(f"{count} acknowledged", all_there, 90)
+
+
+def test_messages_come_with_key_headers_and_body(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic()
+    one = gateway(to_kafka(mosquitto, kafka.servers, topic, key={"level": 2}))
+    Meters(mosquitto.port, range(1_000)).join()
+    acknowledged(one, 1_000)
+    assert one.stop() == 0
+    found = kafka.read(topic)
+    assert sorted(number_of(message.value()) for message in found) == list(range(1_000))
+    for message in found:
+        name = f"m{number_of(message.value()) % 50}"
+        headers = dict(message.headers())
+        assert message.key() == name.encode()
+        assert headers["mqtt-topic"] == f"meters/{name}/readings".encode()
+        assert (headers["mqtt-dup"], headers["mqtt-retain"]) == (b"0", b"0")
+        assert abs(int(headers["mqtt-received-us"]) / 1e6 - time.time()) < 600
+    places = {(message.key(), message.partition()) for message in found}
+    assert len(places) == 50
+
+
+def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic()
+    one = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    meters = Meters(mosquitto.port, range(12_000), rate=1_000)
+    time.sleep(2)
+    one.kill()
+    one.start()
+    time.sleep(1)
+    kafka.kill()
+    time.sleep(2)
+    one.kill()
+    one.start()
+    kafka.start()
+    confirmed = meters.join()
+    one.wait_until("nothing under way", lambda: one.metrics()["in_flight"] == 0, 90)
+    until = time.monotonic() + 60
+    while len(found := numbers(kafka, topic)) < 12_000 and time.monotonic() < until:
+        time.sleep(0.5)
+    assert one.stop() == 0
+    assert confirmed == set(range(12_000))
+    assert found.keys() == confirmed
+    print(f"of 12,000 messages {sum(found.values()) - 12_000} are there more than once")  # noqa: T201 - what was measured
+
+
+def test_a_kafka_broker_that_is_away_at_the_start_is_waited_for_with_the_messages_at_the_mqtt_broker(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic()
+    kafka.stop()
+    one = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    Meters(mosquitto.port, range(3_000)).join()
+    time.sleep(2)
+    metrics = one.metrics()
+    assert metrics["acknowledged_total"] == 0
+    assert 900 <= metrics["in_flight"] <= 1_000
+    assert "no broker can be reached" in one.log
+    kafka.start()
+    acknowledged(one, 3_000)
+    assert one.stop() == 0
+    assert numbers(kafka, topic) == dict.fromkeys(range(3_000), 1)
+
+
+def test_a_missing_topic_ends_the_gateway_and_the_messages_stay_at_the_broker(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    one = gateway(to_kafka(mosquitto, kafka.servers, "not-there"))
+    Meters(mosquitto.port, range(10)).join()
+    assert one.ended() == 2
+    assert "there is no topic 'not-there'; create it" in one.log
+    topic = kafka.topic()
+    another = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    acknowledged(another, 10)
+    assert another.metrics()["duplicates_total"] == 10
+
+
+def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic()
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": {"file": "secret"},
+    }
+    settings = to_kafka(mosquitto, kafka.sasl_servers, topic, options=options)
+    wrong = gateway(settings, "counts are at", "something-else")
+    assert wrong.ended() == 2
+    assert "Kafka: the credentials are not accepted; look at forward.to.kafka.options" in wrong.log
+    assert "something-else" not in wrong.log
+    right = gateway(settings, secret=PASSWORD)
+    Meters(mosquitto.port, range(10)).join()
+    acknowledged(right, 10)
+    stranger = settings["forward"]["to"]["kafka"]["options"]
+    stranger["sasl.username"] = "stranger"
+    settings["mqtt"]["client_id"] = "gateway-2"
+    refused = gateway(settings, "counts are at", PASSWORD)
+    assert refused.ended() == 2, refused.log
+    assert f"Kafka: not authorised to write to the topic '{topic}'" in refused.log or "no topic" in refused.log
+
+
+def test_a_message_that_kafka_refuses_for_ever_is_dropped_and_the_others_go_on(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic(max_message_bytes="5000")
+    settings = to_kafka(mosquitto, kafka.servers, topic, options={"compression.type": "none", "batch.num.messages": 1})
+    settings["forward"]["rejects"] = "rejects.jsonl"
+    one = gateway(settings)
+    Meters(mosquitto.port, range(2), size=20_000).join()
+    Meters(mosquitto.port, range(2, 10)).join()
+    acknowledged(one, 10)
+    assert one.metrics()['dropped_total{reason="refused-by-next-hop"}'] == 2
+    assert set(numbers(kafka, topic)) == set(range(2, 10))
+    lines = (one.folder / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["bytes"] for line in lines] == [20_000, 20_000]
+
+
+def test_releases_of_a_kafka_topic_go_back_once_over_kills_of_the_gateway(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic(2)
+    rows = [row(window, f"k{key}") for window in range(20) for key in range(30)]
+    kafka.send(topic, [(number % 2, json.dumps(one).encode()) for number, one in enumerate(rows)])
+    kafka.send(topic, [(0, None), (0, b"no row"), (0, json.dumps(rows[0] | {"counts": [0, 0]}).encode())])
+    reader = Reader(mosquitto.port)
+    settings: dict[str, Any] = {
+        "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-1"},
+        "back": {"from": {"kafka": {"servers": kafka.servers, "topic": topic}}, "prefix": "released"},
+    }
+    one = gateway(settings, "connected")
+    reader.wait(1)
+    one.kill()
+    one.start("connected")
+    reader.wait(600)
+    kafka.send(topic, [(0, json.dumps(row(99, "k0")).encode())])
+    reader.wait(601)
+    assert one.stop() == 0
+    reader.close()
+    assert all(found == row(int(told.split("-")[0]), told.split("-")[1]) for _, found, _, told in reader.found)
+    log = one.log
+    assert "Error" not in log

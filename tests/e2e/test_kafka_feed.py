@@ -1,0 +1,144 @@
+"""The Kafka source at a real broker: its contract, and what only a real one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.transforms.clocks import Reach
+from quiltstream.transforms.feeds import BEGIN
+from quiltstream.transforms.kafka_client import Cluster
+from quiltstream.transforms.kafka_feed import KafkaFeed
+
+from ..transforms.kafka_contract import KafkaFeedContract, pieces_until, read, rows, settle
+from ..transforms.kafka_messages import JsonMessages, reading
+from .kafka import PASSWORD, USER, KafkaBroker
+
+
+class Real:
+    """A real broker as the contract wants one."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+        self.servers = broker.servers
+        self.cluster = Cluster(broker.servers)
+
+    def topic(self, partitions: int, name: str | None = None) -> str:
+        return self._broker.topic(partitions, name)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._broker.grow(topic, partitions)
+
+    def send(self, topic: str, messages: Iterable[tuple[int, bytes | None]]) -> None:
+        self._broker.send(topic, messages)
+
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+
+        place = TopicPartition(topic, partition, before)
+        admin = self._broker.admin()
+        admin.delete_records([place])[place].result(20)
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+
+        consumer = self._consumer(group)
+        consumer.commit(offsets=[TopicPartition(topic, *one) for one in offsets.items()], asynchronous=False)
+        consumer.close()
+
+    def committed(self, group: str, topic: str, partitions: int) -> list[int]:
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+
+        consumer = self._consumer(group)
+        found = consumer.committed([TopicPartition(topic, one) for one in range(partitions)], timeout=20)
+        consumer.close()
+        return [one.offset for one in found]
+
+    def _consumer(self, group: str) -> Any:
+        from confluent_kafka import Consumer  # noqa: PLC0415 - an extra
+
+        return Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
+
+
+class TestBroker(KafkaFeedContract):
+    @pytest.fixture
+    def broker(self, kafka: KafkaBroker) -> Real:
+        return Real(kafka)
+
+
+def feed(cluster: Cluster, topic: str) -> KafkaFeed:
+    return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
+
+
+def test_a_broker_that_is_killed_is_told_and_nothing_is_lost_when_it_is_back(kafka):
+    topic = kafka.topic(2)
+    kafka.send(topic, [(n % 2, reading(f"a{n}", 0)) for n in range(100)])
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    assert len(read(reader, 100)) == 100
+    settle(reader)
+    kafka.kill()
+    pieces_until(reader, lambda _: reader.trouble is not None)
+    assert reader.trouble is not None
+    assert kafka.servers in reader.trouble
+    assert set(reader.sources.values()) == {Reach.UNKNOWN}
+    kafka.start()
+    kafka.send(topic, [(n % 2, reading(f"b{n}", 0)) for n in range(100)])
+    assert sorted(read(reader, 100)) == sorted(f"b{n}" for n in range(100))
+    settle(reader)
+    assert reader.trouble is None
+    reader.close()
+
+
+def test_a_message_of_ten_megabytes_is_read_and_those_after_it(kafka):
+    topic = kafka.topic(1)
+    large = reading("x" * 10_000_000, 0)
+    kafka.send(topic, [(0, large), (0, b"{" * 10_000_000), (0, reading("small", 0))])
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda pieces: rows(pieces) == 2)
+    assert [row["size"] for one in pieces for batch in one.rejects for row in batch.to_pylist()] == [10_000_000]
+    reader.close()
+
+
+def test_a_user_with_a_password_reads_and_a_stranger_or_a_wrong_password_is_told(kafka, monkeypatch):
+    topic = kafka.topic(1)
+    kafka.send(topic, [(0, reading("a", 0))])
+    monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
+    options: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": FromEnvironment(env="QS_TEST_KAFKA"),
+    }
+    reader = feed(Cluster(kafka.sasl_servers, options), topic).reader(0, BEGIN)
+    assert read(reader, 1) == ["a"]
+    reader.close()
+    stranger = feed(Cluster(kafka.sasl_servers, options | {"sasl.username": "stranger"}), topic).reader(0, BEGIN)
+    pieces_until(stranger, lambda _: stranger.trouble is not None)
+    assert stranger.trouble is not None
+    assert "may not use the topic" in stranger.trouble
+    stranger.close()
+    monkeypatch.setenv("QS_TEST_KAFKA", "hunter2")
+    wrong = feed(Cluster(kafka.sasl_servers, options), topic).reader(0, BEGIN)
+    pieces_until(wrong, lambda _: "user and password" in (wrong.trouble or ""))
+    assert "hunter2" not in str(wrong.trouble)
+    wrong.close()
+
+
+def test_messages_of_a_transaction_that_was_taken_back_are_not_read_and_hold_nothing_up(kafka):
+    from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+
+    topic = kafka.topic(1)
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for name, kept in (("kept", True), ("taken-back", False)):
+        producer.begin_transaction()
+        producer.produce(topic, reading(name, 0), partition=0)
+        producer.flush(30)
+        producer.commit_transaction(30) if kept else producer.abort_transaction(30)
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    assert read(reader, 1) == ["kept"]
+    settle(reader)
+    reader.close()

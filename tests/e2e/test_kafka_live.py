@@ -1,0 +1,167 @@
+"""Live jobs on Prism, topic in and topic out, against an independent truth."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from .kafka import KafkaBroker
+from .live_bench import HOUR, NAMES, ORIGIN, Bench, readings, truth
+from .prism import prism_arguments
+
+READINGS = {"series": {"path": "series"}, "time": {"path": "time"}, "value": {"path": "value"}, "time_unit": "us"}
+
+
+class TopicBench:
+    """A bench whose source, sink and rejects are topics."""
+
+    def __init__(self, broker: KafkaBroker, bench: Bench, partitions: int) -> None:
+        self.broker, self.bench = broker, bench
+        self.source = broker.topic(partitions)
+        self.sink = broker.topic(2, cleanup_policy="compact")
+        self.rejects = broker.topic(1)
+
+    def settings(self, source: dict[str, Any] | None = None, **changes: Any) -> None:
+        servers = {"servers": self.broker.servers}
+        kafka = servers | {"topic": self.source, "discover": "500ms"} | (source or {})
+        given: dict[str, Any] = {
+            "source": {"kafka": kafka},
+            "readings": READINGS,
+            "sink": {"kafka": servers | {"topic": self.sink}},
+            "rejects": {"kafka": servers | {"topic": self.rejects}},
+        }
+        self.bench.settings(**(given | changes))
+
+    def send(self, frame: pl.DataFrame, partition_of: Any) -> None:
+        self.broker.send(
+            self.source, [(partition_of(row["series"]), json.dumps(row).encode()) for row in frame.to_dicts()]
+        )
+
+    def check(self, frame: pl.DataFrame, windows: int) -> None:
+        """The record is the truth, and the topic is the record."""
+        assert self.bench.counts() == truth(frame, range(windows))
+        sunk = self.broker.rows(self.sink)
+        rows = {row.release_id: row for row in self.bench.rows()}
+        assert set(sunk) == set(rows)
+        assert {name: one["counts"] for name, one in sunk.items()} == {
+            name: list(one.counts) for name, one in rows.items()
+        }
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path) -> Any:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    yield made
+    made.close()
+
+
+def as_it_comes(frame: pl.DataFrame, lateness: int, seed: int) -> pl.DataFrame:
+    """Readings in an order that is theirs but for the lateness."""
+    source = random.Random(seed)  # noqa: S311 - test data
+    late = pl.Series("arrival", [source.randrange(lateness) for _ in range(len(frame))])
+    return frame.with_columns(arrival=pl.col("time") + late).sort("arrival").drop("arrival")
+
+
+def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
+    return frame.filter(pl.col("time").is_between(ORIGIN + int(start * HOUR), ORIGIN + int(stop * HOUR) - 1))
+
+
+def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_partitions_and_lanes(kafka, bench):
+    """Three partitions on two lanes, one that ends early, a broker that is killed, a partition that is added."""
+    topics = TopicBench(kafka, bench, 3)
+    topics.settings({"lanes": 2}, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05", "lateness": "6h"})
+    frame = readings(4.5, seed=21)
+    arriving = as_it_comes(frame, 6 * HOUR, seed=22)
+    third = len(arriving) // 3
+    place = {name: number % 3 for number, name in enumerate(NAMES)}
+    job = bench.start()
+    topics.send(arriving[:third], place.__getitem__)
+    bench.wait_for(1)
+    kafka.kill()
+    time.sleep(1)
+    kafka.start()
+    kafka.grow(topics.source, 4)
+    # long enough for the lanes to find it: what comes from a partition that nobody knows yet may be late
+    time.sleep(3)
+    place["e"] = 3
+    # twice, as gateways do that are not sure, and bad ones between
+    kafka.send(topics.source, [(0, b"{half"), (1, None), (3, b"\xff\xfe"), (3, b'{"series": "e", "time": "soon"}')])
+    topics.send(arriving[third:], place.__getitem__)
+    topics.send(arriving[-50:], place.__getitem__)
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    topics.check(frame, 4)
+    rejects = [json.loads(one.value()) for one in kafka.read(topics.rejects)]
+    assert sorted((one["source"], one["size"]) for one in rejects) == [
+        (f"{topics.source}/0", 5),
+        (f"{topics.source}/3", 2),
+        (f"{topics.source}/3", 31),
+    ]
+    said = [one["text"] for one in job.said if one["kind"] == "warning"]
+    assert all("half" not in text for text in said)
+
+
+def test_an_idle_partition_holds_windows_until_idle_has_passed_and_is_told(kafka, bench):
+    topics = TopicBench(kafka, bench, 3)
+    windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
+    topics.settings(windows=windows, live={"poll": "100ms", "idle": "4s"})
+    frame = readings(4.5, seed=23)
+    job = bench.start()
+    # nothing ever comes to partition 2
+    topics.send(frame.sort("time"), lambda name: NAMES.index(name) % 2)
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    topics.check(frame, 4)
+
+
+def test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_sends_what_the_topic_lacks(kafka, bench):
+    topics = TopicBench(kafka, bench, 2)
+    windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
+    topics.settings({"start": "latest"}, windows=windows)
+    frame = readings(4.5, seed=24).sort("time")
+    job = bench.start()
+    bench.until(lambda: "start" in {one["kind"] for one in job.said}, "the job has begun")
+    time.sleep(5)  # the end of the topic is where the lanes begin, once they have looked
+    topics.send(hours(frame, 0, 60), lambda name: NAMES.index(name) % 2)
+    bench.wait_for(2)
+    job.kill()
+    before = bench.on_record()
+    # as if it had been killed between the record and the sink: another topic, with nothing in it
+    topics.sink = kafka.topic(2, cleanup_policy="compact")
+    topics.settings({"start": "latest"}, windows=windows)
+    topics.send(hours(frame, 60, 200), lambda name: NAMES.index(name) % 2)
+    again = bench.run()
+    assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+    topics.check(frame, 4)
+    assert before.items() <= bench.on_record().items()
+    # and rows that no ledger knows end it before anything is charged
+    (bench.folder / "ledger.db").rename(bench.folder / "lost.db")
+    lost = bench.run()
+    assert lost.process.returncode != 0
+    assert "releases that are not on record" in lost.err.read_text(encoding="utf-8")
+
+
+def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_is_back(kafka, bench):
+    topics = TopicBench(kafka, bench, 1)
+    topics.settings(
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"}, sink={"parquet": "releases"}, rejects=None
+    )
+    frame = readings(1.5, seed=25)
+    topics.send(frame.sort("time"), lambda _: 0)
+    kafka.kill()
+    job = bench.start()
+
+    def warned() -> bool:
+        return any(one["kind"] == "warning" and "no broker answers" in one["text"] for one in job.said)
+
+    bench.until(warned, "the watchdog says why nothing is read")
+    assert f"source.kafka: brokers {kafka.servers}: no broker answers; the readers keep trying" in job.err.read_text()
+    kafka.start()
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(1))

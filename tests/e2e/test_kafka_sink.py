@@ -1,0 +1,84 @@
+"""The Kafka sink at a real broker: what a topic holds after retries, kills and compaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from quiltstream.schemas.releases import batch_from_releases
+from quiltstream.transforms.kafka_client import Cluster, KafkaUnavailableError
+from quiltstream.transforms.kafka_sink import Sender, Topic, release_messages
+from quiltstream.transforms.kafka_topic import read_ids
+
+from ..transforms.test_sinks import ROWS, release
+
+BATCH = batch_from_releases(ROWS)
+
+
+def ids_in(topic: Topic, domain: str = "d", query: str = 'q,"1"') -> list[str]:
+    found: list[str] = []
+    read_ids(topic, domain, query, found.append)
+    return found
+
+
+def send(topic: Topic, batch=BATCH) -> None:
+    sender = Sender(topic, "sink.kafka")
+    sender.send(release_messages(batch, topic.format))
+    sender.finish()
+    sender.close()
+
+
+@pytest.mark.parametrize("form", ["json", "avro-single-object"])
+def test_rows_that_are_sent_again_are_the_same_messages_and_a_compacted_topic_keeps_one_of_each(kafka, form):
+    settings = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.01"}
+    topic = Topic(Cluster(kafka.servers), kafka.topic(2, **settings, segment_bytes="1048576"), form)
+    for _ in range(3):
+        send(topic)
+    assert Counter(ids_in(topic)) == {row.release_id: 3 for row in ROWS}
+    values = {(one.key(), one.value(), tuple(one.headers())) for one in kafka.read(topic.name)}
+    assert len(values) == len(ROWS)
+    # a segment is compacted once another one has begun; a row of another query begins it
+    deadline = time.monotonic() + 60
+    number = 100
+    while len(ids_in(topic)) > len(ROWS):
+        assert time.monotonic() < deadline, Counter(ids_in(topic))
+        time.sleep(0.5)
+        send(topic, batch_from_releases([release(number + n, query="other") for n in range(8)]))
+        number += 8
+    assert Counter(ids_in(topic)) == {row.release_id: 1 for row in ROWS}
+    assert len(ids_in(topic, query="other")) == number - 100
+
+
+def test_a_broker_that_is_killed_while_rows_are_sent_has_them_all_once_in_the_end(kafka):
+    topic = Topic(Cluster(kafka.servers), kafka.topic(2))
+    sender = Sender(topic, "sink.kafka")
+    rows = [release(number) for number in range(5000)]
+    sender.send(release_messages(batch_from_releases(rows[:2500]), "json"))
+    kafka.kill()
+    again = threading.Timer(1.0, kafka.start)
+    again.start()
+    sender.send(release_messages(batch_from_releases(rows[2500:]), "json"))
+    sender.finish()
+    again.join()
+    assert Counter(ids_in(topic)) == {row.release_id: 1 for row in rows}
+
+
+def test_rows_that_a_topic_does_not_take_fail_the_bundle(kafka):
+    topic = Topic(Cluster(kafka.servers), kafka.topic(1, max_message_bytes="100"))
+    with pytest.raises(KafkaUnavailableError, match="a message is larger than the broker or the topic takes"):
+        send(topic)
+    away = Topic(Cluster(kafka.servers, {"topic.metadata.propagation.max.ms": 1000}), "no-such-topic")
+    with pytest.raises(KafkaUnavailableError, match="the topic is not there"):
+        send(away)
+
+
+def test_a_topic_of_something_else_is_not_taken_for_a_sink(kafka):
+    name = kafka.topic(1)
+    kafka.send(name, [(0, b"a reading")])
+    with pytest.raises(KafkaUnavailableError, match="holds messages that are no releases of quiltstream: name another"):
+        ids_in(Topic(Cluster(kafka.servers), name))
+    with pytest.raises(KafkaUnavailableError, match="the topic is not there"):
+        ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))

@@ -1,0 +1,395 @@
+"""The way back: which rows are sent, under which topic, and what is remembered of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.gateway import HopError
+from quiltstream.pipelines.gateway.back import Back
+from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.released import FolderSource, KafkaSource, ReleaseSource, level_of, row_of
+from quiltstream.pipelines.gateway.sent import Known, ReleasedRow, Sent
+from quiltstream.pipelines.gateway.tally import Dropped, Tally
+
+from .fake_kafka import KafkaError, KafkaException
+
+pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
+
+
+def row(number: int, key: str = "k", window: int = 1, **more: Any) -> bytes:
+    about = {"release_id": f"r{number}", "query": "load", "key": key, "window_stop": f"2013-01-{window:02}T00:00:00Z"}
+    return json.dumps(about | more).encode()
+
+
+def made(number: int, window: int = 1, payload: bytes = b"x", topic: str = "q/k") -> ReleasedRow:
+    return ReleasedRow(f"r{number}", topic, f"2013-01-{window:02}", payload)
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Iterator[Sent]:
+    one = Sent(tmp_path / "sent.db")
+    yield one
+    one.close()
+
+
+# a topic's level
+
+
+@given(st.text(min_size=1))
+def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
+    from urllib.parse import unquote  # noqa: PLC0415 - of this test only
+
+    level = level_of(name)
+    assert not set("/+#\0") & set(level)
+    assert unquote(level, errors="surrogatepass") == name
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"no json",
+        b"[]",
+        b"3",
+        b"{}",
+        b"\xff",
+        b'{"release_id": 1, "query": "q", "key": "k", "window_stop": "s"}',
+        b'{"release_id": "1", "query": "q", "key": "", "window_stop": "s"}',
+        b"[" * 100_000,
+    ],
+    ids=len,
+)
+def test_what_is_no_released_row_is_none(bad: bytes) -> None:
+    assert row_of(bad) is None
+
+
+# what is remembered
+
+
+def test_a_row_is_new_then_sent_and_changed_with_other_values(sent: Sent) -> None:
+    assert sent.known([made(1), made(1), made(1, payload=b"y")]) == [Known.NEW, Known.SENT, Known.CHANGED]
+    assert sent.known([made(1)]) == [Known.NEW]
+    sent.add([made(1)])
+    assert sent.known([made(1), made(2), made(1, payload=b"y")]) == [Known.SENT, Known.NEW, Known.CHANGED]
+    sent.add([made(1, payload=b"y")])
+    assert sent.known([made(1)]) == [Known.SENT]
+
+
+def test_what_was_noted_is_there_in_the_next_process(tmp_path: Path) -> None:
+    first = Sent(tmp_path / "sent.db")
+    first.add([made(1, window=5)])
+    first.add_file("a.jsonl", 3, 4)
+    first.close()
+    second = Sent(tmp_path / "sent.db")
+    assert second.known([made(1)]) == [Known.SENT]
+    assert second.newest([made(2, window=4), made(3, window=5), made(4, window=6), made(5, window=5)]) == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert second.file("a.jsonl") == (3, 4)
+    second.forget_files(["b.jsonl"])
+    assert second.file("a.jsonl") is None
+    second.close()
+
+
+def test_a_state_belongs_to_one_gateway(tmp_path: Path) -> None:
+    first = Sent(tmp_path / "sent.db")
+    with pytest.raises(CommandError, match=r"back\.state .*another gateway may have it"):
+        Sent(tmp_path / "sent.db")
+    first.close()
+
+
+def test_a_state_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sent.db").write_bytes(b"something else" * 100)
+    with pytest.raises(CommandError, match=r"back\.state .*no file of a gateway"):
+        Sent(tmp_path / "sent.db")
+
+
+# sources
+
+
+def test_files_are_taken_in_order_each_once_and_again_only_if_they_changed(tmp_path: Path, sent: Sent) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "b.jsonl").write_bytes(b"3\n4\n")
+    (out / "a.jsonl").write_bytes(b"1\n2\n")
+    for other in (".c.jsonl.part", ".d.jsonl", "e.csv", "empty.jsonl"):
+        (out / other).write_bytes(b"" if other.startswith("empty") else b"9\n")
+    source = FolderSource(out, 0.0, sent)
+    found: list[bytes] = []
+    for _ in range(6):
+        found += source.take(0.01)
+        source.done()
+    assert found == [b"1", b"2", b"3", b"4"]
+    (out / "a.jsonl").write_bytes(b"1\n2\n5\n")
+    assert source.take(0.01) == [b"1", b"2", b"5"]
+    source.close()
+    # it was not done: the next process takes the file again
+    again = FolderSource(out, 0.0, sent)
+    assert again.take(0.01) == [b"1", b"2", b"5"]
+    again.done()
+    assert again.take(0.01) == []
+
+
+def test_a_long_file_comes_in_parts_and_counts_when_all_of_it_is_done(tmp_path: Path, sent: Sent) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(b"%d\n" % number for number in range(500)))
+    source = FolderSource(tmp_path, 0.0, sent)
+    parts = [source.take(0.01)]
+    source.done()
+    assert sent.file("a.jsonl") is None
+    parts.append(source.take(0.01))
+    source.done()
+    parts.append(source.take(0.01))
+    source.done()
+    assert sent.file("a.jsonl") is not None
+    assert [len(part) for part in parts] == [200, 200, 100]
+    assert [int(line) for part in parts for line in part] == list(range(500))
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, sent: Sent, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FolderSource(tmp_path / "out", 0.0, sent)
+    assert source.take(0.01) == source.take(0.01) == []
+    assert caplog.text.count("is not there yet; waiting for the job that makes it") == 1
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.jsonl").write_bytes(b"1\n")
+    assert source.take(0.01) == [b"1"]
+
+
+class FakeConsumer:
+    def __init__(self) -> None:
+        self.messages: deque[Any] = deque()
+        self.committed: list[Any] = []
+        self.closed = False
+        self.fails = False
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.topics = topics
+
+    def consume(self, count: int, _: float) -> list[Any]:
+        return [self.messages.popleft() for _ in range(min(count, len(self.messages)))]
+
+    def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:
+        assert not asynchronous
+        if self.fails:
+            raise KafkaException(KafkaError(KafkaError.NOT_LEADER))
+        self.committed.append(sorted(offsets))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def record(value: bytes | None, partition: int = 0, offset: int = 0, error: KafkaError | None = None) -> Any:
+    return SimpleNamespace(value=lambda: value, partition=lambda: partition, offset=lambda: offset, error=lambda: error)
+
+
+def kafka_source() -> tuple[KafkaSource, FakeConsumer, dict[str, Any]]:
+    consumer, seen = FakeConsumer(), dict[str, Any]()
+
+    def make(settings: dict[str, Any]) -> FakeConsumer:
+        seen.update(settings)
+        return consumer
+
+    library = SimpleNamespace(
+        Consumer=make, KafkaError=KafkaError, KafkaException=KafkaException, TopicPartition=lambda *place: place
+    )
+    return KafkaSource("h:1", "releases", "g", "m", {"auto.offset.reset": "latest"}, library=library), consumer, seen
+
+
+def test_positions_are_committed_when_rows_are_done_and_not_before() -> None:
+    source, consumer, settings = kafka_source()
+    assert settings["enable.auto.commit"] is False
+    assert settings["auto.offset.reset"] == "latest"
+    consumer.messages.extend([record(b"1", 0, 4), record(b"2", 1, 7), record(None, 0, 5)])
+    assert source.take(0.1) == [b"1", b"2"]
+    assert consumer.committed == []
+    source.done()
+    assert consumer.committed == [[("releases", 0, 6), ("releases", 1, 8)]]
+    source.done()
+    assert len(consumer.committed) == 1
+    source.close()
+    assert consumer.closed
+
+
+def test_records_without_a_value_alone_are_passed_over_for_good() -> None:
+    source, consumer, _ = kafka_source()
+    consumer.messages.append(record(None, 0, 4))
+    assert source.take(0.1) == []
+    assert consumer.committed == [[("releases", 0, 5)]]
+
+
+def test_a_position_that_cannot_be_committed_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    source, consumer, _ = kafka_source()
+    consumer.messages.append(record(b"1"))
+    consumer.fails = True
+    source.take(0.1)
+    source.done()
+    assert "a position could not be committed (error 6)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (KafkaError._AUTHENTICATION, "the credentials or the certificate are not accepted"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorised to read the topic 'releases' in this group"),
+    ],
+)
+def test_a_source_that_only_an_operator_can_mend_is_an_error(code: int, words: str) -> None:
+    source, consumer, _ = kafka_source()
+    consumer.messages.append(record(None, error=KafkaError(code)))
+    with pytest.raises(HopError, match=words):
+        source.take(0.1)
+
+
+def test_an_error_that_passes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    source, consumer, _ = kafka_source()
+    for _ in range(3):
+        consumer.messages.append(record(None, error=KafkaError(KafkaError._TRANSPORT)))
+        assert source.take(0.1) == []
+    assert caplog.text.count("trying again") == 1
+
+
+# all of it
+
+
+class Given(ReleaseSource):
+    """A source that gives what the test says."""
+
+    def __init__(self, *parts: list[bytes]) -> None:
+        self.parts, self.finished, self.closed = deque(parts), 0, False
+
+    def take(self, seconds: float) -> list[bytes]:  # noqa: ARG002 - the signature is a source's
+        return self.parts.popleft() if self.parts else []
+
+    def done(self) -> None:
+        self.finished += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeOutlet:
+    """A broker that confirms what the test lets it."""
+
+    def __init__(self) -> None:
+        self.connected, self.generation = True, 1
+        self.published: list[tuple[str, bytes, bool]] = []
+        self.open: list[int] = []
+        self.breaks: deque[int] = deque()
+        self.forgot, self.closed, self.most = 0, False, 0
+        self.silent = False
+        self.back: Back | None = None
+        self._packet = 0
+
+    def turn(self, seconds: float) -> None:  # noqa: ARG002 - the signature is a connection's
+        assert self.back is not None
+        if self.breaks and len(self.published) >= self.breaks[0]:
+            # the connection breaks with everything under way, and is there again
+            self.breaks.popleft()
+            self.open.clear()
+            self.generation += 1
+            return
+        self.most = max(self.most, len(self.open))
+        while self.open and not self.silent:
+            self.back.confirmed(self.open.pop(0))
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
+        assert properties.ContentType == "application/json"
+        self.published.append((topic, payload, retain))
+        self._packet += 1
+        self.open.append(self._packet)
+        return self._packet
+
+    def forget(self) -> None:
+        self.forgot += 1
+
+    def close(self, seconds: float = 2.0) -> None:  # noqa: ARG002 - the signature is a connection's
+        self.closed = True
+
+
+def run(sent: Sent, *parts: list[bytes], breaks: tuple[int, ...] = (), retain: bool = True) -> Any:
+    """Everything that a source gives, sent."""
+    source, outlet, tally = Given(*parts), FakeOutlet(), Tally()
+    back = Back(source, sent, prefix="out", retain=retain, tally=tally, rejects=RejectFile(None))
+    outlet.back, outlet.breaks = back, deque(breaks)
+    back.run(outlet, lambda: not source.parts and source.finished >= len(parts), 1.0)
+    assert outlet.closed
+    assert source.closed
+    return SimpleNamespace(source=source, outlet=outlet, tally=tally)
+
+
+def test_rows_are_published_as_they_are_under_query_and_key(sent: Sent) -> None:
+    done = run(sent, [row(1, "m 1"), row(2, "a/b")])
+    assert done.outlet.published == [("out/load/m 1", row(1, "m 1"), True), ("out/load/a%2Fb", row(2, "a/b"), True)]
+    assert done.tally.sent == 2
+
+
+def test_a_row_is_sent_once_however_often_it_comes(sent: Sent) -> None:
+    first = run(sent, [row(1), row(1)], [row(1)])
+    again = run(sent, [row(1), row(2)])
+    assert [payload for _, payload, _ in first.outlet.published + again.outlet.published] == [row(1), row(2)]
+    assert (first.tally.known, again.tally.known) == (2, 1)
+
+
+def test_a_row_with_other_values_is_not_sent_and_what_is_no_row_neither(sent: Sent) -> None:
+    done = run(sent, [row(1), row(1, counts=[2]), b"no row"])
+    assert [payload for _, payload, _ in done.outlet.published] == [row(1)]
+    assert done.tally.dropped == {Dropped.CHANGED: 1, Dropped.NO_RELEASE: 1}
+
+
+def test_only_the_newest_window_of_a_topic_is_retained(sent: Sent) -> None:
+    done = run(sent, [row(1, window=2), row(2, window=1), row(3, "other", window=1)], [row(4, window=3)])
+    assert [retain for *_, retain in done.outlet.published] == [True, False, True, True]
+    assert not any(retain for *_, retain in run(sent, [row(5, window=9)], retain=False).outlet.published)
+
+
+def test_what_a_broken_connection_did_not_confirm_is_published_again(sent: Sent) -> None:
+    rows = [row(number) for number in range(100)]
+    done = run(sent, rows, breaks=(5, 40))
+    published = [payload for _, payload, _ in done.outlet.published]
+    assert set(published) == set(rows)
+    assert done.outlet.forgot == 2
+    assert len(published) > 100
+    # the order of a topic is kept: after a break it goes on with the first that is not confirmed
+    assert sorted(set(published), key=lambda one: len(published) - published[::-1].index(one)) == rows
+
+
+def test_no_more_than_the_window_is_under_way(sent: Sent) -> None:
+    done = run(sent, [row(number) for number in range(150)])
+    assert 1 < done.outlet.most <= 20
+
+
+def test_told_to_stop_it_gives_up_after_its_patience_and_notes_nothing(sent: Sent) -> None:
+    source, outlet = Given([row(1)]), FakeOutlet()
+    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    outlet.back, outlet.silent = back, True
+    back.run(outlet, lambda: bool(outlet.published), 0.1)
+    assert source.finished == 0
+    assert sent.known([ReleasedRow("r1", "load/k", "x", row(1))]) == [Known.NEW]
+
+
+def test_the_state_survives_a_kill(tmp_path: Path) -> None:
+    """What was noted is on the disk without any good-bye."""
+    child = os.fork()
+    if child == 0:
+        one = Sent(tmp_path / "sent.db")
+        one.add([made(number) for number in range(50)])
+        os._exit(9)
+    os.waitpid(child, 0)
+    after = Sent(tmp_path / "sent.db")
+    assert set(after.known([made(number) for number in range(50)])) == {Known.SENT}
+    after.close()

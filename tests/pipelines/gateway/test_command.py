@@ -1,0 +1,162 @@
+"""``quiltstream gateway``: what --check says, and what it finds before anything is connected."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quiltstream.pipelines.gateway import libraries
+
+from ..jobs import call, spawn
+
+pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
+
+BASIC: dict[str, Any] = {
+    "mqtt": {"host": "localhost", "client_id": "g1"},
+    "forward": {"topics": ["meters/#"], "to": {"folder": {"path": "spool"}}},
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "gateway.yaml"
+    path.write_text(yaml.safe_dump(BASIC | changes), encoding="utf-8")
+    return path
+
+
+def test_a_check_says_what_the_settings_mean_and_touches_nothing(tmp_path: Path) -> None:
+    back = {"from": {"folder": {"path": "out"}}, "prefix": "released", "retain": True}
+    done = call("gateway", "--check", write(tmp_path, back=back, metrics={"port": 9464}))
+    assert done.code == 0, done.err
+    for words in (
+        "localhost:1883 without TLS, as nobody",
+        "meters/#, in session 'g1'",
+        "released/QUERY/SERIES",
+        "9464",
+    ):
+        assert done.said(words), words
+    assert [path.name for path in tmp_path.iterdir()] == ["gateway.yaml"]
+
+
+def test_a_password_that_goes_over_the_network_in_the_open_is_minded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "hunter2")
+    mqtt = {"host": "broker.example", "client_id": "g", "user": "u", "password": {"env": "GATEWAY_SECRET"}}
+    done = call("gateway", "--check", write(tmp_path, mqtt=mqtt))
+    assert done.said("the password goes over the network unencrypted; set mqtt.tls")
+    assert "hunter2" not in done.out + done.err
+    assert not call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"host": "localhost"})).said("unencrypted")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mqtt": {"host": "h"}}, "mqtt.client_id is missing"),
+        (
+            {"mqtt": {"host": "h", "client_id": "c", "user": "u", "password": {"env": "NO_SUCH_VARIABLE"}}},
+            "mqtt.password: the environment variable NO_SUCH_VARIABLE is not set",
+        ),
+        ({"mqtt": {"host": "h", "client_id": "c", "tls": {"ca": "none"}}}, "mqtt.tls.ca: the file none cannot be read"),
+        ({"forward": BASIC["forward"] | {"rejects": "gateway.yaml/x"}}, "forward.rejects: "),
+        ({"forward": {"topics": ["a"], "to": {"folder": {"path": "gateway.yaml/x"}}}}, "forward.to.folder: "),
+    ],
+)
+def test_mistakes_are_found_by_the_check_and_by_the_run(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    path = write(tmp_path, **changes)
+    for arguments in (("gateway", "--check", path), ("gateway", path)):
+        done = call(*arguments)
+        assert done.code == 2
+        assert words in done.err
+        assert [one.name for one in tmp_path.iterdir()] == ["gateway.yaml"]
+
+
+def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def without(name: str, *more: Any) -> Any:
+        if name.startswith(("paho", "confluent")):
+            raise ImportError(name)
+        return real(name, *more)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(Exception, match=r"the gateway needs paho, .*pip install 'quiltstream\[mqtt\]'"):
+        libraries.paho()
+    with pytest.raises(Exception, match=r"the gateway needs confluent_kafka, .*pip install 'quiltstream\[kafka\]'"):
+        libraries.kafka()
+
+
+def test_the_schema_for_editors_knows_every_section_and_forbids_others() -> None:
+    done = call("schema", "--gateway")
+    assert done.code == 0
+    schema = json.loads(done.out)
+    assert set(schema["properties"]) == {"mqtt", "forward", "back", "metrics", "stop"}
+    forms = [schema, *schema["$defs"].values()]
+    assert all(form["additionalProperties"] is False for form in forms if form.get("type") == "object")
+
+
+IMPORTS = """
+import sys
+from quiltstream.pipelines.cli import main
+try:
+    main(prog_name="quiltstream")
+finally:
+    print(sorted(name for name in ("apache_beam", "sqlalchemy", "confluent_kafka") if name in sys.modules))
+"""
+
+
+def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = spawn("gateway", "--check", "gateway.yaml", cwd=tmp_path, program=IMPORTS)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "[]"
+
+
+def test_it_waits_for_a_broker_that_is_away_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = int(one.getsockname()[1])
+    path = write(tmp_path, mqtt={"host": "127.0.0.1", "port": port, "client_id": "g"})
+    command = [sys.executable, "-m", "quiltstream.pipelines.cli", "gateway", str(path)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    until = time.monotonic() + 60
+    while "cannot be reached" not in (said := (tmp_path / "log").read_text(encoding="utf-8")):
+        assert time.monotonic() < until, said
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 0
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert "SIGTERM: stopping" in said
+    assert "stopped: received 0" in said
+
+
+def test_an_error_of_one_direction_ends_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - patched here
+
+    ended: list[str] = []
+
+    def forward(*_: object) -> None:
+        raise ValueError("something unexpected")
+
+    def back(*given: Any) -> None:
+        while not given[-1]():
+            time.sleep(0.01)
+        ended.append("back")
+
+    monkeypatch.setattr(run, "_forward", forward)
+    monkeypatch.setattr(run, "_back", back)
+    path = write(tmp_path, back={"from": {"folder": {"path": "out"}}, "prefix": "released"})
+    with pytest.raises(ValueError, match="something unexpected"):
+        run.run_gateway(path)
+    assert ended == ["back"]

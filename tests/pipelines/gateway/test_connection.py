@@ -1,0 +1,147 @@
+"""Waiting, reasons, secrets and certificates; connections are tried at real brokers in the end-to-end tests."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.gateway.backoff import Backoff
+from quiltstream.pipelines.gateway.connection import BrokerError, Connection, Session
+from quiltstream.pipelines.gateway.credentials import options_of, secret_of, tls_context
+from quiltstream.pipelines.gateway.reasons import FAILURE, lasting
+from quiltstream.schemas.gateway import Tls
+from quiltstream.schemas.secrets import FromEnvironment, FromFile
+
+
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 2_000))
+def test_waits_grow_to_the_longest_and_never_beyond(draw: float, tries: int) -> None:
+    patience = Backoff(first=0.5, longest=30.0, draw=lambda: draw)
+    waits = [patience.wait() for _ in range(tries)]
+    assert all(0.25 <= wait <= 30.0 for wait in waits)
+    assert waits == sorted(waits)
+    assert waits[0] <= 0.5
+    patience.reset()
+    assert patience.wait() == waits[0]
+
+
+def test_two_gateways_do_not_wait_equally_long() -> None:
+    assert len({Backoff().wait() for _ in range(20)}) > 1
+
+
+def test_reasons_that_last_are_failures_and_those_that_pass_have_no_advice() -> None:
+    assert all(lasting(code) is None for code in range(FAILURE))
+    passing = [
+        0x80,
+        0x88,
+        0x89,
+        0x8B,
+        0x8D,
+        0x93,
+        0x97,
+        0x9C,
+        0x9F,
+    ]  # unavailable, busy, shutting down, quota, rate ...
+    assert all(lasting(code) is None for code in passing)
+    assert "mqtt.password" in str(lasting(0x86))
+
+
+def place(tmp_path: Path) -> Any:
+    return lambda text: tmp_path / text
+
+
+def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "one")
+    (tmp_path / "secret").write_text("two\n", encoding="utf-8")
+    assert secret_of("mqtt.password", FromEnvironment(env="GATEWAY_SECRET"), place(tmp_path)) == "one"
+    assert secret_of("mqtt.password", FromFile(file="secret"), place(tmp_path)) == "two"
+    options = {"sasl.username": "u", "sasl.password": FromFile(file="secret")}
+    assert options_of("x", options, place(tmp_path)) == {"sasl.username": "u", "sasl.password": "two"}
+
+
+def test_a_secret_that_is_not_there_is_told_by_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEWAY_SECRET", raising=False)
+    (tmp_path / "empty").write_text("\n", encoding="utf-8")
+    for secret in (FromEnvironment(env="GATEWAY_SECRET"), FromFile(file="none"), FromFile(file="empty")):
+        with pytest.raises(CommandError, match=r"^mqtt\.password: "):
+            secret_of("mqtt.password", secret, place(tmp_path))
+
+
+def test_certificates_that_are_none_are_told_by_their_setting(tmp_path: Path) -> None:
+    (tmp_path / "text.pem").write_text("no certificate", encoding="ascii")
+    with pytest.raises(CommandError, match=r"mqtt\.tls\.ca: the file none\.pem cannot be read"):
+        tls_context(Tls(ca="none.pem"), place(tmp_path))
+    with pytest.raises(CommandError, match=r"mqtt\.tls\.ca: text\.pem holds no certificate"):
+        tls_context(Tls(ca="text.pem"), place(tmp_path))
+    with pytest.raises(CommandError, match=r"mqtt\.tls: text\.pem and the key in it are no certificate"):
+        tls_context(Tls(cert="text.pem"), place(tmp_path))
+
+
+def test_certificate_and_name_of_the_broker_are_always_checked(tmp_path: Path) -> None:
+    context = tls_context(Tls(), place(tmp_path))
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_a_session_does_not_show_its_password() -> None:
+    assert "hunter2" not in repr(Session("h", 1, "c", user="u", password="hunter2"))  # noqa: S106 - of the test
+
+
+def test_nobody_listening_is_tried_again_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    connection = Connection(Session("127.0.0.1", free_port(), "c"))
+    until = time.monotonic() + 3
+    while caplog.text.count("trying again in") < 2 and time.monotonic() < until:
+        connection.turn(0.05)
+    assert "cannot be reached (Connection refused); trying again in" in caplog.text
+    assert not connection.connected
+    connection.close()
+
+
+def reason(code: int) -> Any:
+    return SimpleNamespace(value=code)
+
+
+def test_a_broker_that_says_that_the_session_was_taken_over_ends_the_gateway() -> None:
+    pytest.importorskip("paho.mqtt.client")
+    connection = Connection(Session("127.0.0.1", free_port(), "c", expiry=10))
+    connection._connected(None, None, SimpleNamespace(session_present=True), reason(0), None)
+    assert connection.connected
+    connection._disconnected(None, None, SimpleNamespace(is_disconnect_packet_from_server=True), reason(0x8E), None)
+    assert not connection.connected
+    with pytest.raises(BrokerError, match="give each gateway its own"):
+        connection.turn(0.01)
+
+
+@pytest.mark.parametrize("code", [0x84, 0x85, 0x86, 0x87, 0x8C])
+def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    connection = Connection(Session("127.0.0.1", free_port(), "c"))
+    connection._connected(None, None, None, reason(code), None)
+    assert connection.generation == 0
+    with pytest.raises(BrokerError, match=r"MQTT broker 127\.0\.0\.1:\d+ does not take the connection"):
+        connection.turn(0.01)
+
+
+def test_each_connection_has_a_number_and_a_lost_session_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    connection = Connection(Session("127.0.0.1", free_port(), "c", expiry=10))
+    for present in (False, True, False):
+        connection._connected(None, None, SimpleNamespace(session_present=present), reason(0), None)
+    assert (connection.generation, connection.reconnects, connection.fresh) == (3, 2, 1)
+    assert caplog.text.count("what was published while we were away is lost") == 1

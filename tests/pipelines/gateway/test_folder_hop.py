@@ -1,0 +1,186 @@
+"""The folder as a next hop: what it says it has is on the disk, whatever ends the process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from quiltstream.pipelines.gateway import Hop, HopError, Message
+from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.pipelines.gateway.segments import Segment
+
+from .hop_contract import HopContract, Place, had_by, message, number_of
+
+
+def messages_of(folder: Path, pattern: str = "*.avro") -> list[Message]:
+    found: list[Message] = []
+    for path in sorted(folder.glob(pattern)):
+        with path.open("rb") as file:
+            for record in fastavro.reader(file):
+                assert isinstance(record, dict)
+                received = round(record["received"].timestamp() * 1e6)
+                flags = (record["dup"], record["retain"], record["content_type"])
+                found.append(Message(record["topic"], record["payload"], received, *flags))
+    return found
+
+
+class Disk(Place):
+    """A folder whose disk can be full."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.full = False
+        self.hops: list[FolderHop] = []
+
+    def begin(self, folder: Path, began_us: int) -> Segment:
+        disk = self
+
+        class Failing(Segment):
+            def _sync(self) -> int:
+                if disk.full:
+                    raise OSError(28, "No space left on device")
+                return super()._sync()
+
+        return Failing(folder, began_us)
+
+    def hop(self) -> Hop:
+        self.hops.append(FolderHop(self.folder, size=1 << 20, age=0.2, begin=self.begin))
+        return self.hops[-1]
+
+    def kept(self) -> list[Message]:
+        # those in a segment that is still open are kept as well: the next start seals it
+        return messages_of(self.folder) + messages_of(self.folder, ".*.open")
+
+    def fail(self) -> None:
+        self.full = True
+
+    def mend(self) -> None:
+        self.full = False
+
+
+class TestFolderHop(HopContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        disk = Disk(tmp_path / "spool")
+        yield disk
+        disk.mend()
+        for hop in disk.hops:
+            hop.close(2)
+
+
+def test_a_segment_is_sealed_by_age_also_when_nothing_comes_any_more(tmp_path: Path) -> None:
+    hop = FolderHop(tmp_path, size=1 << 30, age=0.2)
+    hop.offer(1, message(1))
+    assert had_by(hop, 1) == [1]
+    until = time.monotonic() + 10
+    while not list(tmp_path.glob("*.avro")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert len(messages_of(tmp_path)) == 1
+    hop.close(5)
+    assert len(list(tmp_path.glob("*.avro"))) == 1
+
+
+def test_a_segment_is_sealed_by_size_and_all_of_them_hold_everything_in_order(tmp_path: Path) -> None:
+    hop = FolderHop(tmp_path, size=20_000, age=60)
+    for number in range(50):
+        hop.offer(number, message(number, 2_000))
+        had_by(hop, 1)
+    hop.close(5)
+    files = list(tmp_path.glob("*.avro"))
+    assert len(files) >= 4
+    assert all(path.stat().st_size < 30_000 for path in files)
+    assert [number_of(one.payload) for one in messages_of(tmp_path)] == list(range(50))
+
+
+def test_a_folder_belongs_to_one_gateway(tmp_path: Path) -> None:
+    first = FolderHop(tmp_path, size=1, age=1)
+    with pytest.raises(HopError, match="another gateway writes to it"):
+        FolderHop(tmp_path, size=1, age=1)
+    first.close(1)
+    FolderHop(tmp_path, size=1, age=1).close(1)
+
+
+def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="ascii")
+    with pytest.raises(HopError, match=r"forward\.to\.folder .*: cannot be written"):
+        FolderHop(tmp_path / "file" / "spool", size=1, age=1)
+
+
+def test_after_a_failed_sync_a_message_is_there_once(tmp_path: Path) -> None:
+    """What a failed sync left in the file is cut off before the file is sealed."""
+    disk = Disk(tmp_path)
+    hop = disk.hop()
+    hop.offer(0, message(0))
+    had_by(hop, 1)
+    disk.fail()
+    for number in range(1, 30):
+        hop.offer(number, message(number))
+    time.sleep(0.1)
+    disk.mend()
+    had_by(hop, 29)
+    hop.close(5)
+    assert sorted(number_of(one.payload) for one in messages_of(tmp_path)) == list(range(30))
+    assert not list(tmp_path.glob(".*.open"))
+
+
+def test_a_full_disk_is_not_filled_with_files_that_were_begun(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.fail()
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            disk.begin(tmp_path, 1)
+    assert not list(tmp_path.iterdir())
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.pipelines.gateway import Message
+
+hop = FolderHop(Path(sys.argv[1]), size=100_000, age=0.05)
+first = int(sys.argv[2])
+number = first
+while True:
+    for _ in range(50):
+        hop.offer(number, Message("m", (b"%d|" % number).ljust(300, b"x"), number))
+        number += 1
+    for had in hop.had():
+        print(had, flush=False)
+    sys.stdout.flush()
+    time.sleep(0.001)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_file(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print("seed", seed)  # noqa: T201 - to run it again
+    rng = random.Random(seed)  # noqa: S311 - moments of a test
+    folder, reported = tmp_path / "spool", set[int]()
+    for life in range(6):
+        with (tmp_path / f"out{life}").open("wb") as out:
+            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(life * 10**6)], stdout=out)
+        until = time.monotonic() + 30
+        while not (tmp_path / f"out{life}").stat().st_size and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.3))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        lines = (tmp_path / f"out{life}").read_text(encoding="ascii").split("\n")
+        reported.update(int(line) for line in lines[:-1])
+    FolderHop(folder, size=1, age=1).close(5)
+    kept = [number_of(one.payload) for one in messages_of(folder)]
+    assert len(reported) > 100
+    assert reported <= set(kept)
+    assert len(kept) == len(set(kept))
+    assert not list(folder.glob(".*.open"))

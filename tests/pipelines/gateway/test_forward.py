@@ -1,0 +1,322 @@
+"""From the broker to the next hop: what is acknowledged when, and how much is held."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.pipelines.gateway import Hop, HopError, Message
+from quiltstream.pipelines.gateway.forward import Forward
+from quiltstream.pipelines.gateway.message import Message as SameMessage
+from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.tally import Dropped, Tally
+
+
+class BadTopic:
+    """A message whose topic is no UTF-8."""
+
+    dup, retain, qos, mid, payload, properties = False, False, 1, 77, b"x", None
+
+    @property
+    def topic(self) -> str:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")
+
+
+def incoming(packet: int, payload: bytes = b"1", **more: Any) -> Any:
+    about = {"topic": "meters/m1", "dup": False, "retain": False, "qos": 1, "properties": None} | more
+    return SimpleNamespace(mid=packet, payload=payload, **about)
+
+
+class FakeLine:
+    """A connection that the test moves."""
+
+    def __init__(self) -> None:
+        self.connected, self.generation, self.reconnects, self.fresh = True, 1, 0, 0
+        self.waiting: deque[Any] = deque()
+        self.acked: list[tuple[int, int]] = []
+        self.closed = False
+        self.take: Callable[[Any], None] = lambda _: None
+        self.error: Exception | None = None
+
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
+        if self.error is not None:
+            raise self.error
+        while self.waiting and (room is None or room()):
+            self.take(self.waiting.popleft())
+
+    def ack(self, packet: int) -> None:
+        assert self.connected, "acknowledged without a connection"
+        self.acked.append((self.generation, packet))
+
+    def close(self, seconds: float = 2.0) -> None:  # noqa: ARG002 - as above
+        self.closed = True
+
+    def break_(self) -> None:
+        self.connected = False
+
+    def mend(self) -> None:
+        self.connected = True
+        self.generation += 1
+        self.reconnects += 1
+
+
+class FakeHop(Hop):
+    """A hop that has what the test says."""
+
+    def __init__(self, room: int = 10**9) -> None:
+        self.room, self.offered, self.news, self.bad = room, dict[int, Message](), list[int](), list[int]()
+        self.closed = False
+        self.error: Exception | None = None
+
+    def offer(self, number: int, message: Message) -> bool:
+        if len(self.offered) >= self.room:
+            return False
+        assert number not in self.offered
+        self.offered[number] = message
+        return True
+
+    def had(self) -> list[int]:
+        if self.error is not None:
+            raise self.error
+        news, self.news = self.news, []
+        return news
+
+    def refused(self) -> list[int]:
+        bad, self.bad = self.bad, []
+        return bad
+
+    def take_all(self) -> None:
+        self.news += self.offered
+        self.offered.clear()
+
+    def close(self, seconds: float) -> None:  # noqa: ARG002 - the signature is a hop's
+        self.closed = True
+
+
+class Setting:
+    """A line, a hop and what is between them."""
+
+    def __init__(self, rejects: Path | None = None, room: int = 10**9, **limits: Any) -> None:
+        self.tally, self.line, self.hop = Tally(), FakeLine(), FakeHop(room)
+        self.rejects = RejectFile(rejects)
+        given_: dict[str, Any] = {"messages": 100, "bytes_": 10**9, "largest": 1_000, "retained": False} | limits
+        self.forward = Forward(self.hop, **given_, tally=self.tally, rejects=self.rejects)
+        self.line.take = self.forward.take
+
+    def turns(self, count: int = 1, patience: float = 0.0) -> None:
+        """So many turns, and none of the ending's."""
+        left = [count]
+
+        def stop() -> bool:
+            left[0] -= 1
+            return left[0] < 0
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.forward, "_finish", lambda *_: None)
+            self.forward.run(self.line, stop, patience)
+
+
+def test_a_message_is_acknowledged_when_the_hop_has_it_and_not_before() -> None:
+    one = Setting()
+    one.line.waiting.extend([incoming(1), incoming(2)])
+    one.turns(3)
+    assert one.line.acked == []
+    assert (one.tally.received, one.tally.in_flight, one.tally.acknowledged) == (2, 2, 0)
+    one.hop.take_all()
+    one.turns()
+    assert one.line.acked == [(1, 1), (1, 2)]
+    assert (one.tally.in_flight, one.tally.bytes_in_flight, one.tally.acknowledged) == (0, 0, 2)
+
+
+def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
+    one = Setting(retained=True)
+    kind = SimpleNamespace(ContentType="application/json")
+    one.line.waiting.append(incoming(1, b"{}", dup=True, retain=True, properties=kind))
+    one.turns()
+    (passed,) = one.hop.offered.values()
+    assert isinstance(passed, SameMessage)
+    assert passed[:2] + passed[3:] == ("meters/m1", b"{}", True, True, "application/json")
+    assert abs(passed.received_us / 1e6 - time.time()) < 60
+    assert one.tally.duplicates == 1
+
+
+def test_what_the_hop_has_after_the_connection_broke_is_not_acknowledged() -> None:
+    one = Setting()
+    one.line.waiting.extend([incoming(1), incoming(2)])
+    one.turns()
+    one.line.break_()
+    one.hop.take_all()
+    one.turns()
+    assert (one.line.acked, one.tally.stale) == ([], 2)
+    # the same packet id names another message now
+    one.line.mend()
+    one.line.waiting.append(incoming(1, b"another", dup=True))
+    one.turns()
+    assert one.line.acked == []
+    one.hop.take_all()
+    one.turns()
+    assert one.line.acked == [(2, 1)]
+
+
+def test_what_is_under_way_over_a_new_connection_is_not_acknowledged_in_it() -> None:
+    one = Setting()
+    one.line.waiting.append(incoming(1))
+    one.turns()
+    one.line.break_()
+    one.line.mend()
+    one.hop.take_all()
+    one.turns()
+    assert (one.line.acked, one.tally.stale) == ([], 1)
+
+
+def test_reading_stops_at_the_limits_and_goes_on_behind_them() -> None:
+    one = Setting(messages=10)
+    one.line.waiting.extend(incoming(packet) for packet in range(1, 51))
+    one.turns(5)
+    assert one.tally.in_flight == 11  # the one that went over the limit was read already
+    one.hop.take_all()
+    one.turns()
+    assert one.tally.received == 11
+    one.turns()
+    assert one.tally.received == 22
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=1, max_size=60), st.integers(2_000, 20_000))
+def test_the_bytes_held_are_at_most_the_limit_and_one_message(sizes: list[int], limit: int) -> None:
+    one = Setting(bytes_=limit)
+    one.line.waiting.extend(incoming(packet, b"x" * size) for packet, size in enumerate(sizes, 1))
+    while one.line.waiting or one.hop.offered:
+        one.turns()
+        assert one.tally.bytes_in_flight <= limit + 1_000 + 600
+        one.hop.take_all()
+    one.turns()
+    assert one.tally.acknowledged == len(sizes)
+    assert one.tally.bytes_in_flight == 0
+
+
+def test_what_the_hop_does_not_take_now_is_offered_again_in_order() -> None:
+    one = Setting(room=3)
+    one.line.waiting.extend(incoming(packet, b"%d" % packet) for packet in range(1, 9))
+    passed: list[bytes] = []
+    for _ in range(20):
+        one.turns()
+        passed += [message.payload for message in one.hop.offered.values()]
+        one.hop.take_all()
+    assert passed == [b"%d" % packet for packet in range(1, 9)]
+    assert [packet for _, packet in one.line.acked] == list(range(1, 9))
+
+
+def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> None:
+    one = Setting()
+    one.line.waiting.append(incoming(0, qos=0))
+    one.turns()
+    one.hop.take_all()
+    one.turns()
+    assert one.line.acked == []
+    assert (one.tally.unconfirmed, one.tally.in_flight) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "size"),
+    [
+        (incoming(7, b"x" * 1_001), Dropped.TOO_LARGE, 1_001),
+        (incoming(7, b"old", retain=True), Dropped.RETAINED, 3),
+        (BadTopic(), Dropped.BAD_TOPIC, 1),
+    ],
+)
+def test_a_message_that_is_not_taken_is_acknowledged_counted_and_told_of_without_its_content(
+    tmp_path: Path, message: Any, reason: Dropped, size: int
+) -> None:
+    one = Setting(tmp_path / "rejects.jsonl")
+    one.line.waiting.append(message)
+    one.turns()
+    one.rejects.close()
+    assert one.hop.offered == {}
+    assert one.line.acked == [(1, message.mid)]
+    assert one.tally.dropped == {reason: 1}
+    line = json.loads((tmp_path / "rejects.jsonl").read_text(encoding="utf-8"))
+    assert (line["reason"], line["bytes"], set(line)) == (reason.value, size, {"reason", "topic", "bytes", "time"})
+    assert "meters" not in json.dumps(line)
+
+
+def test_a_message_that_the_hop_refuses_is_acknowledged_and_told_of(tmp_path: Path) -> None:
+    one = Setting(tmp_path / "rejects.jsonl")
+    one.line.waiting.append(incoming(5, b"12345"))
+    one.turns()
+    one.hop.bad = list(one.hop.offered)
+    one.turns()
+    one.rejects.close()
+    assert one.line.acked == [(1, 5)]
+    assert one.tally.dropped == {Dropped.REFUSED: 1}
+    line = json.loads((tmp_path / "rejects.jsonl").read_text(encoding="utf-8"))
+    assert (line["bytes"], line["topic"]) == (5, one.rejects.digest(b"meters/m1"))
+
+
+def test_the_end_reads_no_more_waits_for_the_hop_and_acknowledges() -> None:
+    one = Setting()
+    one.line.waiting.extend([incoming(1), incoming(2)])
+    one.turns()
+    one.line.waiting.append(incoming(3))
+    threading.Timer(0.1, one.hop.take_all).start()
+    one.forward.run(one.line, lambda: True, 5.0)
+    assert one.line.acked == [(1, 1), (1, 2)]
+    assert len(one.line.waiting) == 1
+    assert one.hop.closed
+    assert one.line.closed
+
+
+def test_the_end_comes_also_if_the_hop_never_answers(caplog: pytest.LogCaptureFixture) -> None:
+    one = Setting()
+    one.line.waiting.append(incoming(1))
+    one.turns()
+    began = time.monotonic()
+    one.forward.run(one.line, lambda: True, 0.2)
+    assert time.monotonic() - began < 3
+    assert one.line.acked == []
+    assert one.line.closed
+    assert "stopped with 1 messages that the next hop did not confirm; the broker sends them again" in caplog.text
+
+
+def test_an_error_of_either_side_ends_it_with_everything_closed() -> None:
+    for side in ("line", "hop"):
+        one = Setting()
+        getattr(one, side).error = HopError("look at it")
+        with pytest.raises(HopError, match="look at it"):
+            one.forward.run(one.line, lambda: False, 0.2)
+        assert one.line.closed
+        assert one.hop.closed
+
+
+def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
+    one = Setting(messages=10)
+    one.line.waiting.extend(incoming(packet) for packet in range(1, 12))
+    one.turns()
+    one.line.break_()
+    turned = []
+    one.line.turn = lambda *_, **__: turned.append(1)
+    one.turns(3)
+    assert turned == []
+    one.hop.take_all()
+    one.turns(3)
+    assert turned
+
+
+def test_a_hop_that_takes_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.forward._STALLED_S", 0.0)
+    one = Setting()
+    one.line.waiting.append(incoming(1))
+    one.turns()
+    time.sleep(0.01)
+    one.turns(5)
+    assert caplog.text.count("the next hop has taken nothing for") == 1
+    assert "meters" not in caplog.text

@@ -1,0 +1,210 @@
+"""Kafka as a next hop, at a broker in memory; the real one is in the end-to-end tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from quiltstream.pipelines.gateway import Hop, HopError, Message
+from quiltstream.pipelines.gateway import kafka_hop as module
+from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
+from quiltstream.schemas.gateway import Level
+
+from .fake_kafka import Broker, KafkaError
+from .hop_contract import HopContract, Place, had_by, message
+
+
+class Topic(Place):
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.hops: list[KafkaHop] = []
+
+    def hop(self, key: str | Level = "topic") -> Hop:
+        self.hops.append(KafkaHop("localhost:9092", "readings", key, {}, library=self.broker.library))
+        return self.hops[-1]
+
+    def kept(self) -> list[Message]:
+        return [
+            Message(
+                headers["mqtt-topic"].decode(),
+                value,
+                int(headers["mqtt-received-us"]),
+                headers["mqtt-dup"] == b"1",
+                headers["mqtt-retain"] == b"1",
+                headers.get("content-type", b"").decode(),
+            )
+            for _, _, value, headers in self.broker.records
+        ]
+
+    def fail(self) -> None:
+        self.broker.up = False
+
+    def mend(self) -> None:
+        self.broker.up = True
+
+
+class TestKafkaHop(HopContract):
+    @pytest.fixture
+    def place(self) -> Iterator[Place]:
+        topic = Topic()
+        yield topic
+        topic.mend()
+        for hop in topic.hops:
+            hop.close(1)
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topic]:
+    monkeypatch.setattr(module, "_RETRY_S", 0.05)
+    monkeypatch.setattr(module, "_MISSING_S", 0.2)
+    one = Topic()
+    yield one
+    for hop in one.hops:
+        hop.close(1)
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_producer_is_idempotent_and_no_message_times_out(topic: Topic) -> None:
+    topic.hop()
+    settings = topic.broker.producers[0].settings
+    assert settings["enable.idempotence"] is True
+    assert settings["acks"] == "all"
+    assert settings["message.timeout.ms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "expected"),
+    [
+        ("topic", "a/b", b"a/b"),
+        (Level(level=1), "a/b", b"a"),
+        (Level(level=2), "a/b", b"b"),
+        (Level(level=3), "a/b", b""),
+        (Level(level=1), "/a", b""),
+    ],
+)
+def test_the_key_is_the_topic_or_a_level_of_it(topic: Topic, key: str | Level, name: str, expected: bytes) -> None:
+    hop = topic.hop(key)
+    hop.offer(1, Message(name, b"1", 0))
+    had_by(hop, 1)
+    assert [record[1] for record in topic.broker.records] == [expected]
+
+
+def test_a_queue_that_is_full_is_back_pressure(topic: Topic) -> None:
+    topic.broker.room = 5
+    topic.fail()
+    hop = topic.hop()
+    assert [hop.offer(number, message(number)) for number in range(7)] == [True] * 5 + [False] * 2
+    topic.mend()
+    assert sorted(had_by(hop, 5)) == list(range(5))
+    assert hop.offer(5, message(5))
+
+
+def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go_on(topic: Topic) -> None:
+    hop = topic.hop()
+    topic.broker.refuse = lambda value: KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if value.startswith(b"3|") else None
+    for number in range(6):
+        hop.offer(number, message(number))
+    assert sorted(had_by(hop, 5)) == [0, 1, 2, 4, 5]
+    assert hop.refused() == [3]
+    assert hop.refused() == []
+
+
+def test_a_message_that_fails_for_now_is_sent_again_and_nothing_overtakes_it_for_ever(topic: Topic) -> None:
+    hop = topic.hop()
+    failures = {b"2|": 3}
+
+    def refuse(value: bytes) -> KafkaError | None:
+        if failures.get(value[:2], 0):
+            failures[value[:2]] -= 1
+            return KafkaError(KafkaError.NOT_LEADER)
+        return None
+
+    topic.broker.refuse = refuse
+    for number in range(4):
+        hop.offer(number, message(number))
+    assert sorted(had_by(hop, 4)) == [0, 1, 2, 3]
+    assert failures == {b"2|": 0}
+
+
+def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(topic: Topic) -> None:
+    hop = topic.hop()
+    dead = [True]
+
+    def refuse(value: bytes) -> KafkaError | None:
+        if value.startswith(b"5|") and dead:
+            dead.clear()
+            return KafkaError(KafkaError.NOT_LEADER, fatal=True)
+        return None
+
+    topic.broker.refuse = refuse
+    for number in range(20):
+        assert hop.offer(number, message(number))
+    assert sorted(had_by(hop, 20)) == list(range(20))
+    assert len(topic.broker.producers) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (KafkaError._AUTHENTICATION, "the credentials are not accepted"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorised to write to the topic 'readings'"),
+        (KafkaError._UNKNOWN_TOPIC, "there is no topic 'readings'; create it"),
+        (KafkaError._SSL, "the TLS connection is refused"),
+    ],
+)
+def test_what_only_an_operator_can_mend_is_an_error_and_nothing_is_claimed(topic: Topic, code: int, words: str) -> None:
+    hop = topic.hop()
+    topic.broker.refuse = lambda _: KafkaError(code)
+    hop.offer(1, message(1))
+    with pytest.raises(HopError, match=words):
+        until(hop.had)
+
+
+def test_a_topic_that_goes_away_later_is_waited_for(topic: Topic) -> None:
+    hop = topic.hop()
+    hop.offer(1, message(1))
+    had_by(hop, 1)
+    topic.broker.refuse = lambda _: KafkaError(KafkaError._UNKNOWN_TOPIC)
+    hop.offer(2, message(2))
+    for _ in range(10):
+        assert hop.had() == []
+        time.sleep(0.01)
+    topic.broker.refuse = lambda _: None
+    assert had_by(hop, 1) == [2]
+
+
+def test_a_missing_topic_is_an_error_before_any_message_comes(topic: Topic) -> None:
+    topic.broker.topics.clear()
+    hop = topic.hop()
+    with pytest.raises(HopError, match="there is no topic 'readings'"):
+        until(hop.had)
+
+
+def test_a_broker_that_is_away_is_told_of_once(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    topic.fail()
+    hop = topic.hop()
+    for _ in range(3):
+        topic.broker.producers[0].settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        assert hop.had() == []
+    assert caplog.text.count("no broker can be reached") == 1
+
+
+def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -> None:
+    class Library:
+        KafkaException = KafkaError
+        KafkaError = KafkaError
+
+        @staticmethod
+        def Producer(_: object) -> None:  # noqa: N802 - the library's name
+            raise KafkaError(-186)
+
+    with pytest.raises(HopError, match=r"forward\.to\.kafka\.options: librdkafka does not take them: "):
+        KafkaHop("h:1", "t", "topic", {"no.such": "option"}, library=Library)

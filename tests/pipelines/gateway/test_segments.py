@@ -1,0 +1,103 @@
+"""Segments: whole blocks survive whatever happens behind them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from quiltstream.pipelines.gateway import Message
+from quiltstream.pipelines.gateway.segments import Segment, left_over, recover, segment_name, whole_blocks
+
+from .hop_contract import message, number_of
+
+
+def open_segment(folder: Path, blocks: int = 3) -> Path:
+    segment = Segment(folder, 1_700_000_000_123_456)
+    for block in range(blocks):
+        segment.add([message(block * 10 + number) for number in range(10)])
+    segment.abandon()
+    return segment.path
+
+
+def numbers(path: Path) -> list[int]:
+    found: list[int] = []
+    for record in fastavro.reader(io.BytesIO(path.read_bytes())):
+        assert isinstance(record, dict)
+        found.append(number_of(record["payload"]))
+    return found
+
+
+def test_a_segment_has_its_name_only_when_it_is_sealed(tmp_path: Path) -> None:
+    segment = Segment(tmp_path, 1_700_000_000_123_456)
+    segment.add([Message("ä/b", b"\x00\xff", 5, dup=True, retain=True, content_type="application/json")])
+    assert not list(tmp_path.glob("*.avro"))
+    path = segment.seal()
+    assert path.name.startswith("20231114T221320.123456Z-")
+    assert list(tmp_path.iterdir()) == [path]
+    (record,) = fastavro.reader(io.BytesIO(path.read_bytes()), return_record_name=False)
+    assert isinstance(record, dict)
+    assert {name: record[name] for name in ("topic", "payload", "dup", "retain", "content_type")} == {
+        "topic": "ä/b",
+        "payload": b"\x00\xff",
+        "dup": True,
+        "retain": True,
+        "content_type": "application/json",
+    }
+    assert record["received"].timestamp() == pytest.approx(5e-6)
+
+
+def test_cut_anywhere_a_segment_keeps_its_whole_blocks_and_no_others(tmp_path: Path) -> None:
+    path = open_segment(tmp_path)
+    data = path.read_bytes()
+    with path.open("rb") as file:
+        ends = [file.tell() for _ in fastavro.block_reader(file)]
+    assert len(ends) == 3
+    for cut in range(0, len(data), 7):
+        path.write_bytes(data[:cut])
+        whole = sum(end <= cut for end in ends)
+        assert whole_blocks(path) == (10 * whole, ends[whole - 1] if whole else 0)
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 100, b"\xff" * 100, b"\x02\x10abc", bytes(range(256)) * 4])
+def test_what_a_dying_machine_writes_behind_the_last_block_is_cut_off(tmp_path: Path, junk: bytes) -> None:
+    path = open_segment(tmp_path)
+    path.write_bytes(path.read_bytes() + junk)
+    sealed = recover(path)
+    assert sealed is not None
+    assert numbers(sealed) == list(range(30))
+    assert list(tmp_path.iterdir()) == [sealed]
+
+
+def test_what_follows_a_known_place_is_cut_off_even_if_it_looks_whole(tmp_path: Path) -> None:
+    segment = Segment(tmp_path, 1)
+    segment.add([message(1)])
+    known = segment.size
+    segment.add([message(2)])
+    segment.abandon()
+    sealed = recover(segment.path, known)
+    assert sealed is not None
+    assert numbers(sealed) == [1]
+
+
+@pytest.mark.parametrize("data", [b"", b"Obj\x01", b"nothing of ours"])
+def test_a_segment_without_a_message_is_removed(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / f".{segment_name(1)}.open"
+    path.write_bytes(data)
+    assert recover(path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_segments_count_as_left_over(tmp_path: Path) -> None:
+    path = open_segment(tmp_path)
+    for other in (".gateway.lock", "x.avro", ".x.part", "notes.txt"):
+        (tmp_path / other).write_text("x", encoding="ascii")
+    assert left_over(tmp_path) == [path]
+
+
+def test_names_of_one_moment_differ_and_sort_by_time() -> None:
+    names = [segment_name(1_700_000_000_000_000 + 999_999 * step) for step in range(50)]
+    assert names == sorted(names)
+    assert segment_name(1) != segment_name(1)

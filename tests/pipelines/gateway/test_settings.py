@@ -1,0 +1,164 @@
+"""The gateway's settings: what they take, and what they say about mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.schemas.gateway import (
+    EXAMPLE,
+    GatewaySettings,
+    SettingsError,
+    read_gateway_settings,
+    topic_filter,
+    topic_name,
+)
+from quiltstream.schemas.secrets import FromEnvironment
+
+FOLDER = {"folder": {"path": "spool"}}
+
+
+def document(**sections: Any) -> dict[str, Any]:
+    return {
+        "mqtt": {"host": "localhost", "client_id": "g1"} | sections.pop("mqtt", {}),
+        "forward": {"topics": ["meters/#"], "to": FOLDER} | sections.pop("forward", {}),
+        **sections,
+    }
+
+
+def problem(**sections: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        GatewaySettings.parse(document(**sections))
+    return str(caught.value)
+
+
+def test_the_example_is_whole() -> None:
+    settings = GatewaySettings.parse(yaml.safe_load(EXAMPLE))
+    assert settings.forward is not None
+    assert settings.forward.limits.messages == 1_000
+    assert settings.mqtt.password == FromEnvironment(env="MQTT_PASSWORD")
+
+
+def test_the_port_follows_from_tls_where_it_is_left_out() -> None:
+    assert GatewaySettings.parse(document()).mqtt.port_in_use == 1883
+    assert GatewaySettings.parse(document(mqtt={"tls": {}})).mqtt.port_in_use == 8883
+    assert GatewaySettings.parse(document(mqtt={"tls": {}, "port": 1})).mqtt.port_in_use == 1
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"mqtt": {"colour": 1}}, "mqtt.colour is not a setting"),
+        ({"mqtt": {"host": "mqtt://u:p@h"}}, "mqtt.host is an address; write the name alone"),
+        ({"mqtt": {"password": {"env": "X"}}}, "mqtt.password is given without mqtt.user"),
+        ({"mqtt": {"keepalive": "100ms"}}, "mqtt.keepalive is 100ms; it is 1s to 18h"),
+        ({"mqtt": {"tls": {"key": "k"}}}, "mqtt.tls.key is given without mqtt.tls.cert"),
+        ({"forward": {"topics": []}}, "forward.topics"),
+        ({"forward": {"topics": ["a/#/b"]}}, "'a/#/b' is no topic filter"),
+        ({"forward": {"to": {}}}, "forward.to names exactly one of kafka, folder"),
+        ({"forward": {"to": FOLDER | {"kafka": {"servers": "h:1", "topic": "t"}}}}, "forward.to names exactly one"),
+        ({"forward": {"limits": {"bytes": "1MB", "message": "2MB"}}}, "above limits.bytes (1,000,000)"),
+        ({"forward": {"limits": {"bytes": "much"}}}, "'much' is no size; write a whole number with one of B, kB"),
+        ({"forward": {"limits": {"messages": 5}}}, "forward.limits.messages is 5"),
+        ({"stop": "2h"}, "stop is 2h; it is at most 1h"),
+        ({"back": {"from": {"folder": {"path": "x"}}, "prefix": "meters"}}, "it would go round in a ring"),
+        ({"back": {"from": {}, "prefix": "out"}}, "back.from names exactly one of kafka, folder"),
+        ({"back": {"from": FOLDER, "prefix": "out/"}}, "begins or ends with a slash"),
+        ({"back": {"from": FOLDER, "prefix": "out", "client_id": "g1"}}, "each has its own"),
+        (
+            {"forward": {"to": {"kafka": {"servers": "h:1", "topic": "t", "options": {"acks": "1"}}}}},
+            "it is always all",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_setting(sections: dict[str, Any], words: str) -> None:
+    assert words in problem(**sections)
+
+
+def test_a_gateway_without_a_direction_is_refused() -> None:
+    with pytest.raises(SettingsError, match="a gateway without them does nothing"):
+        GatewaySettings.parse({"mqtt": {"host": "h", "client_id": "c"}})
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"mqtt": {"user": "u", "password": "hunter2"}},
+        {"mqtt": {"user": "u", "password": {"env": "X", "value": "hunter2"}}},
+        {"forward": {"to": {"kafka": {"servers": "h:1", "topic": "t", "options": {"sasl.password": "hunter2"}}}}},
+    ],
+)
+def test_a_secret_in_the_open_is_refused_and_not_repeated(sections: dict[str, Any]) -> None:
+    said = problem(**sections)
+    assert "a secret does not belong into settings; write {env: VARIABLE} or {file: PATH}" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("good", ["a", "#", "+", "a/+/b", "a//b", "/a", "$share/g/a/+", "$share/g/#", "$SYS/#", "ä/+"])
+def test_a_right_filter_passes(good: str) -> None:
+    assert topic_filter(good) == good
+
+
+@pytest.mark.parametrize("bad", ["", "a+", "a/b#", "#/a", "$share/g", "$share//a", "$share/+/a", "a\0", "x" * 65_536])
+def test_a_wrong_filter_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        topic_filter(bad)
+
+
+@pytest.mark.parametrize("bad", ["", "a/+", "#", "$SYS/x", "/a", "a/", "a\0"])
+def test_a_wrong_prefix_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match=r"is no topic|begins or ends"):
+        topic_name(bad)
+
+
+def matches(filter_: list[str], topic: list[str]) -> bool:
+    """Whether a filter matches a topic, from MQTT's own words."""
+    if not filter_:
+        return not topic
+    if filter_[0] == "#":
+        return True
+    return bool(topic) and filter_[0] in {"+", topic[0]} and matches(filter_[1:], topic[1:])
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "+"]), min_size=1, max_size=5),
+    st.booleans(),
+    st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_a_prefix_is_refused_exactly_where_a_filter_takes_its_topics_in(
+    levels: list[str], open_end: bool, prefix: list[str], shared: bool
+) -> None:
+    levels = [*levels, "#"] if open_end else levels
+    ring = any(matches(levels, [*prefix, query, key]) for query in ("a", "b", "q") for key in ("a", "b", "k"))
+    text = "/".join(["$share", "g", *levels] if shared else levels)
+    given_ = document(forward={"topics": [text]}, back={"from": FOLDER, "prefix": "/".join(prefix)})
+    if ring:
+        with pytest.raises(SettingsError, match="in a ring"):
+            GatewaySettings.parse(given_)
+    else:
+        assert GatewaySettings.parse(given_).back is not None
+
+
+def test_paths_start_at_the_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(yaml.safe_dump(document()), encoding="utf-8")
+    settings = read_gateway_settings(tmp_path / "g.yaml")
+    assert settings.path("spool") == tmp_path / "spool"
+    assert settings.path("/elsewhere") == Path("/elsewhere")
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"g\.yaml: cannot be read \(FileNotFoundError\)"):
+        read_gateway_settings(tmp_path / "g.yaml")
+
+
+def test_the_shipped_settings_are_whole(repository: Path) -> None:
+    settings = read_gateway_settings(repository / "deploy" / "mqtt" / "gateway.yaml")
+    assert settings.forward is not None
+    assert settings.back is not None
+    assert settings.mqtt.tls is not None

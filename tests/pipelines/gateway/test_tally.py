@@ -1,0 +1,99 @@
+"""Counts, their page, and the file of rejects: numbers and no names."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.gateway.page import MetricsPage
+from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.tally import Dropped, Tally
+
+
+def test_every_count_is_in_prometheus_text_with_help_and_type() -> None:
+    tally = Tally(received=5, in_flight=2)
+    tally.dropped[Dropped.TOO_LARGE] = 3
+    text = tally.prometheus()
+    assert "quiltstream_gateway_received_total 5\n" in text
+    assert "quiltstream_gateway_in_flight 2\n" in text
+    assert 'quiltstream_gateway_dropped_total{reason="too-large"} 3\n' in text
+    names = {name for name in vars(tally) if name != "dropped"}
+    assert {n for n in names if not re.search(rf"^quiltstream_gateway_{n}(_total)? \d+$", text, re.MULTILINE)} == set()
+    values = re.findall(r"^(\w+)(?:\{.*\})? \d+$", text, re.MULTILINE)
+    assert all(f"# TYPE {name} " in text and f"# HELP {name} " in text for name in values)
+
+
+def test_the_line_names_only_what_there_is() -> None:
+    tally = Tally(received=10, acknowledged=9, in_flight=1, reconnects=2)
+    tally.dropped[Dropped.RETAINED] = 4
+    assert tally.line(0, 2.0) == ("received 10 (5/s), acknowledged 9, in flight 1, reconnects 2, dropped as retained 4")
+
+
+def test_the_page_is_on_the_loopback_address_and_at_one_path() -> None:
+    tally = Tally()
+    page = MetricsPage(0, tally.prometheus)
+    try:
+        tally.received = 7
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=10) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert "quiltstream_gateway_received_total 7\n" in answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://127.0.0.1:{page.port}/", timeout=10)
+        caught.value.close()
+        assert caught.value.code == 404
+        assert page._server.server_address[0] == "127.0.0.1"
+    finally:
+        page.close()
+
+
+def test_a_port_that_is_taken_is_told_by_its_setting() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        with pytest.raises(CommandError, match=r"metrics\.port \d+: cannot be listened on"):
+            MetricsPage(int(one.getsockname()[1]), str)
+
+
+def test_one_topic_has_one_digest_in_a_run_and_another_in_the_next(tmp_path: Path) -> None:
+    first, second = RejectFile(tmp_path / "a"), RejectFile(tmp_path / "b")
+    for file in (first, second):
+        file.add(Dropped.TOO_LARGE, b"meters/m1", 5)
+        file.add(Dropped.TOO_LARGE, b"meters/m1", 6)
+        file.add(Dropped.TOO_LARGE, b"meters/m2", 7)
+        file.close()
+    digests = [
+        [json.loads(line)["topic"] for line in (tmp_path / name).read_text(encoding="utf-8").splitlines()]
+        for name in "ab"
+    ]
+    assert all(one[0] == one[1] != one[2] for one in digests)
+    assert not set(digests[0]) & set(digests[1])
+
+
+def test_the_file_of_rejects_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.rejects._BYTES", 1_000)
+    file = RejectFile(tmp_path / "rejects.jsonl")
+    for number in range(1_000):
+        file.add(Dropped.TOO_LARGE, b"m%d" % number, number)
+    file.close()
+    files = list(tmp_path.iterdir())
+    assert len(files) == 5
+    assert all(path.stat().st_size <= 1_000 for path in files)
+
+
+def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
+    file = RejectFile(None)
+    file.add(Dropped.TOO_LARGE, b"m", 1)
+    file.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_for_rejects_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"forward\.rejects .*: cannot be written"):
+        RejectFile(tmp_path)

@@ -1,0 +1,253 @@
+"""What every store promises about beliefs that change (theory section 4, item 5), on whatever engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from quiltstream.privacy.chains import MarkovChain
+from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.quilts import mqm_approx
+from quiltstream.schemas.ledger import LedgerEntry
+from quiltstream.schemas.slots import Schedule
+from quiltstream.schemas.states import StateSpace
+from quiltstream.store import BeliefChange, BudgetRefused, RegistrationConflict, Store, StoreError
+from quiltstream.store.beliefs import Estimated
+from quiltstream.store.specs import DomainSpec, QuerySpec, Registration
+
+from .engines import OnLedger
+from .samples import BELIEF, SIGMA, domain, drafts, query
+
+FASTER = MixingBounds(pi_min=0.25, gap=0.9)
+SLOWER = MixingBounds(pi_min=0.15, gap=0.6)
+MODEL = {"belief": FASTER.to_dict(), "method": "test"}
+
+
+def joined(belief: MixingBounds = SLOWER, **changes: Any) -> BeliefChange:
+    return replace(BeliefChange("joined", belief.to_dict(), "model-2", source="a test"), **changes)
+
+
+def switched(slot: int, belief: MixingBounds = FASTER) -> BeliefChange:
+    return BeliefChange("switched", belief.to_dict(), "model-2", slot)
+
+
+def under(change: BeliefChange, **changes: Any) -> DomainSpec:
+    """The domain as a job knows it whose model is the new one."""
+    return domain(**changes, belief=change.belief, model_id=change.model_id)
+
+
+def endless(spec: QuerySpec, start: int | None = None) -> QuerySpec:
+    return replace(spec, schedule=replace(spec.schedule, stop=None, start=start or spec.schedule.start))
+
+
+def windows_of(registration: Registration, many: int) -> list[Any]:
+    found = registration.query.schedule.windows()
+    return [window for window, _ in zip(found, range(many), strict=False)]
+
+
+def spans(entries: Sequence[LedgerEntry]) -> list[tuple[int, int, float]]:
+    return [(one.window_start, one.window_stop, one.epsilon_dp) for one in entries]
+
+
+class BeliefContract(OnLedger):
+    """Inherit it together with an engine."""
+
+    def test_a_belief_that_joins_reprices_everything_charged_and_promised(self, store: Store, url: str) -> None:
+        held = store.register(domain(budget=3.0), query())
+        store.publish(held, drafts(held, windows_of(held, 3)))
+        rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+        before = store.summary("homes")
+        change = joined()
+        done = store.change_belief("homes", change)
+        alone = Ledger(SLOWER)
+        assert alone.replay(spans(store.entries())) == done.after > done.before == before.loss
+        assert (done.reserved_before, store.summary("homes").reserved_loss) == (
+            before.reserved_loss,
+            done.reserved_after,
+        )
+        assert done.reserved_after >= done.after
+        with Store(url) as other:
+            assert other.summary("homes").loss == done.after
+            assert other.registered("homes", "weekly") == replace(
+                held,
+                fresh=False,
+                domain=replace(held.domain, changes=(change,)),
+                reserved_loss=done.reserved_after,
+            )
+            other.publish(
+                held, drafts(held)
+            )  # a job that knows nothing of it goes on, and is charged by the new account
+        assert [batch.to_pylist() for batch in store.releases("homes", "weekly")][: len(rows)] == rows
+        both = Ledger(BELIEF, 3.0)
+        both.join(SLOWER)
+        for number, entry in enumerate(store.entries()):
+            made = both.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
+            if number >= 3:
+                assert (entry.loss_before, entry.loss_after) == (made.loss_before, made.loss_after)
+        assert store.summary("homes").loss == both.loss == done.reserved_after
+
+    def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
+        held = store.register(domain(), endless(query()))
+        store.publish(held, drafts(held, windows_of(held, 1)))
+        before = store.summary("homes"), store.registered("homes", "weekly")
+        with pytest.raises(BudgetRefused, match=r"new belief about domain 'homes' would cost .* of the budget 1 "):
+            store.change_belief("homes", joined())
+        with pytest.raises(BudgetRefused):
+            store.change_belief("homes", switched(144, SLOWER))
+        with pytest.raises(StoreError, match="2 states"):
+            store.change_belief("homes", replace(joined(), belief=MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict()))
+        assert (store.summary("homes"), store.registered("homes", "weekly")) == before
+
+    def test_saying_the_same_twice_is_no_change(self, store: Store) -> None:
+        store.register(domain(budget=3.0), query())
+        change = joined()
+        first = store.change_belief("homes", change)
+        again = store.change_belief("homes", change)
+        assert (again.before, again.after) == (first.after, first.after)
+        assert [event[0] for event in store.summary("homes").events] == ["belief-joined"]
+
+    def test_a_job_with_a_belief_of_record_may_add_a_query_and_one_with_another_is_told_how(self, store: Store) -> None:
+        first = store.register(domain(budget=3.0), query(share=0.25))
+        change = joined()
+        other = query("other", share=0.25)
+        with pytest.raises(RegistrationConflict, match=r"quiltstream ledger belief"):
+            store.register(under(change, budget=3.0), other)
+        store.change_belief("homes", change)
+        made = store.register(under(change, budget=3.0), other)
+        assert (first.belief, made.belief) == (0, 1)
+        assert made.digest == other.digest(under(change)) != other.digest(domain())
+        assert store.register(domain(budget=3.0), query(share=0.25)).digest == first.digest
+        with pytest.raises(RegistrationConflict, match="belief"):
+            store.register(under(change, budget=3.0), query(share=0.25))
+        store.publish(made, drafts(made))
+        (batch, *_) = store.releases("homes", "other")
+        assert set(batch.column("model_id").to_pylist()) == {"model-2"}
+        assert {entry.model_id for entry in store.entries()} == {"model-2"}
+
+    def test_a_query_ends_at_a_switch_and_another_goes_on_within_the_same_loss(self, store: Store, url: str) -> None:
+        held = store.register(domain(), endless(query()))
+        store.publish(held, drafts(held, windows_of(held, 2)))
+        rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+        slot = 96 + 2 * 48
+        change, following = self.follow(held, slot)
+        note = Estimated(slot, "switched", MODEL, following.name)
+        made = store.succeed(held, change, under(change), following, ("weekly", note))
+        assert made.admitted_stop is None
+        assert 1 - 1e-3 < made.reserved_loss <= 1
+        assert made.query.schedule.first == slot
+        ended = store.registered("homes", "weekly")
+        assert ended is not None
+        assert (ended.query.schedule.stop, ended.successor) == (slot, following.name)
+        assert list(store.missing(ended)) == []
+        with Store(url) as other:
+            other.publish(made, drafts(made, windows_of(made, 3)))
+            assert other.succeed(held, change, under(change), following).digest == made.digest
+            assert other.estimates("homes", "weekly") == [note]
+        assert [batch.to_pylist() for batch in store.releases("homes", "weekly")] == rows
+        truth = Ledger(BELIEF, 1.0)
+        truth.switch(slot, FASTER)
+        for entry in store.entries()[2:]:
+            assert entry.query == following.name
+        assert store.summary("homes").loss == truth.replay(spans(store.entries()))
+        kinds = [event[0] for event in store.summary("homes").events]
+        assert kinds == ["schedule-ended", "belief-switched", "model-estimated"]
+        for longer in (endless(query()), query(windows=20)):
+            with pytest.raises(RegistrationConflict, match="another one goes on"):
+                store.register(domain(), longer)
+
+    @staticmethod
+    def follow(held: Registration, slot: int, share: float | None = None) -> tuple[BeliefChange, QuerySpec]:
+        """A switch, and a query that goes on with just enough noise for the whole stream to lose 1."""
+        change = switched(slot)
+        sigma = mqm_approx(FASTER, epsilon=1.0).sigma
+        account = Ledger(BELIEF)
+        account.switch(slot, FASTER)
+        account.replay([(96, slot, held.query.epsilon_dp)])
+        stream = held.query.schedule
+        if share is None:
+            from quiltstream.privacy.schedules import Schedule as Priced  # noqa: PLC0415 - only here
+
+            while account.extended_loss([Priced(stream.size, stream.every, slot, None, 1 / sigma)]) > 1:
+                sigma *= 1.05
+            share = SIGMA / sigma
+        return change, endless(query(f"weekly@{slot}", share=share), slot)
+
+    def test_a_switch_that_does_not_fit_ends_nothing(self, store: Store) -> None:
+        held = store.register(domain(), endless(query()))
+        store.publish(held, drafts(held, windows_of(held, 2)))
+        before = store.summary("homes"), store.registered("homes", "weekly")
+        change, following = self.follow(held, 192, share=3.0)
+        with pytest.raises(BudgetRefused, match="would go on for query 'weekly'"):
+            store.succeed(held, change, under(change), following)
+        change, following = self.follow(held, 144)
+        with pytest.raises(StoreError, match="charged already, up to slot 192"):
+            store.succeed(held, change, under(change), following)
+        change, following = self.follow(held, 193)
+        with pytest.raises(StoreError, match="no window of its schedule ends at slot 193"):
+            store.succeed(held, change, under(change), following)
+        assert (store.summary("homes"), store.registered("homes", "weekly")) == before
+        assert store.estimates("homes", "weekly") == []
+
+    def test_sliding_windows_go_on_without_a_gap(self, store: Store) -> None:
+        half = query(size=48, every=24, share=0.5)
+        held = store.register(domain(budget=2.0), endless(half))
+        store.publish(held, drafts(held, windows_of(held, 3)))
+        slot = 96 + 2 * 24 + 48
+        change = switched(slot)
+        following = endless(query(f"weekly@{slot}", size=48, every=24, share=0.4), 96 + 3 * 24)
+        made = store.succeed(held, change, under(change, budget=2.0), following)
+        store.publish(made, drafts(made, windows_of(made, 2)))
+        starts = [entry.window_start for entry in store.entries()]
+        assert starts == [96, 120, 144, 168, 192]
+
+    def test_of_two_jobs_that_switch_at_once_one_does(self, store: Store, url: str) -> None:
+        held = store.register(domain(), endless(query()))
+        change, following = self.follow(held, 144)
+        found: list[Any] = []
+
+        def go_on(name: str) -> None:
+            with Store(url) as mine:
+                found.append(mine.succeed(held, change, under(change), replace(following, name=name)).query.name)
+
+        threads = [threading.Thread(target=go_on, args=(f"weekly@{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert len(set(found)) == 1
+        kinds = [event[0] for event in store.summary("homes").events]
+        assert kinds == ["schedule-ended", "belief-switched"]
+
+    def test_an_account_that_changes_its_chain_never_says_less_than_the_definition(self, store: Store) -> None:
+        """Theory section 4, item 5: the larger of two stationary accounts would say 15.91, and the loss is 17.06."""
+        first, second = (MarkovChain([[1 - p, p], [q, 1 - q]]) for p, q in ((0.05, 0.001), (0.001, 0.001)))
+        space = StateSpace((1.0,), unit="W")
+        about = domain(budget=100.0, belief=first.to_dict(), states=space.to_dict())
+        spec = replace(
+            query(size=1, windows=6, shards=1),
+            scale=Fraction(2, 3),
+            release_epsilon_dp=3.0,
+            schedule=Schedule(size=1, every=1, start=0, stop=6),
+        )
+        held = store.register(about, spec)
+        store.publish(held, drafts(held))
+        done = store.change_belief("homes", BeliefChange("switched", second.to_dict(), "model-2", 3))
+        larger = max(Ledger(chain).replay((t, t + 1, 3.0) for t in range(6)) for chain in (first, second))
+        assert larger < 16 < 17.06 - 0.01 < done.after
+        assert store.summary("homes").loss >= done.after
+
+    def test_an_estimate_is_on_record_once_for_its_slot(self, store: Store) -> None:
+        first = Estimated(96, "first", MODEL, "weekly")
+        held = store.register(domain(), query(), ("weekly", first))
+        assert held.fresh
+        store.register(domain(), query(), ("weekly", replace(first, outcome="kept")))
+        assert store.note_estimate("homes", ("weekly", Estimated(144, "kept", {}, "weekly")))
+        assert not store.note_estimate("homes", ("weekly", Estimated(144, "refused", MODEL, "weekly")))
+        assert store.estimates("homes", "weekly") == [first, Estimated(144, "kept", {}, "weekly")]

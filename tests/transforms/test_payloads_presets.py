@@ -1,0 +1,499 @@
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import struct
+from typing import Any
+
+import cbor2
+import pytest
+
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.messages import Messages
+
+from .payloads import NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages
+
+NOON_TEXT = "2026-01-05T12:00:00Z"
+
+
+def preset(name: str, value: str | None = "power", **more: Any) -> Readings:
+    return Readings.model_validate({"preset": name, **({} if value is None else {"value": value}), **more})
+
+
+def dumped(*payloads: Any, **beside: Any) -> Messages:
+    return messages(*[json.dumps(one) for one in payloads], **beside)
+
+
+# ThingsBoard
+
+
+def test_thingsboard_telemetry_of_a_device():
+    """Key-value pairs with the time of arrival, one stamped object, or an array of them."""
+    readings = preset("thingsboard", series={"header": "deviceName"})
+    given = dumped(
+        {"power": 1, "temperature": 20},
+        {"ts": NOON_MS, "values": {"power": 2.5, "temperature": 20}},
+        [{"ts": NOON_MS + 1, "values": {"power": "3"}}, {"ts": NOON_MS + 2, "values": {"temperature": 20}}],
+        {"temperature": 21},
+        {"ts": NOON_MS, "values": 3},
+        5,
+        headers=[(("deviceName", b"meter A"),)] * 6,
+        stamps_us=[NOON_US + 5_000] * 6,
+    )
+    assert decode(readings, given) == (
+        [("meter A", NOON_US, 2.5), ("meter A", NOON_US + 1_000, 3.0), ("meter A", NOON_US + 5_000, 1.0)],
+        [(4, "malformed-row"), (5, "malformed-row")],
+    )
+
+
+def test_thingsboard_telemetry_that_nothing_names_is_a_reject():
+    given = dumped({"ts": NOON_MS, "values": {"power": 2.5}})
+    assert decode(preset("thingsboard"), given) == ([], [(0, "missing-series")])
+
+
+def test_thingsboard_telemetry_of_a_gateway():
+    given = dumped(
+        {
+            "Meter A": [{"ts": NOON_MS, "values": {"power": 1}}, {"ts": NOON_MS + 60_000, "values": {"power": 2}}],
+            "Meter B": [{"ts": NOON_MS, "values": {"power": 3, "state": "on"}}],
+            "Sensor": [{"ts": NOON_MS, "values": {"humidity": 40}}],
+        },
+        {"Meter A": [], "Meter B": []},
+    )
+    assert decode(preset("thingsboard"), given) == (
+        [("Meter A", NOON_US, 1.0), ("Meter A", NOON_US + 60_000_000, 2.0), ("Meter B", NOON_US, 3.0)],
+        [],
+    )
+
+
+# EdgeX
+
+EVENT = {
+    "apiVersion": "v3",
+    "id": "0d9b8c1c-1d5b-4b29-9a7b-6f5a3c2e1d00",
+    "deviceName": "feeder-meter-3",
+    "profileName": "three-phase-meter",
+    "sourceName": "totals",
+    "origin": NOON_NS,
+    "readings": [
+        {
+            "id": "1",
+            "origin": NOON_NS + 5_000,
+            "deviceName": "feeder-meter-3",
+            "resourceName": "power",
+            "profileName": "three-phase-meter",
+            "valueType": "Float64",
+            "value": "1.250000e+01",
+        },
+        {"id": "2", "origin": NOON_NS, "resourceName": "phase", "valueType": "Int32", "value": "3"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        EVENT,
+        {"apiVersion": "v3", "requestId": "r", "event": EVENT},
+        {"apiVersion": "v3", "correlationID": "c", "contentType": "application/json", "payload": {"event": EVENT}},
+        {
+            "correlationID": "c",
+            "contentType": "application/json",
+            "payload": base64.b64encode(json.dumps({"event": EVENT}).encode()).decode(),
+        },
+    ],
+    ids=["event", "request", "envelope", "envelope in base64"],
+)
+def test_edgex_events_are_read_bare_in_requests_and_in_envelopes(document: dict[str, Any]):
+    assert decode(preset("edgex"), dumped(document)) == ([("feeder-meter-3", NOON_US + 5, 12.5)], [])
+
+
+def test_edgex_readings_take_the_events_origin_and_device_where_they_have_none():
+    event = EVENT | {"readings": [{"resourceName": "power", "value": "1"}]}
+    assert decode(preset("edgex"), dumped(event)) == ([("feeder-meter-3", NOON_US, 1.0)], [])
+
+
+def test_edgex_payloads_of_another_shape_are_rejects():
+    given = dumped({"payload": "no base64"}, {"payload": 5}, {"readings": {}}, {"event": []}, {"readings": [1]}, [])
+    assert decode(preset("edgex"), given) == ([], [(at, "malformed-row") for at in range(6)])
+
+
+# Hono, Azure, AWS
+
+
+def test_hono_messages_take_the_device_and_time_from_headers():
+    headers = [("device_id", b"4711"), ("content-type", b"application/json"), ("creation-time", b"%d" % NOON_MS)]
+    given = dumped({"power": 7}, {"power": 8}, topics=["hono.telemetry.T1"] * 2, headers=[tuple(headers), ()])
+    assert decode(preset("hono"), given) == ([("4711", NOON_US, 7.0)], [(1, "missing-series")])
+
+
+def test_hono_messages_may_hold_a_time_of_their_own_and_be_known_by_their_key():
+    readings = preset("hono", "p", series={"key": True}, time="at", time_unit="s")
+    assert decode(readings, dumped({"p": 7, "at": NOON_S}, keys=[b"4711"])) == ([("4711", NOON_US, 7.0)], [])
+
+
+def amqp(text: str) -> bytes:
+    return b"\xa1" + bytes([len(text)]) + text.encode()
+
+
+def test_azure_devices_are_named_by_annotations_in_text_or_in_the_encoding_of_amqp():
+    plain = [("iothub-connection-device-id", b"dev-1"), ("iothub-enqueuedtime", NOON_TEXT.encode())]
+    encoded = [
+        ("iothub-connection-device-id", amqp("dev-2")),
+        ("iothub-enqueuedtime", b"\x83" + struct.pack(">q", NOON_MS + 1)),
+    ]
+    long = [
+        ("iothub-connection-device-id", b"\xb1" + struct.pack(">I", 5) + b"dev-3"),
+        ("iothub-enqueuedtime", amqp("2026-01-05T12:00:00.002Z")),
+    ]
+    broken = [("iothub-connection-device-id", b"\xa1\x09dev"), ("iothub-enqueuedtime", b"\x83\0")]
+    given = dumped(*[{"power": i} for i in range(4)], headers=[plain, encoded, long, broken])
+    assert decode(preset("azure-iot"), given) == (
+        [("dev-1", NOON_US, 0.0), ("dev-2", NOON_US + 1_000, 1.0), ("dev-3", NOON_US + 2_000, 2.0)],
+        [(3, "missing-series")],
+    )
+
+
+def test_azure_devices_in_another_century_are_rejects():
+    headers = [("iothub-connection-device-id", b"d"), ("iothub-enqueuedtime", b"\x83" + struct.pack(">q", 2**62))]
+    assert decode(preset("azure-iot"), dumped({"power": 1}, headers=[headers])) == ([], [(0, "unparsable-time")])
+
+
+def test_aws_rules_send_what_their_statement_selects():
+    """SELECT topic(2) AS device_id, timestamp() AS timestamp, state.power AS power FROM 'meters/+/state'."""
+    given = dumped({"device_id": "m1", "timestamp": NOON_MS, "power": 0.5, "other": {}})
+    assert decode(preset("aws-iot"), given) == ([("m1", NOON_US, 0.5)], [])
+
+
+# NGSI
+
+
+def ngsi(*entities: Any) -> dict[str, Any]:
+    return {
+        "id": "urn:ngsi-ld:Notification:6a1f",
+        "type": "Notification",
+        "subscriptionId": "urn:ngsi-ld:Subscription:meters",
+        "notifiedAt": "2026-01-05T12:00:09Z",
+        "data": list(entities),
+    }
+
+
+def entity(power: Any, name: str = "urn:ngsi-ld:Meter:1") -> dict[str, Any]:
+    return {"id": name, "type": "Meter", "power": power, "@context": ["https://example.org/meters.jsonld"]}
+
+
+@pytest.mark.parametrize(
+    ("power", "seconds"),
+    [
+        ({"type": "Property", "value": 12.5, "unitCode": "KWT", "observedAt": NOON_TEXT}, [0]),
+        ({"value": 12.5, "observedAt": "2026-01-05T13:00:00.000+01:00"}, [0]),
+        (12.5, [9]),
+        ({"type": "Property", "value": 12.5}, [9]),
+        ({"type": "Number", "value": 12.5, "metadata": {"TimeInstant": {"type": "DateTime", "value": NOON_TEXT}}}, [0]),
+        ({"type": "Property", "value": 12.5, "metadata": {"observedAt": NOON_TEXT}}, [0]),
+        (
+            [
+                {"type": "Property", "value": 12.5, "observedAt": NOON_TEXT},
+                {"type": "Property", "value": 12.5, "observedAt": "2026-01-05T12:00:05Z", "datasetId": "urn:x"},
+            ],
+            [0, 5],
+        ),
+    ],
+    ids=["normalised", "concise", "simplified", "no time", "v2", "v2 metadata", "data sets"],
+)
+def test_ngsi_attributes_are_read_in_every_form(power: Any, seconds: list[int]):
+    expected = [("urn:ngsi-ld:Meter:1", NOON_US + 1_000_000 * second, 12.5) for second in seconds]
+    assert decode(preset("ngsi-ld"), dumped(ngsi(entity(power)))) == (expected, [])
+    assert decode(preset("ngsi-ld"), dumped({"metadata": {}, "body": ngsi(entity(power))})) == (expected, [])
+
+
+def test_ngsi_notifications_hold_many_entities_and_none_is_needed():
+    given = dumped(
+        ngsi(entity(1, "a"), {"id": "x", "type": "Lamp", "brightness": {"value": 1}}, entity(2, "b")),
+        ngsi(),
+        {"data": {}},
+        {"data": [1]},
+        [],
+    )
+    rows, rejects = decode(preset("ngsi-ld"), given)
+    assert [(row[0], row[2]) for row in rows] == [("a", 1.0), ("b", 2.0)]
+    assert rejects == [(at, "malformed-row") for at in (2, 3, 4)]
+
+
+# SenML
+
+PACK = [
+    {"bn": "urn:dev:mac:0024befffe804ff1:", "bt": NOON_S, "bu": "W", "bver": 10, "n": "power", "v": 120.5},
+    {"n": "power", "t": 60, "v": 121},
+    {"n": "voltage", "u": "V", "v": 230.1},
+    {"bn": "urn:dev:mac:0024befffe804ff2:", "n": "power", "t": -60, "v": 3},
+]
+SENML_ROWS = [
+    ("urn:dev:mac:0024befffe804ff1", NOON_US, 120.5),
+    ("urn:dev:mac:0024befffe804ff1", NOON_US + 60_000_000, 121.0),
+    ("urn:dev:mac:0024befffe804ff2", NOON_US - 60_000_000, 3.0),
+]
+LABELS = {"bn": -2, "bt": -3, "bu": -4, "bv": -5, "bver": -1, "n": 0, "u": 1, "v": 2, "vs": 3, "t": 6}
+
+
+def packed(pack: list[dict[str, Any]]) -> bytes:
+    return cbor2.dumps([{LABELS.get(name, name): value for name, value in record.items()} for record in pack])
+
+
+@pytest.mark.parametrize("body", [json.dumps(PACK), packed(PACK)], ids=["json", "cbor"])
+def test_senml_base_fields_hold_for_the_records_that_follow(body: str | bytes):
+    assert decode(preset("senml"), messages(body)) == (SENML_ROWS, [])
+
+
+def test_senml_of_both_forms_may_be_mixed():
+    given = messages(packed(PACK), json.dumps(PACK), b"\x81", b"[", packed(PACK)[:-1])
+    rows, rejects = decode(preset("senml"), given)
+    assert rows == sorted(SENML_ROWS * 2)
+    assert rejects == [(2, "malformed-row"), (3, "malformed-row"), (4, "malformed-row")]
+
+
+def test_senml_times_below_2_to_the_28_are_relative_to_the_brokers_stamp():
+    pack = [
+        {"bn": "a/", "n": "power", "v": 1},
+        {"n": "power", "t": -5, "v": 2},
+        {"bt": 2**28 - 1, "n": "power", "v": 3},
+    ]
+    given = messages(json.dumps(pack), json.dumps(pack), stamps_us=[NOON_US, -1])
+    rows, rejects = decode(preset("senml"), given)
+    assert rows == [("a", NOON_US - 5_000_000, 2.0), ("a", NOON_US, 1.0), ("a", NOON_US + (2**28 - 1) * 1_000_000, 3.0)]
+    assert rejects == [(1, "unparsable-time")]
+
+
+def test_senml_base_values_are_added_and_a_full_name_may_stand_in_one_field():
+    pack = [{"bn": "", "bt": NOON_S, "bv": 20, "n": "meter7/power", "v": 1.5}, {"n": "meter8power", "v": 1}]
+    assert decode(preset("senml"), dumped(pack)) == ([("meter7", NOON_US, 21.5)], [])
+
+
+def test_senml_names_may_leave_the_series_to_the_topic():
+    pack = [{"bt": NOON_S, "n": "power", "v": 1.5}]
+    readings = preset("senml", series={"topic": -1})
+    assert decode(readings, dumped(pack, topics=["site/m7"])) == ([("m7", NOON_US, 1.5)], [])
+    assert decode(preset("senml"), dumped(pack)) == ([], [(0, "missing-series")])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"bver": 11, "n": "power", "v": 1},
+        {"must_": 1, "n": "power", "v": 1},
+        {"n": 5, "v": 1},
+        {"n": "power", "v": "1"},
+        {"n": "power", "v": True},
+        {"bt": "now", "n": "power", "v": 1},
+        {"bn": "x" * 1_001, "n": "power", "v": 1},
+        "power",
+    ],
+)
+def test_senml_packs_that_must_not_be_read_are_rejects_as_a_whole(record: Any):
+    given = dumped([{"bn": "a:", "bt": NOON_S, "n": "power", "v": 1}, record], {"n": "power"})
+    assert decode(preset("senml"), given) == ([], [(0, "malformed-row"), (1, "malformed-row")])
+
+
+def test_senml_values_that_are_no_numbers_are_rejects():
+    pack = [{"bn": "a:", "bt": NOON_S, "n": "power", "vs": "on"}, {"n": "power", "vb": True}]
+    assert decode(preset("senml"), dumped(pack)) == ([], [(0, "not-a-number")])
+
+
+# DSMR
+
+
+def crc(data: bytes) -> int:
+    """CRC16 bit by bit, as the specification of P1 words it."""
+    found = 0
+    for byte in data:
+        found ^= byte
+        for _ in range(8):
+            found = (found >> 1) ^ 0xA001 if found & 1 else found >> 1
+    return found
+
+
+def telegram(*lines: str, checksum: str | None = None) -> bytes:
+    text = ("/EXA5\\2METER-1\r\n\r\n" + "".join(f"{line}\r\n" for line in lines) + "!").encode()
+    return text + (f"{crc(text):04X}" if checksum is None else checksum).encode() + b"\r\n"
+
+
+LINES = (
+    "1-3:0.2.8(50)",
+    "0-0:1.0.0(260105130000W)",
+    "0-0:96.1.1(4558414D504C452D30303037)",
+    "1-0:1.8.1(001234.500*kWh)",
+    "1-0:1.8.2(000765.250*kWh)",
+    "0-0:96.14.0(0002)",
+    "1-0:1.7.0(01.193*kW)",
+    "1-0:99.97.0(1)(0-0:96.7.19)(251209152415W)(0000000240*s)",
+    "0-0:96.13.0()",
+    "0-1:24.1.0(003)",
+    "0-1:96.1.0(4741532D3031)",
+    "0-1:24.2.1(260105125500W)(02785.123*m3)",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("1-0:1.7.0", ("EXAMPLE-0007", NOON_US, 1.193)),
+        ("1-0:1.8.1+1-0:1.8.2", ("EXAMPLE-0007", NOON_US, 1999.75)),
+        ("0-1:24.2.1", ("GAS-01", NOON_US - 300_000_000, 2785.123)),
+    ],
+)
+def test_dsmr_telegrams_give_the_wanted_code(code: str, expected: tuple[str, int, float]):
+    assert decode(preset("dsmr", code), messages(telegram(*LINES))) == ([expected], [])
+
+
+def test_a_known_telegram_has_the_checksum_that_is_published_for_its_algorithm():
+    """CRC-16/ARC of the nine digits is BB3D in every catalogue of checksums."""
+    assert crc(b"123456789") == 0xBB3D
+
+
+def test_dsmr_telegrams_with_another_checksum_or_cut_short_are_rejects():
+    good = telegram(*LINES)
+    given = messages(
+        good.replace(b"01.193", b"01.194"),
+        good[:-20],
+        good[: good.index(b"!") + 1],
+        good[: good.index(b"!") + 3],
+        good[1:],
+        b"",
+        b"!/",
+        good.lower().replace(b"exa5", b"EXA5"),
+        good,
+    )
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    assert rows == [("EXAMPLE-0007", NOON_US, 1.193)]
+    assert rejects == [(at, "malformed-row") for at in range(8)]
+
+
+def test_dsmr_telegrams_of_old_versions_have_no_checksum():
+    given = messages(telegram(*LINES[1:], checksum=""))
+    assert decode(preset("dsmr", "1-0:1.7.0"), given)[0] == [("EXAMPLE-0007", NOON_US, 1.193)]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "utc"),
+    [
+        ("260705130000S", "2026-07-05T11:00:00+00:00"),
+        ("261025023000S", "2026-10-25T00:30:00+00:00"),
+        ("261025023000W", "2026-10-25T01:30:00+00:00"),
+        ("260105130000S", None),
+        ("261305130000W", None),
+        ("2601051300W", None),
+    ],
+)
+def test_dsmr_stamps_say_themselves_whether_summer_time_held(stamp: str, utc: str | None):
+    given = messages(telegram("0-0:1.0.0(" + stamp + ")", *LINES[2:]))
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    if utc is None:
+        assert (rows, rejects) == ([], [(0, "unparsable-time")])
+    else:
+        assert [row[1] for row in rows] == [int(dt.datetime.fromisoformat(utc).timestamp()) * 1_000_000]
+
+
+def test_dsmr_telegrams_without_the_code_hold_no_reading_and_half_a_sum_is_none():
+    code = "1-0:1.8.1+1-0:1.8.2"
+    lines = [line for line in LINES if not line.startswith("1-0:1.8.2")]
+    assert decode(preset("dsmr", "1-0:21.7.0"), messages(telegram(*LINES))) == ([], [])
+    assert decode(preset("dsmr", code), messages(telegram(*lines))) == ([], [(0, "missing-value")])
+
+
+# Green Button
+
+ESPI = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<feed xmlns="http://www.w3.org/2005/Atom">
+  <id>urn:uuid:8c7f0f0a-0000-4000-8000-000000000001</id><title>Usage of an example</title>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1"/>
+    <link rel="related" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading"/>
+    <content><UsagePoint xmlns="http://naesb.org/espi"><ServiceCategory><kind>0</kind></ServiceCategory></UsagePoint></content>
+  </entry>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading/in"/>
+    <link rel="up" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading"/>
+    <link rel="related" href="https://utility.example/espi/1_1/resource/ReadingType/1"/>
+    <content><MeterReading xmlns="http://naesb.org/espi"/></content>
+  </entry>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading/out"/>
+    <link rel="related" href="https://utility.example/espi/1_1/resource/ReadingType/2"/>
+    <content><MeterReading xmlns="http://naesb.org/espi"/></content>
+  </entry>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/ReadingType/1"/>
+    <content><ReadingType xmlns="http://naesb.org/espi"><accumulationBehaviour>4</accumulationBehaviour>
+      <flowDirection>1</flowDirection><intervalLength>900</intervalLength>
+      <powerOfTenMultiplier>{power}</powerOfTenMultiplier><uom>72</uom></ReadingType></content>
+  </entry>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/ReadingType/2"/>
+    <content><ReadingType xmlns="http://naesb.org/espi"><flowDirection>19</flowDirection>
+      <powerOfTenMultiplier>0</powerOfTenMultiplier><uom>72</uom></ReadingType></content>
+  </entry>
+  <entry>
+    <link rel="self" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading/in/IntervalBlock/1"/>
+    <link rel="up" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading/in/IntervalBlock"/>
+    <content><IntervalBlock xmlns="http://naesb.org/espi">
+      <interval><duration>1800</duration><start>{noon}</start></interval>
+      <IntervalReading><timePeriod><duration>900</duration><start>{noon}</start></timePeriod><value>974</value></IntervalReading>
+      <IntervalReading><timePeriod><duration>900</duration><start>{later}</start></timePeriod><value> 965 </value></IntervalReading>
+      <IntervalReading><timePeriod><duration>900</duration><start>{later}</start></timePeriod></IntervalReading>
+    </IntervalBlock></content>
+  </entry>
+  <entry>
+    <link rel="up" href="https://utility.example/espi/1_1/resource/RetailCustomer/9/UsagePoint/house-1/MeterReading/out/IntervalBlock"/>
+    <content><IntervalBlock xmlns="http://naesb.org/espi">
+      <IntervalReading><timePeriod><start>{noon}</start></timePeriod><value>7</value></IntervalReading>
+    </IntervalBlock></content>
+  </entry>
+</feed>
+"""  # noqa: E501 - addresses are as long as they are
+
+
+def feed(power: int = -3) -> str:
+    return ESPI.format(power=power, noon=NOON_S, later=NOON_S + 900)
+
+
+@pytest.mark.parametrize(("power", "values"), [(-3, (0.974, 0.965)), (0, (974.0, 965.0)), (3, (974_000.0, 965_000.0))])
+def test_green_button_values_have_the_power_of_ten_of_their_reading_type(power: int, values: tuple[float, float]):
+    rows, rejects = decode(preset("green-button", None), messages(feed(power)))
+    assert rows == [("house-1", NOON_US, values[0]), ("house-1", NOON_US + 900_000_000, values[1])]
+    assert rejects == [(0, "missing-value")]
+
+
+def test_green_button_directions_are_told_apart():
+    assert decode(preset("green-button", "Wh reverse"), messages(feed()))[0] == [("house-1", NOON_US, 7.0)]
+    assert decode(preset("green-button", "m3"), messages(feed())) == ([], [])
+
+
+BOMB = '<!DOCTYPE f [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><feed xmlns="http://www.w3.org/2005/Atom">&b;</feed>'
+
+
+def test_green_button_feeds_that_cannot_be_read_are_rejects():
+    untyped = feed().replace("ReadingType/1", "ReadingType/9", 1)
+    given = messages(
+        BOMB, feed()[:-9], "<a/>", untyped, feed().replace(">-3<", ">x<"), feed().replace(">-3<", ">99<"), b""
+    )
+    rows, rejects = decode(preset("green-button", None), given)
+    assert rows == []
+    assert rejects == [(at, "malformed-row") for at in (0, 1, 3, 4, 5, 6)]  # an empty document holds no reading
+
+
+# every preset
+
+
+def test_the_group_of_a_preset_stands_beside_the_payload():
+    readings = preset("edgex", attributes={"feeder": {"topic": 2}})
+    given = dumped(EVENT, EVENT, topics=["edgex/f1", "edgex/f2"])
+    rows, rejects = decode(readings, given, group="feeder")
+    assert [(row[0], row[3]) for row in rows] == [("feeder-meter-3", "f1"), ("feeder-meter-3", "f2")]
+    assert rejects == []
+
+
+def test_the_series_of_a_preset_may_be_taken_from_the_topic_instead():
+    readings = preset("edgex", series={"topic": 2})
+    assert decode(readings, dumped(EVENT, topics=["edgex/m9"]))[0][0][0] == "m9"

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import pytest
+
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.payloads import PayloadDecoder
+
+from .payloads import NOON_MS, NOON_US, decode, messages, outcome
+from .sparkplug import metric, payload
+
+READINGS = Readings(preset="sparkplug", value="power")
+NODE, DEVICE = "spBv1.0/plant/{}/edge1", "spBv1.0/plant/{}/edge1/press"
+
+BIRTH = payload(NOON_MS, metric("power", 5, kind=10, double=1.5), metric("bdSeq", kind=8, long=0))
+
+
+def data(number: int, alias: int = 5) -> bytes:
+    return payload(NOON_MS + number, metric(alias=alias, double=float(number)), sequence=number)
+
+
+def row(number: int, value: float | None = None, series: str = "plant/edge1/press") -> tuple[str, int, float]:
+    return (series, NOON_US + 1_000 * number, float(number) if value is None else value)
+
+
+def test_aliases_are_learned_from_births():
+    given = messages(BIRTH, data(1), data(2), topics=[DEVICE.format(kind) for kind in ("DBIRTH", "DDATA", "DDATA")])
+    assert decode(READINGS, given) == ([row(0, 1.5), row(1), row(2)], [])
+
+
+def test_an_alias_that_no_birth_told_is_a_reject_and_names_need_none():
+    mixed = payload(NOON_MS, metric("power", double=3.0), metric(alias=9, double=4.0))
+    given = messages(data(1), mixed, topics=[NODE.format("NDATA")] * 2)
+    assert decode(READINGS, given) == (
+        [row(0, 3.0, "plant/edge1")],
+        [(0, "unknown-alias"), (1, "unknown-alias")],
+    )
+
+
+def test_births_of_a_node_and_of_its_devices_are_kept_apart():
+    given = messages(
+        BIRTH,
+        data(1),
+        data(2),
+        topics=[NODE.format("NBIRTH"), DEVICE.format("DDATA"), "spBv1.0/other/NDATA/edge1"],
+    )
+    assert decode(READINGS, given) == ([row(0, 1.5, "plant/edge1")], [(1, "unknown-alias"), (2, "unknown-alias")])
+
+
+def test_what_a_message_says_does_not_depend_on_the_order_of_births():
+    """A later birth gives the alias to another metric; messages before it keep the meaning they had."""
+    later = payload(NOON_MS + 10, metric("voltage", 5, kind=10, double=230.0), metric("power", 6, kind=10, double=7.0))
+    sent = {
+        "DBIRTH 0": BIRTH,
+        "DDATA 1": data(1),
+        "DBIRTH 10": later,
+        "DDATA 11": data(11),
+        "DDATA 12": data(12, alias=6),
+    }
+    expected = [row(0, 1.5), row(1), row(10, 7.0), row(12)]
+    for order in itertools.permutations(sent):
+        if order.index("DBIRTH 0") > order.index("DDATA 1") or order.index("DBIRTH 10") > order.index("DDATA 12"):
+            continue  # it would be read before its aliases are told
+        if order.index("DDATA 11") < order.index("DBIRTH 10"):
+            continue
+        decoder = PayloadDecoder(READINGS)
+        rows = []
+        for name in order:
+            found, rejects = outcome(decoder, messages(sent[name], topics=[DEVICE.format(name.split()[0])]))
+            rows += found
+            assert rejects == [], order
+        assert sorted(rows) == expected, order
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (metric("power", kind=3, int=2**32 - 5), -5.0),
+        (metric("power", kind=1, int=2**32 - 1), -1.0),
+        (metric("power", kind=4, long=2**64 - 5), -5.0),
+        (metric("power", kind=7, int=2**32 - 5), 4294967291.0),
+        (metric("power", kind=8, long=2**63), 9223372036854775808.0),
+        (metric("power", kind=9, float=0.5), 0.5),
+        (metric("power", kind=3, int=12), 12.0),
+        (metric("power", kind=10, null=True), "missing-value"),
+        (metric("power", kind=10), "missing-value"),
+        (metric("power", kind=11, boolean=True), "not-a-number"),
+        (metric("power", kind=12, text="3.5"), 3.5),
+        (metric("power", kind=10, double=float("nan")), "not-finite"),
+        (metric("power", time=NOON_MS * 1_000, kind=10, double=1.0), "unparsable-time"),
+        (metric("power", time=2**64 - 1, kind=10, double=1.0), "unparsable-time"),
+        (metric("power", time=0, kind=10, double=1.0), "implausible-time"),
+        (metric(b"\xff\xfe", kind=10, double=1.0), "malformed-row"),
+    ],
+)
+def test_values_of_every_type(given: bytes, expected: float | str):
+    found = decode(READINGS, messages(payload(NOON_MS, given), topics=[DEVICE.format("DDATA")]))
+    assert found == (([row(0, expected)], []) if isinstance(expected, float) else ([], [(0, expected)]))
+
+
+def test_the_type_of_a_signed_value_is_learned_from_the_birth():
+    birth = payload(NOON_MS, metric("power", 5, kind=3, int=1), metric("other", kind=3, int=1))
+    by_alias = payload(NOON_MS + 1, metric(alias=5, int=2**32 - 2))
+    by_name = payload(NOON_MS + 2, metric("power", int=2**32 - 3))
+    given = messages(birth, by_alias, by_name, topics=[DEVICE.format(one) for one in ("DBIRTH", "DDATA", "DDATA")])
+    assert decode(READINGS, given) == ([row(0, 1.0), row(1, -2.0), row(2, -3.0)], [])
+
+
+def test_the_topic_may_be_in_the_gateways_header_or_in_the_key():
+    given = messages(
+        BIRTH,
+        data(1),
+        topics=["meters", "meters"],
+        keys=[b"x", DEVICE.format("DDATA").encode()],
+        headers=[(("mqtt-topic", DEVICE.format("DBIRTH").encode()),), ()],
+    )
+    assert decode(READINGS, given) == ([row(0, 1.5), row(1)], [])
+
+
+def test_deaths_and_commands_hold_no_reading_and_other_topics_are_rejects():
+    topics = [
+        NODE.format("NDEATH"),
+        NODE.format("NCMD"),
+        "spBv1.0/STATE/host1",
+        "meters",
+        "spBv1.0/plant/NDATA",
+        "spBv1.0/plant/DDATA/edge1",
+        "spBv1.0/plant/NDATA/edge1/press",
+        "spBv1.0//NDATA/edge1",
+        "spBv1.0/plant/XDATA/edge1",
+    ]
+    given = messages(*[BIRTH] * len(topics), topics=topics)
+    assert decode(READINGS, given) == ([], [(at, "malformed-row") for at in range(3, 9)])
+
+
+def test_damaged_payloads_are_rejects():
+    given = messages(BIRTH[:-3], b"\xff" * 9, b"\x12\x7f", topics=[DEVICE.format("DDATA")] * 3)
+    assert decode(READINGS, given)[1] == [(at, "malformed-row") for at in range(3)]
+
+
+def test_a_worker_that_begins_anew_waits_for_births():
+    decoder = PayloadDecoder(READINGS)
+    born = messages(BIRTH, topics=[DEVICE.format("DBIRTH")])
+    later = messages(data(1), topics=[DEVICE.format("DDATA")])
+    assert outcome(decoder, born)[1] == []
+    assert outcome(decoder, later) == ([row(1)], [])
+    assert outcome(pickle.loads(pickle.dumps(decoder)), later) == ([], [(0, "unknown-alias")])

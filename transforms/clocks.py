@@ -1,0 +1,113 @@
+"""The clock of a part that mixes several sources, such as the partitions of a topic.
+
+Each source has a clock of its own: its latest reading. The part has come as far as the slowest of them, because the
+readings of one source may be hours ahead of another's. A source that has nothing more to read, and has had none for
+longer than ``idle``, does not count. Silence only counts where it is known: while a source cannot be reached, or has
+not been looked at since the reader began, whatever feeds it may be waiting with what belongs to open windows.
+
+>>> heard = {"load/0": Heard(7_000_000, 0), "load/1": Heard(None, 0)}
+>>> clock_of(heard, {"load/0": Reach.BEHIND, "load/1": Reach.END}, now_us=9_000_000, lateness_us=0, idle_us=None)
+>>> clock_of(heard, {"load/0": Reach.BEHIND, "load/1": Reach.END}, now_us=9_000_000, lateness_us=0, idle_us=8_000_000)
+7000000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Reach(Enum):
+    """How far a reader has come in one source."""
+
+    UNKNOWN = "unknown"
+    """It cannot be reached, or was not looked at yet."""
+    BEHIND = "behind"
+    """More is waiting there."""
+    END = "end"
+    """Nothing more is there now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was heard of one source.
+
+    Attributes:
+        latest_us: latest reading, or ``None`` before the first.
+        heard_us: wall clock from which on its silence counts: that of its last reading, or of the moment when it was
+            found, or could be reached again.
+    """
+
+    latest_us: int | None
+    heard_us: int
+
+
+def heard_of(
+    before: Mapping[str, Heard],
+    sources: Mapping[str, Reach],
+    now_us: int,
+    said: tuple[str, int] | None = None,
+) -> dict[str, Heard]:
+    """What was heard of each source after a look; sources that are gone are forgotten.
+
+    Args:
+        before: what was heard before the look.
+        sources: the sources that there are.
+        now_us: the wall clock.
+        said: the source that had readings, and the latest of them.
+    """
+    after: dict[str, Heard] = {}
+    for name, reach in sources.items():
+        known = before.get(name) or Heard(None, now_us)
+        if reach is Reach.UNKNOWN:
+            known = Heard(known.latest_us, now_us)
+        if said is not None and said[0] == name:
+            known = Heard(said[1] if known.latest_us is None else max(known.latest_us, said[1]), now_us)
+        after[name] = known
+    return after
+
+
+def clock_of(
+    heard: Mapping[str, Heard],
+    sources: Mapping[str, Reach],
+    *,
+    now_us: int,
+    lateness_us: int,
+    idle_us: int | None,
+) -> int | None:
+    """How far the part has come; ``None`` while a source that counts has had no reading.
+
+    Args:
+        heard: what was heard of each source.
+        sources: the same sources; none at all is a part that has nothing to read, and follows the wall clock.
+        now_us: the wall clock; no reading puts a clock ahead of it.
+        lateness_us: how far the clock stays behind.
+        idle_us: how long a silent source counts; ``None``: for ever.
+    """
+    if not sources:
+        return now_us - lateness_us
+    counting = [one for name, one in heard.items() if not is_idle(one, sources[name], now_us=now_us, idle_us=idle_us)]
+    if not counting:
+        return now_us - (idle_us or 0) - lateness_us
+    latest = [one.latest_us for one in counting if one.latest_us is not None]
+    return min(*latest, now_us) - lateness_us if len(latest) == len(counting) else None
+
+
+def is_idle(one: Heard, reach: Reach, *, now_us: int, idle_us: int | None) -> bool:
+    """Whether a source has been silent for so long that it does not count."""
+    return idle_us is not None and reach is Reach.END and now_us - one.heard_us >= idle_us
+
+
+def waited_for(
+    heard: Mapping[str, Heard], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
+) -> tuple[str, ...]:
+    """The sources without a reading that hold the part's clock."""
+    return tuple(
+        name
+        for name, one in heard.items()
+        if one.latest_us is None and not is_idle(one, sources[name], now_us=now_us, idle_us=idle_us)
+    )
+
+
+__all__ = ["Heard", "Reach", "clock_of", "heard_of", "is_idle", "waited_for"]

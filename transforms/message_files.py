@@ -1,0 +1,154 @@
+"""Files of messages: Avro segments as the gateway writes them, decoded as a broker's messages are.
+
+A segment's record is a message: ``topic``, ``payload``, and ``received``, which stands for the broker's stamp. So a
+spool folder can be followed by a live job, and read again by a batch job, with the mapping of the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..schemas.mapping_checks import columns_problems
+from ..schemas.mappings import RegisterValue
+from ..schemas.settings import Readings, SettingsError
+from . import decode_avro
+from .decode import FileDecoder, FileTask
+from .decode_rows import Columns, Decoded, RawRows, RowReader
+from .files import open_bytes
+from .messages import Messages
+from .payloads import PayloadDecoder
+
+TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
+
+#: Messages that are decoded at a time; a payload may be large.
+_BATCH = 1_000
+
+
+def are_messages(format_: str, readings: Readings) -> bool:
+    """Whether a source of files holds messages: it is Avro, and the mapping names what only messages have."""
+    return format_ == "avro" and bool(columns_problems(readings))
+
+
+@dataclass(frozen=True)
+class MessageFileDecoder(FileDecoder):
+    """Decodes segments; a plain value that travels to any machine."""
+
+    def check(self) -> None:
+        """See whether files of messages can serve the mapping.
+
+        Raises:
+            SettingsError: they cannot, or a library for it is missing.
+        """
+        if isinstance(self.readings.value, RegisterValue):
+            raise SettingsError(
+                [
+                    "readings.value is a register, whose rise is known only where the messages of a series come one "
+                    "after another, and files are read side by side: send them through Kafka, or map what the meter "
+                    "says of each interval"
+                ]
+            )
+        if self.readings.payload == "avro":
+            raise SettingsError(
+                ["readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"]
+            )
+        self.payloads.check()
+
+    @property
+    def payloads(self) -> PayloadDecoder:
+        """What takes the messages apart."""
+        return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
+
+    def rows(self) -> RowReader:
+        """What turns messages into readings."""
+        return MessageRows(self.payloads)
+
+    def tasks(self, path: str) -> list[FileTask]:
+        """Check a file's columns; it is read as a whole.
+
+        Raises:
+            SettingsError: it lacks a column.
+            SourceFileError: it cannot be read.
+        """
+        with open_bytes(path) as stream:
+            decode_avro.check_columns(stream, path, _COLUMNS)
+        return [FileTask(path)]
+
+    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
+        """The messages of a file.
+
+        Raises:
+            SourceFileError: the file is damaged.
+        """
+        with open_bytes(task.path) as stream:
+            yield from decode_avro.avro_rows(stream, task.path, _COLUMNS, min(self.batch_rows, _BATCH))
+
+
+class _MessageColumns(Columns):
+    """The columns of a segment, which no setting names."""
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """(what needs it, column) of each, for messages."""
+        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD))
+
+
+_COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
+
+
+class MessageRows:
+    """Messages of files to readings; it belongs to one worker.
+
+    Args:
+        decoder: what takes the messages apart.
+    """
+
+    columns: Columns = _COLUMNS
+
+    def __init__(self, decoder: PayloadDecoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some messages.
+
+        Raises:
+            SettingsError: a key or library is missing on this machine, or the columns are no messages'.
+        """
+        parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
+        rejects = [one for part in parts for one in part.rejects]
+        batches = [part.readings for part in parts if part.readings is not None]
+        if not batches:
+            return Decoded(None, 0, tuple(rejects))
+        whole = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
+        earliest = min(part.earliest_us for part in parts if part.readings is not None)
+        return Decoded(whole, earliest, tuple(rejects))
+
+
+def _messages(raw: RawRows) -> Messages:
+    count = len(raw.positions)
+    try:
+        stamps = raw.columns[RECEIVED].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        payloads = raw.columns[PAYLOAD].cast(pa.binary()).to_pylist()
+        topics = raw.columns[TOPIC].cast(pa.utf8()).fill_null("").to_pylist()
+    except pa.ArrowException as error:
+        raise SettingsError(
+            [
+                f"source.avro: a column of the messages is of another type ({type(error).__name__}); {PAYLOAD} is "
+                f"bytes, {TOPIC} text, and {RECEIVED} a time stamp in microseconds"
+            ]
+        ) from None
+    return Messages(
+        payloads=payloads,
+        topics=topics,
+        keys=[None] * count,
+        headers=[()] * count,
+        stamps_us=stamps.astype(np.int64),
+        positions=raw.positions,
+    )
+
+
+__all__ = ["MessageFileDecoder", "MessageRows", "are_messages"]

@@ -1,0 +1,195 @@
+"""Avro payloads: the wire format of schema registries, and single objects with the fingerprint of their schema.
+
+The bodies of one schema are glued together and read as one block of a container file, which is faster than reading
+each by itself. A guard of random bytes stands behind every body: should one of them be damaged, a guard is missing,
+and all of them are read by themselves.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from ...schemas.mappings import Steps
+from ...schemas.readings import RejectReason
+from ...schemas.settings import SettingsError
+from .avro_schemas import is_bounded, plain_times, stamps_at
+from .parsing import Parsed, parse_each
+
+#: Gives the writer's schema of an id; ``LookupError`` where there is none, and anything else where it cannot tell.
+SchemaLookup = Callable[[int], Any]
+
+_MAGIC = 0
+_HEAD = 5
+_SINGLE_MAGIC = b"\xc3\x01"
+_SINGLE_HEAD = 10
+_GUARD_BYTES = 16
+_SYNC = b"quiltstream-sync"
+#: Fewer bodies are read by themselves.
+_FEW = 8
+
+
+class AvroParser:
+    """Parses Avro; it belongs to one worker.
+
+    Args:
+        lookup: gives the writer's schema of an id, or of a fingerprint.
+        single: whether payloads are single objects.
+        time: path of the time; a time stamp there is read as the integer that it is, which takes half the time.
+    """
+
+    def __init__(self, lookup: SchemaLookup, *, single: bool = False, time: Steps | None = None) -> None:
+        self._lookup = lookup
+        self._single = single
+        self._time = time
+        self._known: dict[int, _Schema | None] = {}
+
+    def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> list[Parsed]:
+        """Parse payloads, those of one schema together.
+
+        Raises:
+            Exception: the lookup could not tell whether there is such a schema.
+        """
+        lost = Parsed()
+        found = [lost]
+        alike: dict[int, list[int]] = {}
+        head = _SINGLE_HEAD if self._single else _HEAD
+        for place, payload in enumerate(payloads):
+            schema = _single_id(payload) if self._single else _wire_id(payload)
+            if schema is None:
+                lost.bad[numbers[place]] = RejectReason.MALFORMED_ROW
+            else:
+                alike.setdefault(schema, []).append(place)
+        for name, places in alike.items():
+            mine = [numbers[place] for place in places]
+            schema = self._schema(name)
+            if schema is None:
+                lost.bad.update(dict.fromkeys(mine, RejectReason.UNKNOWN_SCHEMA))
+            else:
+                found.append(schema.read([payloads[place][head:] for place in places], mine))
+        return found
+
+    def _schema(self, name: int) -> _Schema | None:
+        if name not in self._known:
+            try:
+                self._known[name] = _Schema.of(self._lookup(name), self._time)
+            except LookupError:
+                # not remembered: it may be registered later
+                return None
+        return self._known[name]
+
+
+def _wire_id(payload: bytes) -> int | None:
+    return struct.unpack_from(">I", payload, 1)[0] if len(payload) >= _HEAD and payload[0] == _MAGIC else None
+
+
+def _single_id(payload: bytes) -> int | None:
+    if len(payload) < _SINGLE_HEAD or payload[:2] != _SINGLE_MAGIC:
+        return None
+    return struct.unpack_from("<Q", payload, 2)[0]
+
+
+def schema_fingerprint(schema: Any) -> int:
+    """CRC-64-AVRO of a schema's canonical form, as single objects carry it.
+
+    Raises:
+        Exception: it is no schema.
+    """
+    digest = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    return int.from_bytes(bytes.fromhex(digest), "little")
+
+
+def known_schemas(schemas: Iterable[Mapping[str, Any]]) -> SchemaLookup:
+    """The lookup of schemas that the settings hold.
+
+    Raises:
+        SettingsError: one of them is no schema.
+    """
+    given = [dict(schema) for schema in schemas]
+    return {_checked(number, schema): schema for number, schema in enumerate(given)}.__getitem__
+
+
+def _checked(number: int, schema: dict[str, Any]) -> int:
+    try:
+        fastavro.parse_schema(schema)
+        return schema_fingerprint(schema)
+    except Exception as error:  # noqa: BLE001 - whatever fastavro says of a schema, it is none
+        raise SettingsError(
+            [f"readings.avro_schemas.{number} is no Avro schema ({type(error).__name__}); give the writer's schema"]
+        ) from None
+
+
+class _Schema:
+    """A writer's schema, as the bodies of many messages are read by it."""
+
+    def __init__(self, given: Any, time: Steps | None) -> None:
+        self._stamps = None if time is None else stamps_at(given, time)
+        schema = plain_times(given)
+        self._plain = fastavro.parse_schema(schema)
+        guarded = {
+            "type": "record",
+            "name": "quiltstream_guarded",
+            "fields": [
+                {"name": "body", "type": schema},
+                {"name": "guard", "type": {"type": "fixed", "name": "quiltstream_guard", "size": _GUARD_BYTES}},
+            ],
+        }
+        stream = io.BytesIO()
+        fastavro.writer(stream, guarded, [], sync_marker=_SYNC)
+        self._header = stream.getvalue()
+
+    @classmethod
+    def of(cls, schema: Any, time: Steps | None = None) -> _Schema | None:
+        """A schema to read by; ``None`` if it is none, or one whose bodies could keep a reader busy for ever."""
+        try:
+            return cls(schema, time) if is_bounded(schema) else None
+        except Exception:  # noqa: BLE001 - whatever fastavro says of a schema, it cannot be read
+            return None
+
+    def read(self, bodies: list[bytes], numbers: list[int]) -> Parsed:
+        """Read bodies, together if that works and each by itself if not."""
+        if len(bodies) >= _FEW:
+            values = self._glued(bodies)
+            if values is not None:
+                return Parsed(values, numbers, stamps=self._stamps)
+        return replace(parse_each(bodies, numbers, self._one), stamps=self._stamps)
+
+    def _glued(self, bodies: list[bytes]) -> list[Any] | None:
+        guard = secrets.token_bytes(_GUARD_BYTES)
+        block = guard.join((*bodies, b""))
+        whole = b"".join((self._header, _long(len(bodies)), _long(len(block)), block, _SYNC))
+        try:
+            records: list[Any] = list(fastavro.reader(io.BytesIO(whole)))
+        except Exception:  # noqa: BLE001 - some body is damaged; each will be read by itself
+            return None
+        if len(records) != len(bodies) or any(record["guard"] != guard for record in records):
+            return None
+        return [record["body"] for record in records]
+
+    def _one(self, body: bytes) -> Any:
+        stream = io.BytesIO(body)
+        value = fastavro.schemaless_reader(stream, self._plain, None)
+        if stream.tell() != len(body):
+            raise ValueError("bytes behind the record")
+        return value
+
+
+def _long(number: int) -> bytes:
+    """A number that is not negative in Avro's variable length."""
+    number <<= 1
+    found = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+__all__ = ["AvroParser", "SchemaLookup", "known_schemas", "schema_fingerprint"]

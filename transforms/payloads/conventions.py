@@ -1,0 +1,127 @@
+"""Conventions by the settings: what finds the readings of messages, for each preset and each kind of payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...schemas.mappings import MAPPED, NAMED, Constant, Place, RegisterValue
+from ...schemas.settings import Readings, SettingsError
+from ..messages import Messages
+from .avro import AvroParser, SchemaLookup, known_schemas
+from .documents import Wanted
+from .dsmr import check_codes, dsmr_rows
+from .edgex import edgex_rows
+from .espi import DEFAULT_UNIT, check_unit, espi_rows, xml_parser
+from .fields import field_column
+from .mapped import Mapping, mapped_rows
+from .ngsi import ngsi_rows
+from .parsing import Parsed, cbor_parser, parse_json
+from .rows import RowList, Rows
+from .senml import parse_senml, senml_rows
+from .sparkplug import Births, sparkplug_rows
+from .thingsboard import thingsboard_rows
+
+#: From messages, and the numbers of those with a payload, to their readings.
+Convention = Callable[[Messages, list[int]], list[Rows]]
+
+#: Units of the times of the presets that have numbers.
+_UNITS = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
+
+
+def time_unit_of(readings: Readings) -> Any:
+    """The unit of times given as numbers: the settings', or that of a preset's own times."""
+    if readings.preset in NAMED:
+        return _UNITS.get(readings.preset, "s")
+    if readings.preset is not None and readings.time is None:
+        return MAPPED[readings.preset].get("time_unit", readings.time_unit)
+    return readings.time_unit
+
+
+def convention_of(readings: Readings, timezone: str, group: str | None, schemas: SchemaLookup | None) -> Convention:
+    """What takes messages apart.
+
+    Args:
+        readings: the mapping.
+        timezone: zone of stamps without an offset.
+        group: the attribute, or path, with the group; ``None`` without groups.
+        schemas: gives the schema of an id of Avro's wire format.
+
+    Raises:
+        SettingsError: a library or schema for it is missing, or the name of the value is none.
+    """
+    if readings.preset in NAMED:
+        return _named(readings, timezone, None if group is None else readings.attributes[group])
+    mapping = Mapping.of(readings, group)
+    parse = _parser(readings, mapping, schemas)
+
+    def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
+        return [mapped_rows(messages, parsed, mapping) for parsed in parse(_payloads(messages, chosen), chosen)]
+
+    return rows
+
+
+def _parser(
+    readings: Readings, mapping: Mapping, schemas: SchemaLookup | None
+) -> Callable[[Sequence[bytes], Sequence[int]], list[Parsed]]:
+    time = mapping.time if isinstance(mapping.time, tuple) else None
+    if readings.payload == "avro-single":
+        return AvroParser(known_schemas(readings.avro_schemas), single=True, time=time)
+    if readings.payload == "avro":
+        if schemas is None:
+            raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
+        return AvroParser(schemas, time=time)
+    parse = cbor_parser() if readings.payload == "cbor" else parse_json
+    return lambda payloads, numbers: [parse(payloads, numbers)]
+
+
+def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
+    payloads = messages.payloads
+    return [payloads[number] for number in chosen]
+
+
+def _named(readings: Readings, timezone: str, group: str | Place | None) -> Convention:
+    """The convention of a preset that takes payloads apart by itself."""
+    value, place = readings.value, readings.series
+    name = value.register_.name if isinstance(value, RegisterValue) else value
+    name = DEFAULT_UNIT if name is None else str(name)
+    find = _finder(str(readings.preset), name)
+
+    def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
+        series = (
+            dict(zip(chosen, field_column(place, messages, chosen), strict=True))
+            if isinstance(place, (Place, Constant))
+            else None
+        )
+        groups: list[Any] | None = None
+        if isinstance(group, Place):
+            groups = [None] * len(messages)
+            for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
+                groups[number] = one
+        return [find(messages, chosen, Wanted(name, series, timezone)).rows(groups)]
+
+    return rows
+
+
+def _finder(preset: str, name: str) -> Callable[[Messages, list[int], Wanted], RowList]:
+    """What finds the readings of a preset."""
+    if preset == "sparkplug":
+        births = Births()
+        return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
+    if preset == "dsmr":
+        check_codes(name)
+        return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
+    if preset == "green-button":
+        check_unit(name)
+        xml = xml_parser()
+        return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
+    if preset == "senml":
+        cbor = cbor_parser()
+        return lambda messages, chosen, wanted: senml_rows(
+            messages, parse_senml(_payloads(messages, chosen), chosen, cbor), wanted
+        )
+    walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
+    return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
+
+
+__all__ = ["Convention", "convention_of", "time_unit_of"]

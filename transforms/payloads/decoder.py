@@ -1,0 +1,204 @@
+"""The decoder of messages: finds the convention that the settings name, and turns messages into readings.
+
+Whatever a message holds, it never raises: a message that cannot be read is one reject, counted once, and so is one
+some of whose readings are none. Nothing of a message's content is in what is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...schemas.mapping_checks import check_message
+from ...schemas.mappings import RegisterValue
+from ...schemas.readings import RejectReason
+from ...schemas.settings import Readings, Settings, SettingsError
+from ...schemas.slots import SlotGrid, parse_duration
+from ..decode_rows import Decoded, RowDecoder
+from ..messages import MessageDecoder, Messages
+from ..rejects import Rejects
+from .avro import SchemaLookup
+from .conventions import convention_of, time_unit_of
+from .parsing import collector_held_back
+from .registers import Registers
+from .rows import GROUP, SERIES, TIME, VALUE
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PayloadDecoder(MessageDecoder):
+    """Decodes messages by the mapping of the settings; a plain value, whose memory stays on its worker.
+
+    Attributes:
+        readings: the mapping and how to read what it finds.
+        timezone: zone of stamps without an offset.
+        group: the attribute, or path, with the group; ``None`` without groups.
+        grid: the slots, for registers.
+        lateness_us: how long windows wait for late readings, for registers.
+        schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
+    """
+
+    readings: Readings
+    timezone: str = "UTC"
+    group: str | None = None
+    grid: SlotGrid | None = None
+    lateness_us: int = 0
+    schemas: SchemaLookup | None = None
+    _worker: list[_Worker] = field(default_factory=list["_Worker"], init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
+        """The decoder of a job.
+
+        Args:
+            settings: the job.
+            group: the attribute, or path, with the group.
+            schemas: gives the schema of an id of Avro's wire format.
+
+        Raises:
+            SettingsError: the mapping cannot be used, or a library for it is missing.
+        """
+        if settings.readings is None:
+            raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+        late = settings.windows.lateness
+        decoder = cls(
+            settings.readings,
+            timezone=settings.slots.timezone,
+            group=group,
+            grid=settings.grid,
+            lateness_us=0 if late is None else parse_duration(late),
+            schemas=schemas,
+        )
+        decoder.check()
+        return decoder
+
+    def check(self) -> None:
+        """See whether messages can be decoded here.
+
+        Raises:
+            SettingsError: the mapping cannot be used, or a library for it is missing.
+        """
+        _Worker(self)
+
+    def decode(self, messages: Messages) -> list[Decoded]:
+        """The readings of some messages, and what could not be read; never raises for a message's content.
+
+        Raises:
+            SettingsError: the mapping cannot be used, or a key or library is missing on this machine.
+            Exception: ``schemas`` could not tell whether there is a schema.
+        """
+        if not self._worker:
+            self._worker.append(_Worker(self))
+        return self._worker[0].decode(messages)
+
+    @property
+    def lookback_us(self) -> int:
+        """Registers need the readings before a position again."""
+        if not isinstance(self.readings.value, RegisterValue) or self.grid is None:
+            return 0
+        return _lookback_slots(self.grid, self.lateness_us) * self.grid.interval_us
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this worker."""
+        return self.__dict__ | {"_worker": []}
+
+
+def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
+    return 2 + -(-lateness_us // grid.interval_us)
+
+
+class _Worker:
+    """What a worker needs to decode; it is made where it is used."""
+
+    def __init__(self, decoder: PayloadDecoder) -> None:
+        readings = decoder.readings
+        try:
+            check_message(readings, decoder.group)
+        except ValueError as error:
+            raise SettingsError([str(error)]) from None
+        self._limit = readings.max_bytes
+        self._convention = convention_of(readings, decoder.timezone, decoder.group, decoder.schemas)
+        self._registers: Registers | None = None
+        scale = readings.scale
+        if isinstance(readings.value, RegisterValue):
+            if decoder.grid is None:
+                raise SettingsError(["readings.value: a register needs the slots of the settings"])
+            # those that the lookback reaches, the one that goes on, and some that are off by a wrong clock
+            kept = 2 * (_lookback_slots(decoder.grid, decoder.lateness_us) + 1)
+            self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept)
+            scale = 1.0
+        plain = Readings(
+            series=SERIES,
+            time=TIME,
+            value=VALUE,
+            scale=scale,
+            time_format=readings.time_format,
+            time_unit=time_unit_of(readings),
+            ambiguous=readings.ambiguous,
+            pseudonyms=readings.pseudonyms,
+        )
+        group = None if decoder.group is None else GROUP
+        try:
+            self._rows = RowDecoder(plain, timezone=decoder.timezone, group=group, live_clocks=True)
+        except ValueError as error:
+            raise SettingsError([f"readings.time_format: {error}"]) from None
+
+    def decode(self, messages: Messages) -> list[Decoded]:
+        bad: dict[int, RejectReason] = {}
+        chosen: list[int] = []
+        for number, payload in enumerate(messages.payloads):
+            if payload is None:
+                continue  # the end of a key, which is no reading and no mistake
+            if len(payload) > self._limit:
+                bad[number] = RejectReason.TOO_LARGE
+            else:
+                chosen.append(number)
+        if not chosen:
+            return _with_rejects([], bad, [], messages.positions)
+        # what is made of a batch has no cycles, and looking for some takes longer than making it
+        with collector_held_back():
+            rows = self._convention(messages, chosen)
+            found = [self._rows.decode(raw) for one in rows for raw in one.raw()]
+        for one in rows:
+            bad |= one.bad
+        rejects = [one for part in found for one in part.rejects]
+        parts = [replace(part, rejects=()) for part in found if part.readings is not None]
+        if self._registers is not None:
+            parts = [risen for part in parts if (risen := self._risen(self._registers, part)) is not None]
+        return _with_rejects(parts, bad, rejects, messages.positions)
+
+    def _risen(self, registers: Registers, part: Decoded) -> Decoded | None:
+        readings = registers.differences(part.readings)
+        if readings is None:
+            return None
+        return Decoded(readings, int(readings.column("time").cast("int64").to_numpy(zero_copy_only=False).min()), ())
+
+
+def _with_rejects(
+    parts: list[Decoded], bad: dict[int, RejectReason], rejects: Sequence[Rejects], positions: Ints
+) -> list[Decoded]:
+    """The decoded parts with the rejects of all of them, each message once, by what was found first."""
+    found = [
+        Rejects(reason, np.array([number for number, why in bad.items() if why is reason], dtype=np.int64))
+        for reason in dict.fromkeys(bad.values())
+    ]
+    found += rejects
+    if not found:
+        return parts
+    numbers = np.concatenate([one.positions for one in found])
+    sorts = np.repeat(np.arange(len(found)), [len(one.positions) for one in found])
+    once, first = np.unique(numbers, return_index=True)
+    kinds = sorts[first]
+    merged: dict[RejectReason, list[Ints]] = {}
+    for kind in np.unique(kinds).tolist():
+        merged.setdefault(found[kind].reason, []).append(positions[once[kinds == kind]])
+    each = tuple(Rejects(reason, np.sort(np.concatenate(mine))) for reason, mine in merged.items())
+    return [replace(parts[0], rejects=each), *parts[1:]] if parts else [Decoded(None, 0, each)]
+
+
+__all__ = ["PayloadDecoder", "SchemaLookup"]

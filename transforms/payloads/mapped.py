@@ -1,0 +1,184 @@
+"""Mapped payloads: readings at the places that the settings name.
+
+The payloads of many messages are taken apart column by column: what runs once for each reading is C, and Python's own
+loops run only where a message lacks a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.mapping_checks import payload_paths
+from ...schemas.mappings import MAPPED, Constant, Place, RegisterValue, Steps, steps_of, wildcards
+from ...schemas.readings import RejectReason
+from ...schemas.settings import Readings
+from ..messages import Messages
+from .fields import field_column
+from .parsing import Parsed
+from .rows import Column, Repeated, Rows
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Where the parts of a reading are.
+
+    Attributes:
+        series: a path, or a place beside the payload.
+        time: likewise.
+        value: likewise.
+        group: likewise; ``None`` without groups.
+        arrays: the beginning of the paths up to the last wildcard.
+    """
+
+    series: Steps | Place | Constant
+    time: Steps | Place | Constant
+    value: Steps | Place | Constant
+    group: Steps | Place | Constant | None
+    arrays: Steps
+
+    @classmethod
+    def of(cls, readings: Readings, group: str | None) -> Mapping:
+        """The mapping of the settings, with what a preset adds."""
+        given = {} if readings.preset is None else MAPPED[readings.preset]
+        places = {name: getattr(readings, name) or Place(**given[name]) for name in ("series", "time", "value")}
+        return cls(
+            series=_source(places["series"]),
+            time=_source(places["time"]),
+            value=_source(places["value"]),
+            group=None if group is None else _source(readings.attributes.get(group, group)),
+            arrays=max((wildcards(steps) for steps in payload_paths(readings, group)), key=len, default=()),
+        )
+
+
+def _source(place: str | Place | Constant | RegisterValue) -> Steps | Place | Constant:
+    if isinstance(place, Constant):
+        return place
+    if isinstance(place, RegisterValue):
+        return place.register_.steps or ()
+    return steps_of(place) or place  # type: ignore[return-value]
+
+
+def mapped_rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
+    """The readings of some parsed messages.
+
+    Args:
+        messages: the messages.
+        parsed: what their payloads hold.
+        mapping: where the parts of a reading are.
+    """
+    tables = _Tables(parsed, mapping.arrays)
+    rows = tables.rows
+
+    def column(source: Steps | Place | Constant) -> Column:
+        if isinstance(source, tuple):
+            return tables.column(source)
+        beside = field_column(source, messages, tables.message[0].tolist())
+        return beside if len(tables.nodes) == 1 else Repeated(beside, tables.down[0])
+
+    return Rows(
+        message=rows,
+        series=column(mapping.series),
+        times=_stamped(column(mapping.time), None if isinstance(mapping.time, Place) else parsed.stamps),
+        values=column(mapping.value),
+        groups=None if mapping.group is None else column(mapping.group),
+        bad=parsed.bad | tables.bad,
+    )
+
+
+def _stamped(times: Column, kind: pa.DataType | None) -> Column:
+    """A column of times whose integers are stamps of a kind."""
+    if kind is None or isinstance(times, pa.Array):
+        return times
+    given = times.values if isinstance(times, Repeated) else times
+    try:
+        stamps = pa.array(given, pa.int64()).view(kind)
+    except (pa.ArrowException, TypeError, OverflowError):
+        return times
+    return stamps.take(pa.array(times.at)) if isinstance(times, Repeated) else stamps
+
+
+class _Tables:
+    """The objects that paths start from: the payloads, and the elements of each array inside them.
+
+    Attributes:
+        nodes: the objects of each level.
+        starts: the beginning of a path that leads to each level.
+        message: number of the message of each object, by level.
+        down: of each level, the number of the object that each object of the deepest level is in.
+        bad: messages without an array where there should be one.
+    """
+
+    def __init__(self, parsed: Parsed, arrays: Steps) -> None:
+        self.nodes: list[list[Any]] = [parsed.values]
+        self.starts: list[Steps] = [()]
+        self.message: list[Ints] = [np.array(parsed.message, dtype=np.int64)]
+        self.bad: dict[int, RejectReason] = {}
+        ups: list[Ints] = []
+        at = 0
+        while at < len(arrays):
+            end = arrays.index(None, at)
+            found, up = self._elements(arrays[at:end])
+            ups.append(up)
+            self.nodes.append(found)
+            self.message.append(self.message[-1][up])
+            at = end + 1
+            self.starts.append(arrays[:at])
+        self.down: list[Ints] = [np.arange(len(self.nodes[-1]))]
+        for up in reversed(ups):
+            self.down.insert(0, up[self.down[0]])
+
+    @property
+    def rows(self) -> Ints:
+        """The number of each row's message."""
+        return self.message[-1]
+
+    def column(self, steps: Steps) -> Column:
+        """What a path leads to, for each row."""
+        level = max(place for place, start in enumerate(self.starts) if steps[: len(start)] == start)
+        found = follow(self.nodes[level], steps[len(self.starts[level]) :])
+        return found if level == len(self.nodes) - 1 else Repeated(found, self.down[level])
+
+    def _elements(self, steps: Steps) -> tuple[list[Any], Ints]:
+        """The elements of the arrays at the end of a path, and the object that each is in."""
+        arrays = follow(self.nodes[-1], steps)
+        if set(map(type, arrays)) - {list}:
+            for number, one in zip(self.message[-1].tolist(), arrays, strict=True):
+                if type(one) is not list:
+                    self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+            arrays = [one if type(one) is list else [] for one in arrays]
+        up = np.repeat(np.arange(len(arrays)), np.fromiter(map(len, arrays), np.int64, len(arrays)))
+        return list(chain.from_iterable(arrays)), up
+
+
+def follow(nodes: Sequence[Any], steps: Steps) -> list[Any]:
+    """What a path without wildcards leads to in each of some values; ``None`` where it leads nowhere."""
+    found = list(nodes)
+    for step in steps:
+        found = _step(found, step)
+    return found
+
+
+def _step(nodes: list[Any], step: str | int | None) -> list[Any]:
+    if isinstance(step, str):
+        if set(map(type, nodes)) <= {dict}:
+            get: Callable[[Any], Any] = itemgetter(step)
+            try:
+                return list(map(get, nodes))
+            except KeyError:
+                pass
+        return [one.get(step) if type(one) is dict else None for one in nodes]
+    at = int(step or 0)
+    return [one[at] if type(one) is list and at < len(one) else None for one in nodes]
+
+
+__all__ = ["Mapping", "follow", "mapped_rows"]
