@@ -1,8 +1,8 @@
 # The same steps as CI: see .ci/run.
-.PHONY: check test lint types wheel lower e2e mutants
+.PHONY: check test lint types wheel lower deploy e2e mutants
 
 check:
 	.ci/run
 
-test lint types wheel lower e2e mutants:
+test lint types wheel lower deploy e2e mutants:
 	.ci/run $@

@@ -4,19 +4,24 @@ Run as ``python benchmarks/kafka.py``. It starts a broker of its own, fills a to
 the table, and runs a job over it on Prism, in a process of its own. Rates are from the first message that is fetched to
 the last row on record; the rows go to a topic as well. Beside them: fetching alone, and fetching and decoding, without
 Beam. The broker runs on the same machine.
+
+Below the table: how long after the last message that a window waits for its rows are in the sink's topic, where a
+window's messages come each second. Both instants are the brokers' stamps.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ from quiltstream.pipelines.kafka_places import topic_of
 from quiltstream.pipelines.kafka_source import kafka_feed
 from quiltstream.pipelines.live_engine import live_pipeline
 from quiltstream.schemas.settings import Settings
+from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.feeds import BEGIN
@@ -80,7 +86,12 @@ LOADS = (
     Load("JSON, 1 reading", 1_000_000),
     Load("JSON, 16 readings", 250_000, each=16),
     Load("Avro, 1 reading", 1_000_000, avro=True),
+    Load("a window a second", 100_000),
 )
+
+#: The last one, whose messages come while it runs; seconds that its job has to begin.
+_LIVE = len(LOADS) - 1
+_BEGIN_S = 10.0
 
 
 def payloads(load: Load) -> Iterator[tuple[int, bytes]]:
@@ -222,14 +233,44 @@ def _undecoded(reader: Any) -> Any:
     return piece
 
 
-def measured(number: int, *words: str) -> float:
-    """A measurement in a process of its own."""
-    made = subprocess.run(  # noqa: S603 - this program
-        [sys.executable, __file__, str(number), *words], check=False, capture_output=True, text=True
-    )
-    if made.returncode:
-        sys.exit(made.stderr[-4000:])
-    return float(made.stdout.splitlines()[-1])
+def measured(number: int, *words: str, meanwhile: Callable[[], None] = lambda: None) -> float:
+    """A measurement in a process of its own, while something else is done here."""
+    command = [sys.executable, __file__, str(number), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        meanwhile()
+        out, err = process.communicate()
+    if process.returncode:
+        sys.exit(err[-4000:])
+    return float(out.splitlines()[-1])
+
+
+def delays(broker: KafkaBroker) -> list[float]:
+    """Seconds from the last message that each window waits for to its rows in the sink's topic."""
+    load = LOADS[_LIVE]
+    topic, sink = broker.topic(PARTITIONS), broker.topic(1, cleanup_policy="compact")
+    width = load.slots // WINDOWS
+
+    def send() -> None:
+        time.sleep(_BEGIN_S)
+        messages = payloads(load)
+        for _ in range(WINDOWS):
+            broker.send(topic, islice(messages, width * SERIES))
+            time.sleep(1.0)
+
+    measured(_LIVE, "job", broker.servers, topic, sink, meanwhile=send)
+    # a window waits for the first reading behind it on each partition
+    passed: dict[tuple[int, int], int] = {}
+    for one in broker.read(topic):
+        window = (json.loads(one.value())["ts"] - ORIGIN_MS) // INTERVAL_MS // width - 1
+        place = (window, one.partition())
+        passed[place] = min(passed.get(place, one.timestamp()[1]), one.timestamp()[1])
+    sent: dict[int, int] = {}
+    for one in broker.read(sink):
+        start = parse_instant(json.loads(one.value())["window_start"]) // 1_000
+        window = (start - ORIGIN_MS) // INTERVAL_MS // width
+        sent[window] = max(sent.get(window, 0), one.timestamp()[1])
+    waited = {window: max(passed[window, one] for one in range(PARTITIONS)) for window in sent if (window, 0) in passed}
+    return sorted((sent[window] - stamp) / 1e3 for window, stamp in waited.items())
 
 
 def main() -> None:
@@ -239,7 +280,7 @@ def main() -> None:
         broker.start()
         print(f"{SERIES:,} series in {GROUPS} groups, {PARTITIONS} partitions, one lane, {WINDOWS} windows")
         print(f"{'':20}{'messages':>10}{'fetch k/s':>11}{'decode k/s':>12}{'to rows k/s':>13}{'readings k/s':>14}")
-        for number, load in enumerate(LOADS):
+        for number, load in enumerate(LOADS[:_LIVE]):
             topic, sink = broker.topic(PARTITIONS), broker.topic(1, cleanup_policy="compact")
             broker.send(topic, payloads(load))
             rates = [
@@ -251,6 +292,8 @@ def main() -> None:
                 f"{rates[2] * load.each:14.0f}",
                 flush=True,
             )
+        found = delays(broker)
+        print(f"delay of {len(found)} windows: median {statistics.median(found):.2f} s, longest {found[-1]:.2f} s")
     finally:
         broker.close()
 

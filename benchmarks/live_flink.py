@@ -61,7 +61,7 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
     """Build a job and hand it to the cluster; in a process with the cluster's Beam."""
     end = ORIGIN_US + load.windows * load.width * INTERVAL_US
     pipeline = Pipeline(options=PipelineOptions(options))
-    pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end)
+    pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end, stay_s=10.0, rest_s=1.1)
     decoded = pipeline | "Read" >> ReadLive(Noted(load, str(folder)), pace)
     published = decoded.readings | "Publish" >> PrivateHistograms(live.settings_of(load, folder, ledger))
     _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")

@@ -51,6 +51,37 @@ edges = [200.0 * i for i in range(1, {states})]
 )
 """
 
+#: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
+CLOCKED = """
+import atexit, sys, time
+begin, spent = time.perf_counter(), [0.0]
+from quiltstream.store.records import Store
+def clocked(name):
+    plain = getattr(Store, name)
+    def call(*given, **named):
+        at = time.perf_counter()
+        try:
+            return plain(*given, **named)
+        finally:
+            spent[0] += time.perf_counter() - at
+    setattr(Store, name, call)
+for name in ("register", "publish", "freeze", "summary", "check_writable"):
+    clocked(name)
+atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), file=sys.stderr))
+from quiltstream.pipelines.cli import main
+main(["run", sys.argv[1]])
+"""
+
+
+def share_of(settings: Path) -> float:
+    """Share of a run's time that noise and ledger take."""
+    command = [sys.executable, "-c", CLOCKED, str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    found = [line for line in done.stderr.splitlines() if line.startswith("SHARE")]
+    if not found:
+        sys.exit(f"the clocked run failed with status {done.returncode}")
+    return float(found[0].split()[1])
+
 
 def make(folder: Path) -> None:
     """Write the readings, the roster and the settings."""
@@ -86,6 +117,12 @@ def timed(command: list[str]) -> tuple[float, float]:
     return time.perf_counter() - begin, usage.ru_maxrss / 1024
 
 
+def forget(folder: Path) -> None:
+    """Take what the last run left away."""
+    for file in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "releases.parquet"):
+        (folder / file).unlink(missing_ok=True)
+
+
 def main() -> None:
     """Run both and print the table."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
@@ -94,13 +131,14 @@ def main() -> None:
         make(folder)
         rows: dict[str, list[tuple[float, float]]] = {"quiltstream run": [], "polars group_by + unique": []}
         for _ in range(runs):
-            for file in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "releases.parquet"):
-                (folder / file).unlink(missing_ok=True)
+            forget(folder)
             ours = [sys.executable, "-m", "quiltstream.pipelines.cli", "run", str(folder / "settings.yaml")]
             rows["quiltstream run"].append(timed(ours))
             peer = [sys.executable, "-c", POLARS.format(states=STATES, window=WINDOW)]
             files = [str(folder / "readings.parquet"), str(folder / "peer.parquet")]
             rows["polars group_by + unique"].append(timed(peer + files))
+        forget(folder)
+        share = share_of(folder / "settings.yaml")
         print(
             f"{READINGS / 1e6:.0f} M readings, {SERIES} series, {SLOTS // WINDOW} windows, {STATES} states; {runs} runs"
         )
@@ -109,6 +147,7 @@ def main() -> None:
             seconds = float(np.median([s for s, _ in found]))
             memory = max(m for _, m in found)
             print(f"{label:28}{seconds:10.2f}{READINGS / seconds / 1e6:8.2f}{memory:10.0f}")
+        print(f"noise and ledger take {100 * share:.1f} % of a run")
         print(f"self: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB to make the input")
 
 

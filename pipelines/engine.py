@@ -60,8 +60,8 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
         raise SettingsError(["source is missing: it names the files to read, e.g. {csv: readings.csv}"])
     if source.stdin:
         raise SettingsError(["source.stdin is read as it comes: use quiltstream run --live"])
-    if source.kafka is not None:
-        raise SettingsError(["source.kafka is read as it comes: use quiltstream run --live"])
+    if source.broker is not None:
+        raise SettingsError([f"{source.broker} is read as it comes: use quiltstream run --live"])
     try:
         return ReadReadings(source, readings, timezone=settings.slots.timezone, group=group, resolve=settings.path)
     except SettingsError as error:

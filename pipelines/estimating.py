@@ -20,9 +20,10 @@ import numpy as np
 
 from ..privacy.chains import ChainError
 from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ..privacy.diagnostics import outside
 from ..privacy.estimation import EstimationError, TransitionCounts
 from ..privacy.ledger import Ledger
-from ..privacy.noise import epsilon_dp_of, rational_scale
+from ..privacy.noise import DiscreteLaplace, epsilon_dp_of, rational_scale
 from ..privacy.noisy_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ..privacy.released_bounds import bounds_of_released
 from ..schemas.estimates import Estimate
@@ -30,7 +31,8 @@ from ..schemas.models import Model, Provenance
 from ..schemas.roster import Roster
 from ..schemas.roster_files import read_roster
 from ..schemas.settings import FileSource, Settings, SettingsError
-from ..schemas.slots import Schedule, Window, parse_duration
+from ..schemas.slots import Schedule, Window, format_duration, parse_duration
+from ..store.errors import BudgetRefused, RegistrationConflict
 from ..store.records import Store
 from ..store.specs import TRANSITIONS, Block, Draft, QuerySpec, Registration
 from ..transforms.files import SourceFileError
@@ -82,18 +84,22 @@ def estimate_at(settings: Settings, estimate: Estimate, plan: Plan, held: Regist
     with Store(plan.address, create=False) as store:
         if estimate.origin == "released":
             return _of_released(settings, estimate, store, held, window)
-        return _of_counts(settings, estimate, store, plan, window)
+        try:
+            counting = counting_query(settings, estimate, store, plan)
+        except BudgetRefused as refusal:
+            return Made(None, str(refusal))
+        return _of_counts(settings, estimate, store, counting, window)
 
 
 def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
     """From exact counts of all that is there: of other series, or, up to a slot, of the domain's own."""
-    outside, source = estimate.outside, settings
-    if outside is not None:
-        given = FileSource(**outside.model_dump(exclude_none=True))
+    files, source = estimate.outside, settings
+    if files is not None:
+        given = FileSource(**files.model_dump(exclude_none=True))
         source = settings.model_copy(update={"source": given})
     try:
         counts = transitions_in(source, None, stop)
-        if outside is not None:
+        if files is not None:
             roster = read_roster(settings, grouped=False)
             protected = frozenset[str]() if roster is None else frozenset(roster.series)
             counts = counts.subset([name for name in counts.series if name not in protected])
@@ -104,8 +110,13 @@ def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
         return Made(None, str(error).strip())
     except CommandError:
         return Made(None, "the counts make no chain that mixes; wait for more readings, or set smoothing")
-    origin = replace(model.provenance, from_protected=estimate.origin == "readings")
-    return Made(_lowered(settings, replace(model, provenance=origin), estimate))
+    lowered = _lowered(settings, model, estimate)
+    origin = replace(lowered.provenance, from_protected=estimate.origin == "readings")
+    belief = belief_from_dict(lowered.belief)
+    if isinstance(belief, MixingBounds):
+        # of what is believed, which is wider than what was found
+        origin = replace(origin, outside=len(outside(belief, counts)))
+    return Made(replace(lowered, provenance=origin))
 
 
 _SOURCES = {"outside": "series outside the domain", "readings": "the domain's own readings"}
@@ -143,8 +154,7 @@ def _of_released(settings: Settings, estimate: Estimate, store: Store, held: Reg
     return Made(_model_of(settings, bounds, estimate, method))
 
 
-def _of_counts(settings: Settings, estimate: Estimate, store: Store, plan: Plan, window: Window) -> Made:
-    held = counting_query(settings, estimate, store, plan)
+def _of_counts(settings: Settings, estimate: Estimate, store: Store, held: Registration, window: Window) -> Made:
     roster = read_roster(settings, grouped=False)
     if roster is None:
         return Made(None, "there is no roster")
@@ -180,14 +190,17 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
     (proof in ``privacy.noisy_counts``).
 
     Raises:
-        StoreError: the budget does not allow it, or the ledger cannot be used.
+        BudgetRefused: the budget does not allow it.
+        StoreError: it is on record with other settings, or the ledger cannot be used.
     """
     if estimate.epsilon is None or estimate.every is None:
         raise SettingsError(["model.estimate: from: counts needs epsilon and every"])
-    name = f"{settings.query}-transitions"
-    known = store.registered(plan.domain.name, name)
+    known = counting_on_record(settings, estimate, store)
     if known is not None:
-        return known
+        recorded = known.query
+        longer = replace(recorded, schedule=replace(recorded.schedule, stop=settings.schedule.stop))
+        return store.register(known.domain.under(known.belief), longer)
+    name = _counting(settings)
     every = settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
     start = settings.schedule.first
     stop = settings.schedule.stop
@@ -207,7 +220,7 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
         roster_given=True,
         shards=1,
         header={
-            "half_width_95": 0,
+            "half_width_95": DiscreteLaplace(scale).half_width(0.95),
             "quilt": [None, None],
             "key_kind": "state",
             "model_provenance": plan.model.provenance.text,
@@ -218,10 +231,37 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
     return store.register(plan.domain, query)
 
 
+def counting_on_record(settings: Settings, estimate: Estimate, store: Store) -> Registration | None:
+    """The query of the tables, if there is one.
+
+    Raises:
+        RegistrationConflict: it goes by other settings.
+    """
+    name = _counting(settings)
+    known = store.registered(settings.domain, name)
+    if known is None or estimate.every is None:
+        return known
+    recorded, step = known.query, settings.grid.interval_us
+    every = settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
+    for field, old, new in (
+        ("mechanism", recorded.mechanism, TRANSITIONS),
+        ("model.estimate.every", format_duration(recorded.schedule.size * step), format_duration(every * step)),
+        ("model.estimate.epsilon", recorded.header.get("epsilon"), estimate.epsilon),
+    ):
+        if old != new:
+            advice = "what counting costs is frozen with its query: set it back, or use a new query name"
+            raise RegistrationConflict(f"query {name!r}", field, old, new, advice)
+    return known
+
+
+def _counting(settings: Settings) -> str:
+    return f"{settings.query}-transitions"
+
+
 def _model_of(settings: Settings, bounds: MixingBounds, estimate: Estimate, method: str) -> Model:
     """A model of bounds that are a function of what was released."""
     model = Model(bounds.to_dict(), settings.space, settings.grid.interval_us, Provenance(method=method))
     return _lowered(settings, model, estimate)
 
 
-__all__ = ["Made", "counting_query", "estimate_at", "first_estimate"]
+__all__ = ["Made", "counting_on_record", "counting_query", "estimate_at", "first_estimate"]

@@ -8,25 +8,27 @@ record: which one goes on, and what became of every estimate. A job that begins 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
 from ..privacy.schedules import Schedule as Priced
-from ..schemas.estimates import Estimate
+from ..schemas.estimates import Bounds, Estimate
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import Window, format_instant, parse_duration
 from ..store.accounts import ledger_of, priced
 from ..store.address import StoreAddress
 from ..store.beliefs import Estimated, Note, Outcome
-from ..store.errors import BudgetRefused, StoreMissing
+from ..store.errors import BudgetRefused, EstimateOnRecord, RegistrationConflict, StoreMissing
 from ..store.records import Store
-from ..store.specs import BeliefChange, Noise, Registration
+from ..store.specs import BeliefChange, DomainSpec, Noise, Registration
 from ..transforms.calibrating import choose, sigma_with_room
 from ..transforms.histograms import PrivateHistograms
 from ..transforms.plan import Plan, loaded, make_plan
-from .estimating import Made, estimate_at, first_estimate
+from .estimating import Made, counting_on_record, estimate_at, first_estimate
+from .origins import labelled
 
 #: A belief that is better than the one in force is worth another query if it leaves so much of the noise.
 _WORTH = 0.9
@@ -76,7 +78,7 @@ def generation_of(settings: Settings, *, live: bool, noise: Noise = "private") -
     Raises:
         SettingsError: the job estimates in the stream, and is no live one.
         CommandError: there is nothing to make the first estimate from.
-        StoreError: the ledger cannot be used.
+        StoreError: the ledger cannot be used, or what is on record goes by other settings.
     """
     estimate = _estimate_of(settings)
     if estimate.every is not None and not live:
@@ -86,11 +88,22 @@ def generation_of(settings: Settings, *, live: bool, noise: Noise = "private") -
     chain, notes = _on_record(settings)
     if not chain:
         return _first(settings, estimate, noise)
+    _check_recorded(settings, chain)
+    if len(chain) > 1 and not live:
+        raise SettingsError(
+            [
+                f"query {settings.query!r} goes on as {chain[-1].query.name!r} since a stream changed its belief: use "
+                "quiltstream run --live, which finishes the one and goes on with the other"
+            ]
+        )
     with _store(settings) as store:
+        if estimate.origin == "counts":
+            counting_on_record(settings, estimate, store)
         # an ended query is finished first
         unfinished = (held for held in chain[:-1] if next(store.missing(held), None) is not None)
         held = next(unfinished, chain[-1])
-    return _known(settings, estimate, held, notes, noise)
+        begun = store.next_start(held)
+    return _known(settings, estimate, held, _Noted(notes, begun), noise)
 
 
 def decide(settings: Settings, now: Generation) -> tuple[Outcome, str]:
@@ -141,8 +154,15 @@ class _Due:
 
     def keep(self, outcome: Outcome, model: Model | None, text: str) -> tuple[Outcome, str]:
         """Change nothing but the record."""
-        self.store.note_estimate(self.plan.domain.name, self.note(outcome, model, self.plan.query_name))
+        if not self.store.note_estimate(self.plan.domain.name, self.note(outcome, model, self.plan.query_name)):
+            return self.other()
         return outcome, text
+
+    def other(self) -> tuple[Outcome, str]:
+        """What became of it where another job was first."""
+        found = self.store.estimates(self.plan.domain.name, self.settings.query)
+        outcome: Outcome = next(one.outcome for one in found if one.slot == self.slot)
+        return outcome, f"another job made this estimate first, and it is on record: {outcome}"
 
 
 def _settled(due: _Due, made: Made) -> tuple[Outcome, str]:
@@ -152,11 +172,14 @@ def _settled(due: _Due, made: Made) -> tuple[Outcome, str]:
     found = mixing_bounds(belief_from_dict(made.model.belief))
     said = f"the estimate has pi_min {found.pi_min:.4g} and gap {found.gap:.4g}"
     change = _joined if _estimate_of(due.settings).change == "join" else _switched
-    return change(due, made.model, found, said)
+    try:
+        return change(due, made.model, found, said)
+    except EstimateOnRecord:
+        return due.other()
 
 
 def _joined(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Outcome, str]:
-    if any(_covers(mixing_bounds(belief_from_dict(one)), found) for one, _ in due.held.domain.beliefs):
+    if _held(due.held.domain, found):
         return due.keep("kept", model, f"{said}; the belief in force holds it")
     origin = model.provenance
     joins = BeliefChange("joined", found.to_dict(), model.model_id, None, origin.from_protected, origin.text)
@@ -170,18 +193,23 @@ def _joined(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Ou
 
 def _switched(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Outcome, str]:
     sigma, now = _sigma_of(due.settings, model), due.plan.calibration.sigma
-    covered = _covers(mixing_bounds(belief_from_dict(due.plan.domain.belief)), found)
-    if covered and sigma > _WORTH * now:
+    if _held(due.held.domain, found, due.slot) and sigma > _WORTH * now:
         return due.keep("kept", model, f"{said}; the belief in force holds it, and the noise would hardly be less")
+    latest = max((one.slot for one in due.held.domain.changes if one.slot is not None), default=None)
+    if due.held.successor is None and latest is not None and latest >= due.slot:
+        instant = format_instant(due.settings.grid.time_of(latest))
+        return due.keep(
+            "refused", model, f"{said}; it cannot be switched to: the domain's belief changes at {instant} already"
+        )
     try:
-        plan = _succeeded(due, model, sigma)
+        made = _succeeded(due, model, sigma)
     except BudgetRefused as refusal:
         return due.keep("refused", model, f"{said}; it cannot be switched to: {refusal}")
-    after = plan.calibration.sigma
-    return "switched", f"{said}; query {plan.query_name} goes on with sigma {after:.6g} instead of {now:.6g}"
+    after = float(made.query.header["sigma"])
+    return "switched", f"{said}; query {made.query.name} goes on with sigma {after:.6g} instead of {now:.6g}"
 
 
-def _succeeded(due: _Due, model: Model, sigma: float) -> Plan:
+def _succeeded(due: _Due, model: Model, sigma: float) -> Registration:
     """Let another query go on, with no more noise than its account wants.
 
     Raises:
@@ -204,11 +232,9 @@ def _succeeded(due: _Due, model: Model, sigma: float) -> Plan:
         lost = ledger_of(changed).extended_loss([*earlier, priced(query.schedule, query.epsilon_dp)])
         if lost <= epsilon:
             try:
-                due.store.succeed(held, change, plan.domain, query, due.note("switched", model, name))
+                return due.store.succeed(held, change, plan.domain, query, due.note("switched", model, name))
             except BudgetRefused as error:
                 refusal = error
-            else:
-                return plan
         sigma *= _STEP
     raise refusal
 
@@ -218,6 +244,15 @@ def _streams(due: _Due) -> list[Priced]:
     chain, _ = _on_record(due.settings)
     ends = {one.query.name: one.query.schedule.stop for one in chain} | {due.held.query.name: due.slot}
     return [priced(one.query.schedule, one.query.epsilon_dp, stop=ends[one.query.name]) for one in chain]
+
+
+def _held(domain: DomainSpec, found: MixingBounds, slot: int | None = None) -> bool:
+    """Whether the account holds all chains that some bounds allow, for the whole history or from a slot on."""
+    for history in domain.histories:
+        first = 0 if slot is None else sum(since is not None and since <= slot for since, _ in history)
+        if all(_covers(mixing_bounds(belief_from_dict(belief)), found) for _, belief in history[first:]):
+            return True
+    return False
 
 
 def _covers(belief: MixingBounds, found: MixingBounds) -> bool:
@@ -242,7 +277,7 @@ def _sigma_of(settings: Settings, model: Model) -> float:
 def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
     note: Note | None = None
     if estimate.start is not None:
-        model = loaded(estimate.start, settings)
+        model = _started(settings, estimate.start)
     else:
         model = first_estimate(settings, estimate)
         slot = settings.schedule.first if settings.schedule.start is not None else 0
@@ -250,18 +285,37 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
     changes = estimate.every is not None and estimate.change == "switch"
     sigma = _sigma_of(settings, model) if changes else None
     histograms = PrivateHistograms(settings, model=model, noise=noise, sigma=sigma, note=note)
-    return Generation(settings, histograms, _next(settings, estimate, ()))
+    return Generation(settings, histograms, _next(settings, estimate))
 
 
-def _known(
-    settings: Settings, estimate: Estimate, held: Registration, notes: tuple[Estimated, ...], noise: Noise
-) -> Generation:
+def _started(settings: Settings, start: str | Bounds) -> Model:
+    """The model until there is an estimate, marked if it was fitted on a file that the job reads."""
+    model = loaded(start, settings)
+    with suppress(SettingsError):  # there may be no file yet
+        return labelled(settings, model)
+    return model
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """What is on record of a query and its estimates.
+
+    Attributes:
+        estimates: all of the settings' query.
+        begun: start of the first window of the query without an entry.
+    """
+
+    estimates: tuple[Estimated, ...] = ()
+    begun: int | None = None
+
+
+def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> Generation:
     """A query that is on record."""
-    own = [one for one in notes if one.query == held.query.name and one.outcome in ("first", "switched")]
+    own = [one for one in noted.estimates if one.query == held.query.name and one.outcome in ("first", "switched")]
     if own:
         model = _model_of(own[-1].model)
     elif estimate.start is not None:
-        model = loaded(estimate.start, settings)
+        model = _started(settings, estimate.start)
     else:
         raise SettingsError(
             [
@@ -275,19 +329,44 @@ def _known(
     if held.successor is not None and held.query.schedule.stop is not None:
         mine = _as(mine, held.query.name, held.query.schedule.first, held.query.schedule.stop)
     recorded = held.query.header.get("sigma")
-    changes = estimate.every is not None and estimate.change == "switch"
-    sigma = float(recorded) if changes and recorded is not None else None
+    # it may have been raised for what was charged then, or for a change
+    sigma = None if recorded is None else float(recorded)
     histograms = PrivateHistograms(mine, model=model, noise=noise, sigma=sigma)
-    until = None if held.successor is not None else _next(settings, estimate, notes)
+    until = None if held.successor is not None else _next(settings, estimate, noted)
     return Generation(mine, histograms, until, ended=held.successor is not None)
 
 
-def _next(settings: Settings, estimate: Estimate, notes: tuple[Estimated, ...]) -> int | None:
-    """Slot of the first estimate that is due and not on record; ``None`` if none is."""
+def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
+    """Refuse settings that the queries on record do not go by, and that nobody else compares.
+
+    Raises:
+        RegistrationConflict: a setting is another one.
+    """
+    recorded, grid = chain[0].query, settings.grid
+    given: list[tuple[str, Any, Any]] = [
+        ("privacy.epsilon", recorded.header.get("epsilon"), settings.privacy.epsilon),
+    ]
+    if settings.schedule.start is not None and chain[0].domain.grid == grid.to_dict():
+        was, now = (format_instant(grid.time_of(slot)) for slot in (recorded.schedule.first, settings.schedule.first))
+        given.append(("windows.start", was, now))
+    for field, old, new in given:
+        if old != new:
+            advice = "a query keeps what its numbers depend on: set it back, or use a new query name"
+            raise RegistrationConflict(f"query {settings.query!r}", field, old, new, advice)
+
+
+def _next(settings: Settings, estimate: Estimate, noted: _Noted = _Noted()) -> int | None:
+    """Slot of the first estimate that is due and not on record; ``None`` if none is.
+
+    Windows that are charged stay as they are, so an estimate is due where they end or later.
+    """
     if estimate.every is None:
         return None
     schedule, every = settings.schedule, _every(settings, estimate)
-    slot = max((one.slot for one in notes), default=schedule.first) + every
+    latest = max((one.slot for one in noted.estimates), default=schedule.first)
+    charged = latest + 1 if noted.begun is None else noted.begun - schedule.every + schedule.size
+    passed = max(latest + 1, charged) - schedule.first
+    slot = schedule.first + max(1, -(-passed // every)) * every
     last = None if schedule.stop is None else schedule.covered.stop
     return None if last is not None and slot >= last else slot
 

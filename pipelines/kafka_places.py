@@ -78,6 +78,9 @@ def refuse_topics(settings: Settings) -> None:
         ("source.kafka", None if settings.source is None else settings.source.kafka),
         ("sink.kafka", None if settings.sink is None else settings.sink.kafka),
         ("rejects.kafka", None if settings.rejects is None else settings.rejects.kafka),
+        ("source.pubsub", None if settings.source is None else settings.source.pubsub),
+        ("sink.pubsub", None if settings.sink is None else settings.sink.pubsub),
+        ("rejects.pubsub", None if settings.rejects is None else settings.rejects.pubsub),
     ]
     problems = [
         f"{field} is for live jobs: use quiltstream run --live, or name files"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from ..schemas.kafka import KafkaSource
@@ -18,6 +20,10 @@ from ..transforms.payloads import PayloadDecoder
 
 #: How long the look at the topics may take that a job begins with.
 _ANSWER_S = 5.0
+
+#: When this process first began the job of a domain and query, and how far the broker's clock may be from ours.
+_BEGUN: dict[tuple[str, str], int] = {}
+_MARGIN_US = 60_000_000
 
 
 def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | None = None) -> KafkaFeed:
@@ -37,7 +43,7 @@ def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | 
         topics=given.all_topics,
         decoder=decoder_of(settings, given, group),
         lanes=given.lanes,
-        start=start_of(settings, given, pace),
+        start=_again(settings, start_of(settings, given, pace), pace),
         group=given.group,
         discover_s=parse_duration(given.discover) / 1e6,
     )
@@ -71,6 +77,15 @@ def start_of(settings: Settings, given: KafkaSource, pace: Pace) -> Start:
         return first if first.kind == "instant" else EARLIEST
     again = Start("instant", max(0, window_us - parse_duration(given.reread)))
     return max(first, again, key=lambda one: one.instant_us)
+
+
+def _again(settings: Settings, start: Start, pace: Pace) -> Start:
+    """The same start for a job that this process begins once more: the end of a topic is elsewhere by then."""
+    if start.kind != "latest" or not pace.begin_us:
+        return start
+    now = time.time_ns() // 1_000
+    begun = _BEGUN.setdefault((settings.domain, settings.query), now)
+    return start if begun == now else Start("instant", begun - _MARGIN_US)
 
 
 def _first_of(settings: Settings, given: KafkaSource) -> Start:

@@ -162,9 +162,17 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
     if kind in ("belief-joined", "belief-switched"):
         said = json.loads(new)
         given = ", estimated from the protected series" if said["given_model"] else ""
-        return f"{format_instant(at)[:19]}Z {kind.replace('-', ' ')}: model {said['model_id']}, {said['source']}{given}"
+        since = f", from {said['from']} on" if "from" in said else ""
+        what = f"{kind.replace('-', ' ')}{since}: model {said['model_id']}, {said['source']}{given}"
+        return f"{format_instant(at)[:19]}Z {what}"
     what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
-    return f"{format_instant(at)[:19]}Z {what}: {old} to {new}"
+    return f"{format_instant(at)[:19]}Z {what}: {_plain(old)} to {_plain(new)}"
+
+
+def _plain(value: str) -> str:
+    """A value of record without the marks of JSON around a text."""
+    found = json.loads(value)
+    return found if isinstance(found, str) else value
 
 
 def _show_entries(console: Console, entries: list[LedgerEntry], total: int) -> None:

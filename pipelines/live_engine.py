@@ -22,10 +22,12 @@ from ..transforms.file_feed import ArrivingFiles
 from ..transforms.files import everywhere, is_local
 from ..transforms.line_feed import StandardInput
 from ..transforms.live import Pace, ReadLive
+from ..transforms.pubsub_live import ReadSubscription
 from .engine import runner_name
 from .failures import CommandError
 from .kafka_source import kafka_feed
 from .prism import prism_program
+from .pubsub_places import pubsub_feed
 
 #: Runners that would never close a window of an endless source, or close it wrongly.
 _NOT_LIVE = ("fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner")
@@ -100,6 +102,8 @@ def live_source(settings: Settings, pace: Pace, group: str | None = None) -> Rea
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
     if source.kafka is not None:
         return ReadLive(kafka_feed(settings, source.kafka, pace, group), pace, grouped=group is not None)
+    if source.pubsub is not None:
+        return ReadSubscription(pubsub_feed(settings, source.pubsub, group), pace, grouped=group is not None)
     decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
     feed: Feed
     if source.stdin:

@@ -21,6 +21,7 @@ from ..transforms.files import is_local
 from ..transforms.live_sinks import block_name, in_folder, write_block
 from .kafka_places import SinkTopic, check_topics, topic_of
 from .places import Place, check_places, places_of, try_folder
+from .pubsub_places import SinkPubSub, check_pubsub_topics, pubsub_topic_of
 from .sinks import ids_in
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
@@ -47,7 +48,8 @@ def check_folders(settings: Settings) -> None:
     problems: list[str] = []
     check_topics(settings)
     named = [("sink", sink_of(settings)), *([("rejects", settings.rejects)] if settings.rejects is not None else [])]
-    found = [(field, sink) for field, sink in named if sink.kafka is None]
+    check_pubsub_topics(settings)
+    found = [(field, sink) for field, sink in named if sink.is_files]
     for field, sink in found:
         folder = settings.path(sink.path)
         if not is_local(folder):
@@ -73,7 +75,10 @@ def check_folders(settings: Settings) -> None:
 
 def sink_place(settings: Settings) -> SinkPlace:
     """What is in the settings' sink."""
-    topic = topic_of(settings, sink_of(settings))
+    sink = sink_of(settings)
+    if (there := pubsub_topic_of(sink)) is not None and sink.pubsub is not None:
+        return SinkPubSub(settings, there, sink.pubsub.resend)
+    topic = topic_of(settings, sink)
     return SinkFolder(settings) if topic is None else SinkTopic(settings, topic)
 
 
@@ -175,5 +180,5 @@ class SinkFolder:
         yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
 
 
-SinkPlace = SinkFolder | SinkTopic
+SinkPlace = SinkFolder | SinkTopic | SinkPubSub
 """What is in the sink of a live job."""

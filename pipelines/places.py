@@ -59,7 +59,7 @@ def places_of(settings: Settings) -> list[Place]:
         path = str(address.resolve().database)
         found += [Place("ledger", path + end, written=True) for end in ("", *_BESIDE)]
     for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is not None and sink.kafka is None:
+        if sink is not None and sink.is_files:
             found.append(Place(field, settings.path(sink.path), written=True))
     return found
 
@@ -119,7 +119,7 @@ def check_writable(settings: Settings) -> None:
     """
     problems: list[str] = []
     for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is None or sink.kafka is not None or not is_local(settings.path(sink.path)):
+        if sink is None or not sink.is_files or not is_local(settings.path(sink.path)):
             continue
         path = Path(settings.path(sink.path))
         try:

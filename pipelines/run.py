@@ -204,7 +204,7 @@ def _sink_text(settings: Settings) -> str:
     sink = settings.sink
     if sink is None:
         return ""
-    return settings.path(sink.path) if sink.kafka is None else sink.text
+    return settings.path(sink.path) if sink.is_files else sink.text
 
 
 def summary_of(

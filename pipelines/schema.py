@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ..schemas.settings import Settings
@@ -53,7 +54,8 @@ def _kind(field: dict[str, Any]) -> str:
     if "enum" in field:
         return " or ".join(f"`{value}`" for value in field["enum"])
     if "const" in field:
-        return f"`{field['const']}`"
+        value = field["const"]
+        return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
     if field.get("type") == "array":
         return f"list of {_kind(field['items'])}"
     kind = {"string": "text", "number": "number", "integer": "whole number", "boolean": "yes or no"}.get(

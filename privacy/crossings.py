@@ -25,8 +25,8 @@ s]. The ratio of sum p_z s_z to sum q_z s_z is linear-fractional in every s_z, s
 e^b s: at (1 + p(S)(e^b - 1)) / (1 + q(S)(e^b - 1)) for a set S. With q(S) = t, p(S) is at most e^a t and at most
 1 - e^-a (1 - t); along the first the ratio rises with t, along the second it falls, and where they meet, at
 t = 1 / (1 + e^a), it is (1 + e^(a + b)) / (e^a + e^b) = e^c. On the right a and b are the largest F1_m and F2_n. On the
-left K(y, x) / K(y', x) is at most e^c with a = F1_n and b = F2_m, whatever y, y' and x, so that M_K is at most c in
-either direction, and their sum 2 c.
+left K(y, x) / K(y', x) is at most e^c with a = F1_n and b = F2_m, whatever y, y' and x. The sum of M_K in both
+directions is the logarithm of the largest K(y, x) / K(z, x) times K(z, x') / K(y, x'), so it is at most 2 c.
 
 ``tolls`` are the same with the nearer stage left out, c <= b on the right and c <= a on the left. They hold for any
 number of changes in between: the last factor counts for the first, the earliest for the second.

@@ -27,7 +27,7 @@ from pydantic import (
 
 from .kafka import Servers
 from .kafka import Topic as KafkaTopic
-from .secrets import Option, Secret, checked_options
+from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
 from .sections import Duration, Name, Section
 from .settings_text import SettingsError, problems_of, read_document
 from .slots import parse_duration
@@ -97,6 +97,11 @@ def topic_name(text: str) -> str:
     return text
 
 
+def _user(given: Any) -> Any:
+    return given if given is None or (isinstance(given, str) and given) else secret(given)
+
+
+User = Annotated[str | FromEnvironment | FromFile | None, BeforeValidator(_user)]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0, examples=["64MiB"])]
 Filter = Annotated[str, AfterValidator(topic_filter)]
 Topic = Annotated[str, AfterValidator(topic_name)]
@@ -127,7 +132,7 @@ class Broker(Section):
         default="7d", description="how long the broker keeps messages for a gateway that is away: more than any outage"
     )
     tls: Tls | None = Field(default=None, description="{} is TLS with the system's authorities; left out: no TLS")
-    user: str | None = None
+    user: User = Field(default=None, description="in the open, or as the password")
     password: Secret | None = None
 
     @field_validator("host")

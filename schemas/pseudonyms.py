@@ -51,7 +51,10 @@ class Pseudonyms(Section):
             SettingsError: it is not there, too short or too long.
         """
         if self.env is not None:
-            where, found = f"the variable {self.env}", os.environ.get(self.env, "").encode("utf-8", "surrogateescape")
+            where = f"the variable {self.env}"
+            if self.env not in os.environ:
+                raise SettingsError([f"readings.pseudonyms: {where} is not set on this machine; {_HELP}"])
+            found = os.environb[self.env.encode()]
         else:
             where = f"the file {self.file}"
             try:

@@ -21,7 +21,8 @@ class Readings(Section):
     payload: Payload = Field(default="json", description="how the payload of a message is written")
     series: SeriesPlace | None = Field(
         default=None,
-        description="column with the name of the meter or wearer, {constant: NAME}, or a place in a message",
+        description="column with the name of the meter or wearer, {constant: NAME}, or a place in a message; "
+        "needed, as time and value are, unless a preset says where it is",
     )
     time: TimePlace | None = Field(
         default=None,

@@ -25,6 +25,7 @@ from .estimates import Bounds as Bounds  # noqa: PLC0414 - everyone finds it bes
 from .estimates import Estimate, EstimatedModel
 from .kafka import KafkaSink, KafkaSource
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
+from .pubsub import PubSubSink, PubSubSource
 from .reading_settings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
 from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
@@ -72,11 +73,12 @@ class FileSource(Section):
         default=None, description="lines of standard input in this format; only live"
     )
     kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
+    pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
 
     @model_validator(mode="after")
     def _one_format(self) -> FileSource:
-        kinds = (*FILE_FORMATS, "stdin", "kafka")
+        kinds = (*FILE_FORMATS, "stdin", "kafka", "pubsub")
         given = [f for f in kinds if getattr(self, f)]
         if len(given) != 1:
             raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
@@ -89,38 +91,42 @@ class FileSource(Section):
         Raises:
             ValueError: no files are given.
         """
-        if self.kafka is not None:
-            raise ValueError("source.kafka names no files, and has no format of files")
+        if self.broker is not None:
+            raise ValueError(f"{self.broker} names no files, and has no format of files")
         return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
 
     @property
     def setting(self) -> str:
         """Name of the setting that is given, for messages."""
-        if self.kafka is not None:
-            return "source.kafka"
-        return "source.stdin" if self.stdin else f"source.{self.format}"
+        return self.broker or ("source.stdin" if self.stdin else f"source.{self.format}")
+
+    @property
+    def broker(self) -> str | None:
+        """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
+        return next((f"source.{kind}" for kind in ("kafka", "pubsub") if getattr(self, kind) is not None), None)
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The paths or patterns, as written; none where the source is no files."""
-        if self.stdin or self.kafka is not None:
+        if self.stdin or self.broker is not None:
             return ()
         given = getattr(self, self.format)
         return (given,) if isinstance(given, str) else tuple(given)
 
 
 class FileSink(Section):
-    """Where rows go: exactly one of the formats and a path, or a Kafka topic."""
+    """Where rows go: exactly one of the formats and a path, or a topic."""
 
     parquet: str | None = None
     csv: str | None = None
     jsonl: str | None = None
     avro: str | None = None
     kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
+    pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
 
     @model_validator(mode="after")
     def _one_format(self) -> FileSink:
-        kinds = (*FILE_FORMATS, "kafka")
+        kinds = (*FILE_FORMATS, "kafka", "pubsub")
         given = [f for f in kinds if getattr(self, f)]
         if len(given) != 1:
             raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
@@ -133,8 +139,8 @@ class FileSink(Section):
         Raises:
             ValueError: no file is given.
         """
-        if self.kafka is not None:
-            raise ValueError("a Kafka topic is no file, and has no format of files")
+        if not self.is_files:
+            raise ValueError("a topic is no file, and has no format of files")
         return next(f for f in FILE_FORMATS if getattr(self, f))
 
     @property
@@ -149,7 +155,14 @@ class FileSink(Section):
     @property
     def text(self) -> str:
         """The place in words, as written."""
+        if self.pubsub is not None:
+            return f"topic {self.pubsub.topic}"
         return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it is a place for files."""
+        return self.kafka is None and self.pubsub is None
 
 
 class Slots(Section):

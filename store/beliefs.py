@@ -25,11 +25,12 @@ from sqlalchemy.engine import Connection
 
 from ..privacy.chains import ChainError
 from ..privacy.classes import belief_from_dict
+from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
 from . import tables
 from .accounts import charged_spans, ledger_of, loss_of, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain, query_from_row
-from .errors import BudgetRefused, StoreError, UnknownNameError
+from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .lookups import domain_row, lock_domain, next_start, query_row, read_roster, registration_of
 from .registering import Registrar, record_event, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
@@ -78,21 +79,28 @@ class Changed:
     reserved_after: float
 
 
-def change_belief(connection: Connection, name: str, change: BeliefChange) -> Changed:
+def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
     """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing.
+
+    Args:
+        connection: the transaction.
+        name: the domain's name.
+        change: the other belief.
+        note: the estimate that led to it, put on record with it.
 
     Raises:
         UnknownNameError: there is no such domain.
+        EstimateOnRecord: another estimate of its slot is on record.
         BudgetRefused: what is charged or promised would pass the budget.
         StoreError: the belief cannot be priced, or its slot lies before an earlier change.
     """
     row = lock_domain(connection, name) or domain_row(connection, name)
     domain = domain_from_row(row)
     change = _recorded(change)
-    held = (change.belief, change.model_id) in domain.beliefs if change.slot is None else change in domain.changes
-    if held:
+    if domain.holds(change):
         lost = _lost(connection, row, domain)
         return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
+    _check_first(connection, name, note)
     _check_states(domain, change)
     changed = replace(domain, changes=(*domain.changes, change))
     found = _priced(connection, row, domain, changed)
@@ -102,13 +110,20 @@ def change_belief(connection: Connection, name: str, change: BeliefChange) -> Ch
         row["id"],
         "belief-joined" if change.slot is None else "belief-switched",
         old=domain.beliefs[-1][1],
-        new=_said(change),
+        new=_said(changed, change),
     )
+    if note is not None:
+        note_estimate(connection, name, note)
     return found
 
 
 def succeed(
-    connection: Connection, registration: Registration, change: BeliefChange, domain: DomainSpec, query: QuerySpec
+    connection: Connection,
+    registration: Registration,
+    change: BeliefChange,
+    domain: DomainSpec,
+    query: QuerySpec,
+    note: Note | None = None,
 ) -> Registration:
     """End a query where a belief is switched, and let another go on; inside a transaction that may write.
 
@@ -121,9 +136,11 @@ def succeed(
         change: the switch.
         domain: the domain as the successor's job knows it, with the new belief.
         query: the successor.
+        note: the estimate that led to it, put on record with it.
 
     Raises:
         BudgetRefused: not all of it fits into the budget.
+        EstimateOnRecord: another estimate of its slot is on record, and did not lead to a successor.
         RegistrationConflict: the successor's name has other content.
         StoreError: windows behind the slot are charged, or no window ends by it.
     """
@@ -134,6 +151,7 @@ def succeed(
         raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
     if known["successor"] is not None:
         return _registration(connection, row, known["successor"])
+    _check_first(connection, names[0], note)
     _end(connection, row, known, registration, change.slot)
     queries = tables.queries
     connection.execute(queries.update().where(queries.c.id == known["id"]).values(successor=query.name))
@@ -145,7 +163,10 @@ def succeed(
     if together > changed.budget:
         what = f"query {query.name!r}, which would go on for query {names[1]!r},"
         raise BudgetRefused(what, held, together - held, changed.budget)
-    return Registrar(connection).register(domain, query)
+    made = Registrar(connection).register(domain, query)
+    if note is not None:
+        note_estimate(connection, names[0], note)
+    return made
 
 
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
@@ -166,6 +187,19 @@ def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
     said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
     record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
     return True
+
+
+def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
+    """See that an estimate is the first one of its slot; the transaction holds the domain's lock.
+
+    Raises:
+        EstimateOnRecord: there is one on record.
+    """
+    if note is not None and any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0])):
+        raise EstimateOnRecord(
+            f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
+            "what became of it is on record; run this job again, and it goes on from there"
+        )
 
 
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
@@ -199,10 +233,14 @@ def _recorded(change: BeliefChange) -> BeliefChange:
     return replace(change, belief=plain(change.belief))
 
 
-def _said(change: BeliefChange) -> dict[str, Any]:
+def _said(domain: DomainSpec, change: BeliefChange) -> dict[str, Any]:
     """A change in the list of decisions: without the belief itself, which is beside the domain."""
     said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
-    return said if change.slot is None else {**said, "slot": change.slot}
+    return said if change.slot is None else {**said, "from": _instant(domain, change.slot)}
+
+
+def _instant(domain: DomainSpec, slot: int) -> str:
+    return format_instant(SlotGrid(**domain.grid).time_of(slot))
 
 
 def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
@@ -253,9 +291,10 @@ def _end(connection: Connection, row: Row, known: Row, registration: Registratio
     connection.execute(reservations.delete().where(of_query, reservations.c.start > slot - schedule.size))
     late = sa.or_(reservations.c.stop.is_(None), reservations.c.stop > slot)
     connection.execute(reservations.update().where(of_query, late).values(stop=slot))
-    reserved = loss_of(domain_from_row(row), promised(connection, row["id"]))
-    set_reserved_loss(connection, row["id"], reserved)
-    record_event(connection, row["id"], "schedule-ended", old=schedule.stop, new=slot, query=registration.query.name)
+    domain = domain_from_row(row)
+    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row["id"])))
+    ends = "endless" if schedule.stop is None else _instant(domain, schedule.stop), _instant(domain, slot)
+    record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
 
 
 def _registration(connection: Connection, row: Row, name: str) -> Registration:

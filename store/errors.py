@@ -168,6 +168,10 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         return type(self), (self.what, self.reserved, self.asked, self.budget)
 
 
+class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what happened
+    """Another job made the estimate of this slot before; what became of it is on record, and nothing was changed."""
+
+
 def shown(value: Any, limit: int = 80) -> str:
     """A value for a message, cut where it is long."""
     text = repr(value)

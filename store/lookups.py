@@ -106,6 +106,19 @@ def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int
     return schedule.first if last is None else int(last) + schedule.every
 
 
+def begun(connection: Connection, registration: Registration) -> int:
+    """The same for a query of record.
+
+    Raises:
+        UnknownNameError: the query is not on record.
+    """
+    domain, query = registration.domain.name, registration.query.name
+    row = query_row(connection, domain_row(connection, domain)["id"], query)
+    if row is None:
+        raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+    return next_start(connection, row["id"], registration.query.schedule)
+
+
 def _versions(connection: Connection, query_id: int, newest: Row, roster: Roster) -> dict[str, Any]:
     """The fields of a registration about rosters that were changed."""
     versions = tables.roster_versions

@@ -192,6 +192,11 @@ class Store:
             if records is not None:
                 return records
 
+    def next_start(self, registration: Registration) -> int:
+        """Start of the first window without an entry: all before it are charged or refused."""
+        with self._database().read() as connection:
+            return lookups.begun(connection, registration)
+
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
 
@@ -307,13 +312,11 @@ class Store:
         Raises:
             UnknownNameError: there is no such domain.
             BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
+            EstimateOnRecord: another estimate of its slot is on record.
             StoreError: the belief cannot be priced, or its slot lies before an earlier change.
         """
         with self._database().write() as connection:
-            changed = change_belief(connection, domain, change)
-            if note is not None:
-                note_estimate(connection, domain, note)
-            return changed
+            return change_belief(connection, domain, change, note)
 
     def succeed(
         self,
@@ -334,14 +337,12 @@ class Store:
 
         Raises:
             BudgetRefused: not all of it fits into the budget.
+            EstimateOnRecord: another estimate of its slot is on record, and did not lead to another query.
             RegistrationConflict: the name of the query that goes on has other content.
             StoreError: windows behind the slot are charged.
         """
         with self._database().write() as connection:
-            made = succeed(connection, registration, change, domain, query)
-            if note is not None and made.query.name == query.name:
-                note_estimate(connection, domain.name, note)
-            return made
+            return succeed(connection, registration, change, domain, query, note)
 
     def note_estimate(self, domain: str, note: Note) -> bool:
         """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""

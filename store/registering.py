@@ -395,6 +395,7 @@ def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
         "windows.size": format_duration(query.schedule.size * interval_us),
         "windows.every": format_duration(query.schedule.every * interval_us),
         "privacy.epsilon": query.header.get("epsilon"),
+        "mechanism": query.mechanism,
     }
 
 

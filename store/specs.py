@@ -90,6 +90,27 @@ class DomainSpec:
         """Every belief of record with its model's digest, the first one first."""
         return ((self.belief, self.model_id), *((one.belief, one.model_id) for one in self.changes))
 
+    @property
+    def histories(self) -> tuple[tuple[tuple[int | None, dict[str, Any]], ...], ...]:
+        """What is believed side by side, as the account has it: beliefs, each from a slot on, the first from ever on.
+
+        A belief that joins is one for the whole history; what is switched to follows each of those held until then.
+        """
+        found: list[list[tuple[int | None, dict[str, Any]]]] = [[(None, self.belief)]]
+        for change in self.changes:
+            if change.slot is None:
+                found.append([(None, change.belief)])
+            else:
+                for one in found:
+                    one.append((change.slot, change.belief))
+        return tuple(map(tuple, found))
+
+    def holds(self, change: BeliefChange) -> bool:
+        """Whether a change is on record already; a belief that was only switched to, or from, has not joined."""
+        if change.slot is not None:
+            return change in self.changes
+        return ((None, change.belief),) in self.histories and (change.belief, change.model_id) in self.beliefs
+
     def under(self, number: int) -> DomainSpec:
         """The domain as a query sees it whose noise was calibrated for one of the beliefs."""
         belief, model_id = self.beliefs[number]

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -55,6 +55,8 @@ class Pace:
         end_us: end of the last window; the reader stops there. ``None``: never.
         stay_s: seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It
             costs nothing but a checkpoint that waits so long, and pays where a runner keeps what is handed back.
+        rest_s: seconds that the runner is asked to wait at least before the next call, which reads the longer for it.
+            Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
     """
@@ -65,6 +67,7 @@ class Pace:
     poll_s: float = 1.0
     end_us: int | None = None
     stay_s: float = 0.0
+    rest_s: float = 0.0
     together: bool = False
 
 
@@ -183,6 +186,9 @@ _AHEAD_US = 86_400_000_000
 _CALL_ROWS = 1 << 20
 _CALL_S = 1.0
 
+#: So many times more where the runner rests after each call.
+_LONGER = 10.0
+
 #: Added to the whole seconds of a pause: Beam takes off what passes until the runner hears of it.
 _PAUSE_MARGIN_S = 0.1
 
@@ -265,10 +271,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._polls.inc()
         if estimator.current_watermark() is None:
             self._advance(element, estimator, progress)
-        deadline, rows, waited, sent = time.monotonic() + _CALL_S, 0, False, False
         # parts of one worker wait for each other
+        longer = max(1.0, _LONGER / self._feed.parts) if self._pace.rest_s else 1.0
+        deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
         stay = time.monotonic() + self._pace.stay_s / self._feed.parts
-        while rows < _CALL_ROWS and time.monotonic() < deadline:
+        while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
             piece = reader.read()
             # silence is not known of a source that cannot be read
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
@@ -303,9 +310,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 if sent or time.monotonic() + self._pace.poll_s > stay:
                     break
                 time.sleep(self._pace.poll_s)
-                deadline = time.monotonic() + _CALL_S
+                deadline = time.monotonic() + _CALL_S * longer
         self._readers[element] = (progress.position, reader)
-        tracker.defer_remainder(self._pause() if waited and not sent else Duration(0))
+        tracker.defer_remainder(self._pause() if waited and not sent else Duration(self._pace.rest_s))
 
     def _reader_at(self, part: int, position: str) -> Reader:
         """The part's reader of the last call if the runner goes on where it stopped, else a new one."""
@@ -328,8 +335,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         in its state for ever (Beam's issue 27648).
         """
         whole = int(self._pace.poll_s)
-        time.sleep(self._pace.poll_s - whole)
-        return Duration(seconds=whole + _PAUSE_MARGIN_S) if whole else Duration(0)
+        if whole or not self._pace.rest_s:
+            time.sleep(self._pace.poll_s - whole)
+        return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._pace.rest_s))
 
     def _step(
         self,
@@ -423,6 +431,8 @@ class ReadLive(beam.PTransform[Any, Any]):
         now: the wall clock in microseconds; the tests' own.
     """
 
+    reading: ClassVar[type[ReadPart]] = ReadPart
+
     def __init__(self, feed: Feed, pace: Pace, *, grouped: bool = False, now: Callable[[], int] | None = None) -> None:
         super().__init__()
         self._feed = feed
@@ -434,7 +444,7 @@ class ReadLive(beam.PTransform[Any, Any]):
         """Read every part; the parts are spread over the workers."""
         parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._feed.parts)))
         decoded: Any = parts | "Follow" >> beam.ParDo(
-            ReadPart(self._feed, self._pace, self._schema, self._now)
+            self.reading(self._feed, self._pace, self._schema, self._now)
         ).with_outputs(REJECTED, main="readings")
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch

@@ -85,8 +85,12 @@ class KafkaHop(Hop):
             if time.monotonic() >= self._again_at:
                 self._renew()
         elif self._again and time.monotonic() >= self._again_at:
-            while self._again and self._produce(self._again[0], self._pending[self._again[0]]):
-                self._again.popleft()
+            # one that fails at once stands at the end again
+            for _ in range(len(self._again)):
+                number = self._again.popleft()
+                if not self._produce(number, self._pending[number]):
+                    self._again.appendleft(number)
+                    break
         had, self._had = self._had, []
         return had
 
@@ -165,7 +169,7 @@ class KafkaHop(Hop):
             self._refused.append(number)
             return
         self._judge(error)
-        self._broken = self._broken or error.fatal()
+        self._broken = self._broken or error.fatal() or code == names._FATAL  # noqa: SLF001 - its public name
         self._again.append(number)
         self._again_at = time.monotonic() + _RETRY_S
 

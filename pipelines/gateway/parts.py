@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...schemas.gateway import GatewaySettings, Level, seconds
+from ...schemas.secrets import FromEnvironment, FromFile
 from ..failures import CommandError
 from .connection import Session
 from .credentials import options_of, secret_of, tls_context
@@ -94,7 +95,9 @@ def parts_of(settings: GatewaySettings) -> Parts:
         "host": broker.host,
         "port": broker.port_in_use,
         "keepalive": int(seconds(broker.keepalive)),
-        "user": broker.user,
+        "user": secret_of("mqtt.user", broker.user, settings.path)
+        if isinstance(broker.user, (FromEnvironment, FromFile))
+        else broker.user,
         "password": None if broker.password is None else secret_of("mqtt.password", broker.password, settings.path),
         "tls": None if broker.tls is None else tls_context(broker.tls, settings.path),
     }
@@ -128,7 +131,7 @@ def gateway_schema() -> dict[str, Any]:
 def receive_maximum(messages: int) -> int:
     """What the broker is told to send at most without an acknowledgement, of the messages that may be held.
 
-    Somewhat fewer: Mosquitto sends one more than it is told when a session is taken up again, and at the limit itself
+    Somewhat fewer: Mosquitto sends some more than it is told when a session is taken up again, and at the limit itself
     nothing is read any more, no answer to a ping either.
 
     >>> receive_maximum(1_000), receive_maximum(10)
@@ -151,7 +154,7 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
     """What a gateway will do, for people."""
     settings, broker = parts.settings, parts.settings.mqtt
     tls = "without TLS" if broker.tls is None else "with TLS"
-    user = "nobody" if broker.user is None else f"user {broker.user!r}"
+    user = "nobody" if broker.user is None else f"user {broker.user!r}" if isinstance(broker.user, str) else "a user"
     yield "broker", f"{broker.host}:{broker.port_in_use} {tls}, as {user}"
     if settings.forward is not None:
         given, limits = settings.forward, settings.forward.limits

@@ -223,6 +223,10 @@ class KafkaSource(ReleaseSource):
             self._wrong = (
                 f"Kafka: not authorised to read the topic {self._topic!r} in this group; give this user the right"
             )
+        elif error.fatal():
+            self._wrong = (
+                f"Kafka: reading gave up ({error.str()}); another gateway of this group may have the same client id"
+            )
         elif time.monotonic() - self._told > _REPEAT_S:
             self._told = time.monotonic()
             _LOG.warning("Kafka: %s; trying again", error.str())

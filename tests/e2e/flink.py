@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from .installed import ROOT, NotInstalledError, installed
 from .processes import Processes, ServerError, accepts, alive, descendants, free_ports
@@ -180,6 +181,9 @@ class FlinkCluster:
         rpc, blob, self._rest, self._pool, self._jobs, self._artifacts, self._expansion = free_ports(7)
         write_configuration(self._configuration, self.folder, rpc, blob, self._rest)
         self._submitted = self._taskmanagers = 0
+        self._nothing = self.folder / "nothing.jar"
+        with ZipFile(self._nothing, "w") as jar:
+            jar.writestr("nothing", "")
         try:
             self._start_jobmanager()
             self.start_taskmanager(wait=False)
@@ -197,6 +201,8 @@ class FlinkCluster:
         return [
             *("--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{self._jobs}", f"--job_name={name}"),
             *("--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{self._pool}"),
+            # else the job server sends itself, 200 MB of what the cluster has already, with every job
+            f"--files_to_stage={self._nothing}",
             *state_arguments(self.folder),
             *([] if savepoint is None else [f"--savepoint_path={savepoint}"]),
         ]

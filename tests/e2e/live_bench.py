@@ -322,7 +322,7 @@ class Bench:
             self.watch()
             if time.monotonic() > deadline:
                 pytest.fail(f"not within {PATIENCE:.0f} s: {what}; {self.account()}")
-            time.sleep(0.1)
+            time.sleep(0.2)
         return found
 
     def account(self) -> str:

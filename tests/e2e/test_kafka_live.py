@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -11,47 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from .kafka import KafkaBroker
+from .kafka_topics import TopicBench, as_it_comes
 from .live_bench import HOUR, NAMES, ORIGIN, Bench, readings, truth
 from .prism import prism_arguments
-
-READINGS = {"series": {"path": "series"}, "time": {"path": "time"}, "value": {"path": "value"}, "time_unit": "us"}
-
-
-class TopicBench:
-    """A bench whose source, sink and rejects are topics."""
-
-    def __init__(self, broker: KafkaBroker, bench: Bench, partitions: int) -> None:
-        self.broker, self.bench = broker, bench
-        self.source = broker.topic(partitions)
-        self.sink = broker.topic(2, cleanup_policy="compact")
-        self.rejects = broker.topic(1)
-
-    def settings(self, source: dict[str, Any] | None = None, **changes: Any) -> None:
-        servers = {"servers": self.broker.servers}
-        kafka = servers | {"topic": self.source, "discover": "500ms"} | (source or {})
-        given: dict[str, Any] = {
-            "source": {"kafka": kafka},
-            "readings": READINGS,
-            "sink": {"kafka": servers | {"topic": self.sink}},
-            "rejects": {"kafka": servers | {"topic": self.rejects}},
-        }
-        self.bench.settings(**(given | changes))
-
-    def send(self, frame: pl.DataFrame, partition_of: Any) -> None:
-        self.broker.send(
-            self.source, [(partition_of(row["series"]), json.dumps(row).encode()) for row in frame.to_dicts()]
-        )
-
-    def check(self, frame: pl.DataFrame, windows: int) -> None:
-        """The record is the truth, and the topic is the record."""
-        assert self.bench.counts() == truth(frame, range(windows))
-        sunk = self.broker.rows(self.sink)
-        rows = {row.release_id: row for row in self.bench.rows()}
-        assert set(sunk) == set(rows)
-        assert {name: one["counts"] for name, one in sunk.items()} == {
-            name: list(one.counts) for name, one in rows.items()
-        }
 
 
 @pytest.fixture
@@ -61,13 +22,6 @@ def bench(tmp_path: Path, prism: Path) -> Any:
     made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
     yield made
     made.close()
-
-
-def as_it_comes(frame: pl.DataFrame, lateness: int, seed: int) -> pl.DataFrame:
-    """Readings in an order that is theirs but for the lateness."""
-    source = random.Random(seed)  # noqa: S311 - test data
-    late = pl.Series("arrival", [source.randrange(lateness) for _ in range(len(frame))])
-    return frame.with_columns(arrival=pl.col("time") + late).sort("arrival").drop("arrival")
 
 
 def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
@@ -108,7 +62,7 @@ def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_p
     assert all("half" not in text for text in said)
 
 
-def test_an_idle_partition_holds_windows_until_idle_has_passed_and_is_told(kafka, bench):
+def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
     topics = TopicBench(kafka, bench, 3)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
     topics.settings(windows=windows, live={"poll": "100ms", "idle": "4s"})

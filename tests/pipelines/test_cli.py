@@ -36,6 +36,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger",
         "ledger show",
         "ledger export",
+        "ledger belief",
         "ledger budget",
         "ledger backup",
         "ledger migrate",

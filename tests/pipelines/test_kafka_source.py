@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,19 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
     settings = made(tmp_path, kafka)
     assert begun(settings, 0) == first
     assert begun(settings, 2) == again
+
+
+def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
+    settings = made(tmp_path, {"start": "latest"}, query="begun-again")
+    kafka = settings.source.kafka if settings.source is not None else None
+    assert kafka is not None
+    check, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
+    before = time.time_ns() // 1_000
+    starts = [kafka_feed(settings, kafka, pace).start for pace in (check, real, check, real, real)]
+    after = time.time_ns() // 1_000
+    assert [one.kind for one in starts] == ["latest", "latest", "latest", "instant", "instant"]
+    assert starts[3] == starts[4]
+    assert before <= starts[3].instant_us + 60_000_000 <= after
 
 
 def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(

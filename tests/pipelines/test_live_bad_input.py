@@ -207,6 +207,16 @@ BELIEF = "an account rests on one belief: set the model back"
             QUERY,
         ),
         (
+            {"privacy": {"epsilon": 1.0, "budget": 1.0, "mechanism": "entry-dp"}},
+            "mechanism is 'entry-dp (correlated slots not protected)', but on record it is 'mqm-approx'",
+            QUERY,
+        ),
+        (
+            {"group_by": None, "roster": {"file": "roster.csv"}},
+            "key_kind is 'series', but on record it is 'group'",
+            QUERY,
+        ),
+        (
             {"privacy": {"epsilon": 1.0, "budget": 1.0, "guarantee": "window"}},
             "guarantee is 'window', but on record it is 'stream'",
             DOMAIN,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quiltstream.pipelines.live import stay_of
 from quiltstream.pipelines.live_engine import live_source
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.live import Pace
@@ -46,3 +47,10 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     source: Any = live_source(read_settings(Path("settings.yaml")), Pace(0))
     assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
+
+
+@pytest.mark.parametrize(("poll", "stay"), [(0.1, 5.0), (0.7, 7.0), (1.0, 10.0), (60.0, 10.0)])
+def test_a_call_of_the_reader_makes_ten_looks_and_keeps_a_checkpoint_waiting_for_ten_seconds_at_most(
+    poll: float, stay: float
+) -> None:
+    assert stay_of(poll) == pytest.approx(stay)

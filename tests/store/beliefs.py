@@ -19,10 +19,12 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BeliefChange, BudgetRefused, RegistrationConflict, Store, StoreError
 from quiltstream.store.beliefs import Estimated
+from quiltstream.store.errors import EstimateOnRecord
 from quiltstream.store.specs import DomainSpec, QuerySpec, Registration
 
 from .engines import OnLedger
-from .samples import BELIEF, SIGMA, domain, drafts, query
+from .nursery import Nursery
+from .samples import BELIEF, OTHER, SIGMA, domain, drafts, query
 
 FASTER = MixingBounds(pi_min=0.25, gap=0.9)
 SLOWER = MixingBounds(pi_min=0.15, gap=0.6)
@@ -251,3 +253,106 @@ class BeliefContract(OnLedger):
         assert store.note_estimate("homes", ("weekly", Estimated(144, "kept", {}, "weekly")))
         assert not store.note_estimate("homes", ("weekly", Estimated(144, "refused", MODEL, "weekly")))
         assert store.estimates("homes", "weekly") == [first, Estimated(144, "kept", {}, "weekly")]
+
+    def test_a_belief_that_was_switched_to_joins_the_whole_history_only_when_it_does(self, store: Store) -> None:
+        held = store.register(domain(budget=9.0), query(share=0.5))
+        store.publish(held, drafts(held, windows_of(held, 3)))
+        late = switched(96 + 3 * 48, SLOWER)
+        store.change_belief("homes", late)
+        done = store.change_belief("homes", joined(SLOWER))
+        truth = Ledger(BELIEF)
+        truth.switch(96 + 3 * 48, SLOWER)
+        truth.join(SLOWER)
+        truth.replay(spans(store.entries()))
+        assert done.after == truth.loss > done.before
+        assert [event[0] for event in store.summary("homes").events] == ["belief-switched", "belief-joined"]
+
+    def test_a_belief_that_joined_before_another_was_switched_to_may_join_once_more(self, store: Store) -> None:
+        held = store.register(domain(budget=9.0), query(share=0.5))
+        store.change_belief("homes", joined(SLOWER))
+        store.change_belief("homes", switched(96, FASTER))
+        done = store.change_belief("homes", joined(SLOWER))
+        assert done.reserved_after > done.reserved_before
+        truth = Ledger(BELIEF)
+        truth.join(SLOWER)
+        truth.switch(96, FASTER)
+        truth.join(SLOWER)
+        truth.replay((window.start, window.stop, held.query.epsilon_dp) for window in held.query.schedule.windows())
+        assert done.reserved_after == pytest.approx(truth.loss, rel=1e-9)
+        # and now it is held
+        assert store.change_belief("homes", joined(SLOWER)).after == done.after
+        assert len(store.summary("homes").events) == 3
+
+    def test_of_two_jobs_with_an_estimate_for_one_slot_the_first_one_decides(self, store: Store) -> None:
+        held = store.register(domain(budget=9.0), endless(query(share=0.5)))
+        store.publish(held, drafts(held, windows_of(held, 2)))
+        kept = Estimated(192, "kept", MODEL, "weekly")
+        assert store.note_estimate("homes", ("weekly", kept))
+        before = store.summary("homes"), store.registered("homes", "weekly")
+        change, following = self.follow(held, 192)
+        note = Estimated(192, "switched", MODEL, following.name)
+        with pytest.raises(EstimateOnRecord, match="slot 192"):
+            store.succeed(held, change, under(change, budget=9.0), following, ("weekly", note))
+        with pytest.raises(EstimateOnRecord, match="slot 192"):
+            store.change_belief("homes", joined(), ("weekly", replace(note, outcome="joined", query="weekly")))
+        assert (store.summary("homes"), store.registered("homes", "weekly")) == before
+        assert store.estimates("homes", "weekly") == [kept]
+
+    @pytest.mark.parametrize("slot", [None, 192])
+    def test_a_change_that_is_killed_at_any_boundary_is_whole_or_nothing(
+        self, url: str, nursery: Nursery, slot: int | None
+    ) -> None:
+        boundary = made = 0
+        with Store(url, wait=30) as store:
+
+            def begun() -> str:
+                held = store.register(domain(f"homes-{made}", budget=9.0), query(domain=f"homes-{made}"))
+                store.publish(held, drafts(held, windows_of(held, 2)))
+                return held.domain.name
+
+            def seen_of(name: str) -> Any:
+                return store.summary(name), store.registered(name, "weekly"), store.estimates(name, "weekly")
+
+            name = begun()
+            while True:
+                boundary += 1
+                before = seen_of(name)
+                command = {"kind": "change", "url": url, "domain": name, "slot": slot}
+                (answer,) = nursery.run({**command, "kill_at": boundary})
+                if seen_of(name) != before:
+                    self._check_whole(store, name, slot)
+                    if "killed" not in answer:
+                        assert boundary > 30
+                        assert made > 0  # it was killed after its commit, too
+                        return
+                    made += 1
+                    name = begun()
+
+    @staticmethod
+    def _check_whole(store: Store, name: str, slot: int | None) -> None:
+        """A change that was made: all of it is on record, and every window can be published once."""
+        truth = Ledger(BELIEF, 9.0)
+        held = store.registered(name, "weekly")
+        assert held is not None
+        assert len(held.domain.changes) == len(store.estimates(name, "weekly")) == 1
+        queries = [held]
+        if slot is None:
+            truth.join(OTHER)
+            kinds = ["belief-joined", "model-estimated"]
+        else:
+            truth.switch(slot, OTHER)
+            kinds = ["schedule-ended", "belief-switched", "model-estimated"]
+            following = store.registered(name, str(held.successor))
+            assert following is not None
+            assert held.query.schedule.stop == following.query.schedule.first == slot
+            queries.append(following)
+        assert [event[0] for event in store.summary(name).events] == kinds
+        for one in queries:
+            store.publish(one, drafts(one))
+            assert list(store.missing(one)) == []
+        entries = store.entries(name)
+        assert [entry.window_start for entry in entries] == [96 + 48 * number for number in range(6)]
+        assert {entry.decision for entry in entries} == {"charged"}
+        found = store.summary(name)
+        assert found.loss == truth.replay(spans(entries)) <= 9.0
+        assert found.reserved_loss == pytest.approx(found.loss, rel=1e-9)

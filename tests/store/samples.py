@@ -14,9 +14,11 @@ from quiltstream.privacy.quilts import mqm_approx
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.specs import Block, DomainSpec, Draft, QuerySpec, Record, Registration
+from quiltstream.store.beliefs import Estimated
+from quiltstream.store.specs import BeliefChange, Block, DomainSpec, Draft, QuerySpec, Record, Registration
 
 BELIEF = MixingBounds(pi_min=0.2, gap=0.75)
+OTHER = MixingBounds(pi_min=0.15, gap=0.6)
 GRID = SlotGrid(interval_us=1_800_000_000)
 SPACE = StateSpace((250.0, 500.0), unit="W")
 SIGMA = mqm_approx(BELIEF, epsilon=1.0).sigma
@@ -74,6 +76,17 @@ def query(
     return replace(spec, **changes)
 
 
+def going_on(ended: QuerySpec, slot: int) -> QuerySpec:
+    """A query that goes on from a slot where another one ends, with twice its noise."""
+    return replace(
+        ended,
+        name=f"{ended.name}@{slot}",
+        scale=2 * ended.scale,
+        release_epsilon_dp=ended.release_epsilon_dp / 2,
+        schedule=replace(ended.schedule, start=slot),
+    )
+
+
 def block(
     registration: Registration, shard: int, window: Window | None = None, *, low: int = -(10**6), high: int = 10**6
 ) -> Block:
@@ -112,3 +125,22 @@ def seen(records: Iterable[Record]) -> dict[str, Any]:
         ]
         for record in records
     }
+
+
+__all__ = [
+    "BELIEF",
+    "GRID",
+    "OTHER",
+    "SERIES",
+    "SIGMA",
+    "SPACE",
+    "BeliefChange",
+    "Estimated",
+    "Roster",
+    "block",
+    "domain",
+    "drafts",
+    "going_on",
+    "query",
+    "seen",
+]

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,26 @@ def merge_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]
     return {"crossed": boundaries.crossed}
 
 
-KINDS: dict[str, Any] = {"job": job, "fork": fork_job, "merge": merge_job}
+def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
+    """Let another belief join a domain's, or follow it at a slot with a query that goes on; an estimate leads to it."""
+    store = Store(command["url"], wait=30)
+    held = store.registered(command["domain"], "weekly")
+    assert held is not None
+    slot, belief = command["slot"], samples.OTHER.to_dict()
+    change = samples.BeliefChange("joined" if slot is None else "switched", belief, "model-2", slot)
+    at = 192 if slot is None else slot
+    if slot is None:
+        note = "weekly", samples.Estimated(at, "joined", {}, "weekly")
+        store.change_belief(command["domain"], change, note)
+    else:
+        following = samples.going_on(held.query, at)
+        note = "weekly", samples.Estimated(at, "switched", {}, following.name)
+        store.succeed(held, change, replace(held.domain, belief=belief, model_id="model-2"), following, note)
+    store.close()
+    return {"crossed": boundaries.crossed}
+
+
+KINDS: dict[str, Any] = {"job": job, "fork": fork_job, "merge": merge_job, "change": change_job}
 
 
 def start(command: dict[str, Any]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -166,6 +167,15 @@ def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
     assert reader.read() is None
     assert reader.trouble == (
         "the options of Kafka are refused (_INVALID_ARG); check their names and values against librdkafka's"
+    )
+
+
+def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    reader = KafkaFeed(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == (
+        "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
     )
 
 

@@ -110,8 +110,11 @@ FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", list(FAULTS))
-@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
+@pytest.mark.parametrize(
+    ("fault", "changes", "keys"),
+    [("duplicated", {}, SERIES), ("reordered", {"group_by": "group"}, GROUPS), ("stalled", {}, SERIES)],
+    ids=list(FAULTS),
+)
 def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
     tmp_path: Path, tally: Tally, fault: str, changes: dict[str, Any], keys: dict[str, list[str]]
 ) -> None:

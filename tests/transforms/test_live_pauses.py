@@ -106,3 +106,23 @@ def test_a_call_stays_with_a_silent_source_so_long_and_ends_at_once_when_somethi
     assert len(made) == 2
     assert slept == [0.25] * 14
     assert second.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("poll", "files", "least", "most"), [(0.25, 0, 1.0, 1.5), (0.25, 1, 1.0, 1.5), (3.0, 0, 3.0, 3.5)]
+)
+def test_a_runner_that_is_to_rest_is_never_asked_to_call_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll: float, files: int, least: float, most: float
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    for number in range(files):
+        line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
+        (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, poll_s=poll, rest_s=1.1))
+    part.setup()
+    runner = Runner(Span(Progress(BEGIN, ORIGIN)))
+    assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
+    assert runner.asked is not None
+    assert least <= runner.asked <= most

@@ -4,13 +4,15 @@ import base64
 import datetime as dt
 import json
 import struct
+import sys
 from typing import Any
 
 import cbor2
 import pytest
 
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings import Readings, SettingsError
 from quiltstream.transforms.messages import Messages
+from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages
 
@@ -481,6 +483,25 @@ def test_green_button_feeds_that_cannot_be_read_are_rejects():
     rows, rejects = decode(preset("green-button", None), given)
     assert rows == []
     assert rejects == [(at, "malformed-row") for at in (0, 1, 3, 4, 5, 6)]  # an empty document holds no reading
+
+
+# what is not installed
+
+
+@pytest.mark.parametrize(
+    ("readings", "library"),
+    [
+        (preset("senml"), "cbor2"),
+        (preset("green-button", None), "defusedxml"),
+        (Readings(series="a", time="t", value="v", payload="cbor"), "cbor2"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_before_any_message(
+    readings: Readings, library: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(SettingsError, match=rf"{library}; install quiltstream\[formats\]"):
+        PayloadDecoder(readings).check()
 
 
 # every preset

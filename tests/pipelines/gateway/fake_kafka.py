@@ -10,6 +10,7 @@ from typing import Any
 
 class KafkaError(Exception):
     _ALL_BROKERS_DOWN, _TRANSPORT, _AUTHENTICATION, _SSL, _UNKNOWN_TOPIC, _PURGE = -187, -195, -169, -181, -188, -152
+    _FATAL = -150
     MSG_SIZE_TOO_LARGE, INVALID_MSG, INVALID_MSG_SIZE, INVALID_RECORD, UNKNOWN_TOPIC_OR_PART = 10, 2, 4, 87, 3
     SASL_AUTHENTICATION_FAILED, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 58, 29, 31
     GROUP_AUTHORIZATION_FAILED, NOT_LEADER = 30, 6
@@ -69,6 +70,8 @@ class Producer:
         self._queue: deque[tuple[Record, Callable[[Any, Any], None]]] = deque()
 
     def produce(self, topic: str, *, value: bytes, key: bytes, headers: Any, on_delivery: Any) -> None:
+        if self.dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         if len(self._queue) >= self.broker.room:
             raise BufferError
         self._queue.append(((topic, key, value, dict(headers)), on_delivery))

@@ -255,6 +255,13 @@ def test_a_source_that_only_an_operator_can_mend_is_an_error(code: int, words: s
         source.take(0.1)
 
 
+def test_a_consumer_that_gave_up_is_an_error() -> None:
+    source, consumer, _ = kafka_source()
+    consumer.messages.append(record(None, error=KafkaError(82, fatal=True)))
+    with pytest.raises(HopError, match="another gateway of this group may have the same client id"):
+        source.take(0.1)
+
+
 def test_an_error_that_passes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     source, consumer, _ = kafka_source()
     for _ in range(3):

@@ -57,6 +57,9 @@ def test_a_password_that_goes_over_the_network_in_the_open_is_minded(
     assert done.said("the password goes over the network unencrypted; set mqtt.tls")
     assert "hunter2" not in done.out + done.err
     assert not call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"host": "localhost"})).said("unencrypted")
+    hidden = call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"user": {"env": "GATEWAY_SECRET"}}))
+    assert hidden.said("as a user")
+    assert "hunter2" not in hidden.out + hidden.err
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,14 @@ def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(to
     assert len(topic.broker.producers) == 2
 
 
+def test_a_producer_that_is_dead_when_a_message_comes_is_made_anew(topic: Topic) -> None:
+    hop = topic.hop()
+    topic.broker.producers[0].dead = True
+    assert hop.offer(1, message(1))
+    assert had_by(hop, 1) == [1]
+    assert len(topic.broker.producers) == 2
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -99,6 +99,12 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(sections: dict[str, An
     assert "hunter2" not in said
 
 
+def test_the_user_may_be_a_secret_too() -> None:
+    settings = GatewaySettings.parse(document(mqtt={"user": {"env": "MQTT_USER"}, "password": {"env": "X"}}))
+    assert settings.mqtt.user == FromEnvironment(env="MQTT_USER")
+    assert "a secret does not belong" in problem(mqtt={"user": 7})
+
+
 @pytest.mark.parametrize("good", ["a", "#", "+", "a/+/b", "a//b", "/a", "$share/g/a/+", "$share/g/#", "$SYS/#", "ä/+"])
 def test_a_right_filter_passes(good: str) -> None:
     assert topic_filter(good) == good

@@ -1,0 +1,189 @@
+"""What the ledger of record says of budgets and windows, as a page for Prometheus.
+
+Beam's distributions are no numbers to Flink's Prometheus reporter, which shows 0 for each of them; so the loss is asked
+for where it is kept. Everything here may be published, as the ledger's entries may: it goes by schedules, not by data.
+
+    python ledger_metrics.py settings.yaml 9465
+
+The first argument is a settings file that names a ledger, a ledger's URL, or a SQLite file.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.ledger import address_of
+from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.slots import SlotGrid
+from quiltstream.store.errors import StoreError
+from quiltstream.store.reading import DomainSummary
+from quiltstream.store.records import Store
+
+#: Seconds for which an answer is repeated instead of asking the ledger again.
+KEPT_S = 10.0
+
+#: Seconds that a look waits for a ledger that is away.
+WAIT_S = 5.0
+
+#: The arguments: this program, a ledger and a port.
+WORDS = 3
+
+Sample = tuple[dict[str, str], float]
+
+METRICS = {
+    "up": "Whether the ledger could be looked at",
+    "budget_epsilon": "Budget of the domain in force",
+    "loss_epsilon": "Loss of the domain by all windows charged so far",
+    "reserved_loss_epsilon": "Loss of the domain when everything promised is published",
+    "closed": "Whether a merge found more charged than the budget",
+    "history_lost": "Whether charges are missing from the account, by an operator's word",
+    "flagged_charges": "Windows charged a second time elsewhere, as a merge found",
+    "windows_charged": "Windows charged",
+    "windows_refused": "Windows that the budget refused",
+    "admitted_until_seconds": "Windows that end after this are refused, seconds since 1970; absent where none will be",
+    "window_due_seconds": "When the first window that is not on record ends, seconds since 1970",
+}
+
+
+class LedgerLook:
+    """Looks at a ledger, and writes down what it says.
+
+    Args:
+        ledger: a settings file, a URL, or a SQLite file.
+
+    Raises:
+        CommandError: there is no such file.
+        SettingsError: the settings cannot be used.
+        StoreError: the URL cannot be used.
+    """
+
+    def __init__(self, ledger: str) -> None:
+        self._address = address_of(ledger)
+        self._address.check_driver()
+        self._starts: dict[tuple[str, str], int] = {}
+        self._lock = threading.Lock()
+        self._text, self._until = "", -math.inf
+
+    def text(self) -> str:
+        """The page; a ledger that is away leaves ``up 0`` and nothing else."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._text = page(self._look())
+                self._until = time.monotonic() + KEPT_S
+            return self._text
+
+    def _look(self) -> dict[str, list[Sample]]:
+        try:
+            with Store(self._address, create=False, wait=WAIT_S) as store:
+                found: dict[str, list[Sample]] = {"up": [({}, 1.0)]}
+                for name in store.domains():
+                    said = store.summary(name)
+                    for metric, sample in [*_account(said), *self._windows(store, said)]:
+                        found.setdefault(metric, []).append(sample)
+                return found
+        except StoreError as error:
+            sys.stderr.write(f"the ledger cannot be looked at ({type(error).__name__})\n")
+            return {"up": [({}, 0.0)]}
+
+    def _windows(self, store: Store, said: DomainSummary) -> Iterator[tuple[str, Sample]]:
+        for query in said.queries:
+            labels = {"domain": said.name, "query": query.name}
+            yield "windows_charged", (labels, float(query.charged))
+            yield "windows_refused", (labels, float(query.refused))
+            held = store.registered(said.name, query.name)
+            if held is None:
+                continue
+            grid = SlotGrid(**held.domain.grid)
+            if query.admitted_stop is not None:
+                yield "admitted_until_seconds", (labels, grid.time_of(query.admitted_stop) / 1e6)
+            key = (said.name, query.name)
+            first = next(store.missing(held, start=self._starts.get(key)), None)
+            if first is not None:
+                self._starts[key] = first[0].start
+                yield "window_due_seconds", (labels, grid.time_of(first[0].start + held.query.schedule.size) / 1e6)
+
+
+def _account(said: DomainSummary) -> Iterator[tuple[str, Sample]]:
+    labels = {"domain": said.name}
+    yield "budget_epsilon", (labels, said.budget)
+    yield "loss_epsilon", (labels, said.loss)
+    yield "reserved_loss_epsilon", (labels, said.reserved_loss)
+    yield "closed", (labels, float(said.closed))
+    yield "history_lost", (labels, float(said.history_lost))
+    yield "flagged_charges", (labels, float(said.flagged_charges))
+
+
+def page(found: dict[str, list[Sample]]) -> str:
+    r"""Prometheus' text format.
+
+    >>> print(page({"up": [({}, 1.0)], "loss_epsilon": [({"domain": 'a"b'}, 0.5)]}), end="")
+    # HELP quiltstream_ledger_up Whether the ledger could be looked at
+    # TYPE quiltstream_ledger_up gauge
+    quiltstream_ledger_up 1.0
+    # HELP quiltstream_ledger_loss_epsilon Loss of the domain by all windows charged so far
+    # TYPE quiltstream_ledger_loss_epsilon gauge
+    quiltstream_ledger_loss_epsilon{domain="a\"b"} 0.5
+    """
+    lines: list[str] = []
+    for name, about in METRICS.items():
+        if name in found:
+            full = f"quiltstream_ledger_{name}"
+            lines += [f"# HELP {full} {about}", f"# TYPE {full} gauge"]
+            lines += [f"{full}{_labels(labels)} {value!r}" for labels, value in found[name]]
+    return "\n".join([*lines, ""])
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def server_of(port: int, text: Callable[[], str]) -> ThreadingHTTPServer:
+    """A server of ``/metrics`` on every address of this machine; 0 takes a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """Answer with the page."""
+            found = self.path.partition("?")[0] == "/metrics"
+            body = (text() if found else "the ledger's account is at /metrics\n").encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
+            """Say nothing of who asked."""
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    server.daemon_threads = True
+    return server
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the page until the process is ended; the exit code where it cannot."""
+    if len(arguments) != WORDS or not arguments[2].isdecimal():
+        sys.stderr.write("give a ledger and a port: ledger_metrics.py settings.yaml 9465\n")
+        return 2
+    try:
+        look = LedgerLook(arguments[1])
+    except (CommandError, SettingsError, StoreError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    server_of(int(arguments[2]), look.text).serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

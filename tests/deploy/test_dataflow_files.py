@@ -1,0 +1,204 @@
+"""The files of deploy/dataflow: each by its own tool."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.pubsub_places import pubsub_feed
+from quiltstream.schemas.settings import Settings, read_settings
+
+Find = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def folder(deploy: Path) -> Path:
+    return deploy / "dataflow"
+
+
+@pytest.fixture(scope="module")
+def terraform(folder: Path, module: Find) -> dict[str, Any]:
+    """All files as one document: kind of block -> type -> name -> body."""
+    hcl2 = module("hcl2")
+    found: dict[str, Any] = {"resource": {}, "variable": {}, "terraform": []}
+    for path in sorted(folder.glob("*.tf")):
+        document = plain(hcl2.loads(path.read_text(encoding="utf-8")))
+        for block in document.get("resource", []):
+            for kind, named in block.items():
+                found["resource"].setdefault(kind, {}).update(named)
+        for block in document.get("variable", []):
+            found["variable"].update(block)
+        found["terraform"] += document.get("terraform", [])
+    return found
+
+
+def plain(value: Any) -> Any:
+    """What python-hcl2 makes, without its quotation marks and notes."""
+    if isinstance(value, dict):
+        return {plain(name): plain(one) for name, one in value.items() if name != "__is_block__"}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
+        return value[1:-1]
+    return value
+
+
+def test_the_dockerfile_passes_hadolint(folder: Path, tool: Callable[[str], str]) -> None:
+    done = subprocess.run([tool("hadolint"), str(folder / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_hadolint_notices_an_image_without_a_version(folder: Path, tool: Callable[[str], str], tmp_path: Path) -> None:
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    (tmp_path / "Dockerfile").write_text(text.replace(":${BEAM_VERSION}", ":latest"), encoding="utf-8")
+    done = subprocess.run([tool("hadolint"), str(tmp_path / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert "DL3007" in done.stdout
+
+
+def test_the_image_has_the_beam_that_ci_runs_and_what_the_tests_ran_with(folder: Path, repository: Path) -> None:
+    pinned = dict(
+        line.split("==")
+        for line in (repository / ".ci" / "constraints-beam-2.77.txt").read_text(encoding="utf-8").lower().splitlines()
+        if "==" in line and not line.startswith("#")
+    )
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"ARG BEAM_VERSION=(\S+)", text)[1] == pinned["apache-beam"]  # type: ignore[index]
+    wanted = [
+        line.split("==")
+        for line in (folder / "requirements.txt").read_text(encoding="utf-8").lower().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert all(len(one) == 2 for one in wanted)
+    for name, version in wanted:
+        plain_name = re.sub(r"\[.*\]", "", name)
+        assert pinned.get(plain_name, version) == version, plain_name
+
+
+def test_every_dependency_that_beams_image_lacks_is_pinned(folder: Path, repository: Path) -> None:
+    """Beam's own requirements bring the others."""
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {re.split(r"[\[<>=]", one)[0].lower() for one in project["dependencies"]}
+    pinned = {
+        re.split(r"[\[=]", line)[0].lower()
+        for line in (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    }
+    beams = {"apache-beam", "numpy", "pyarrow", "fastavro", "orjson", "pyyaml"}
+    assert named - pinned <= beams
+
+
+def test_the_template_is_what_google_reads(folder: Path, module: Find) -> None:
+    dataflow, json_format = module("google.cloud.dataflow_v1beta3"), module("google.protobuf.json_format")
+    given = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    metadata = json_format.ParseDict(given, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
+    assert metadata.name == "quiltstream"
+    assert [one.name for one in metadata.parameters] == ["settings"]
+    # not all versions of the client know these
+    assert given["streaming"] is True
+    assert given["supportsAtLeastOnce"] is False
+    assert given["supportsExactlyOnce"] is True
+    assert given["defaultStreamingMode"] == "EXACTLY_ONCE"
+    with pytest.raises(json_format.ParseError):
+        json_format.ParseDict(given | {"nmae": "x"}, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
+
+
+def test_the_templates_pattern_takes_the_settings_of_the_guide_and_no_local_file(folder: Path) -> None:
+    (parameter,) = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["parameters"]
+    (pattern,) = parameter["regexes"]
+    assert re.fullmatch(pattern, "gs://my-bucket/quiltstream/settings.yaml")
+    assert not re.fullmatch(pattern, "settings.yaml")
+    assert not re.fullmatch(pattern, "gs://my-bucket/quiltstream/")
+
+
+def test_the_image_takes_each_file_that_the_program_needs(folder: Path) -> None:
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.*) /template/", text, re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    assert names == {"requirements.txt", "wheels/", "main.py", "ledger_password.py", "boot.sh"}
+    assert all((folder / name).is_file() for name in names - {"wheels/"})
+    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/main.py" in text
+    script = folder / "boot.sh"
+    assert script.stat().st_mode & 0o111
+    subprocess.run(["sh", "-n", str(script)], check=True)
+
+
+def test_the_launcher_never_waits(folder: Path) -> None:
+    """A template that waits never launches."""
+    tree = ast.parse((folder / "main.py").read_text(encoding="utf-8"))
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {one.attr for one in calls if isinstance(one, ast.Attribute)}
+    assert "wait_until_finish" not in called
+    assert "launch" in {one.id for one in calls if isinstance(one, ast.Name)}
+
+
+def test_the_subscription_keeps_what_was_acknowledged_and_never_expires(terraform: dict[str, Any]) -> None:
+    body = terraform["resource"]["google_pubsub_subscription"]["readings"]
+    assert body["retain_acked_messages"] is True
+    assert body["message_retention_duration"] == "${var.retention}"
+    (policy,) = body["expiration_policy"]
+    assert policy["ttl"] in ("", '""')
+    days = int(terraform["variable"]["retention"]["default"].removesuffix("s")) / 86_400
+    assert 1 < days <= 31
+
+
+def test_the_job_has_private_workers_of_one_build_and_no_refused_mode(terraform: dict[str, Any], folder: Path) -> None:
+    job = terraform["resource"]["google_dataflow_flex_template_job"]["live"]
+    assert job["ip_configuration"] == "WORKER_IP_PRIVATE"
+    assert job["sdk_container_image"] == "${var.image}"
+    assert "@sha256:" in json.dumps(terraform["variable"]["image"]["validation"])
+    assert set(job["parameters"]) == {"settings"}
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.tf"))
+    assert "at_least_once" not in text
+    assert "hot_key" not in text
+
+
+def test_the_account_has_no_rights_over_the_project_but_the_workers_own(terraform: dict[str, Any]) -> None:
+    resources = terraform["resource"]
+    members = resources["google_project_iam_member"]
+    assert {one["role"] for one in members.values()} == {"roles/dataflow.worker"}
+    reads = resources["google_pubsub_subscription_iam_member"]["reads"]
+    assert reads["for_each"] == '${toset(["roles/pubsub.subscriber", "roles/pubsub.viewer"])}'
+    assert resources["google_pubsub_topic_iam_member"]["writes"]["role"] == "roles/pubsub.publisher"
+    assert not any(kind.endswith(("_iam_binding", "_iam_policy")) for kind in resources)
+
+
+def test_everything_that_terraform_names_is_declared(terraform: dict[str, Any], folder: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.tf"))
+    assert set(re.findall(r"\bvar\.(\w+)", text)) == set(terraform["variable"])
+    for kind, name in re.findall(r"\b(google_\w+)\.(\w+)(?:\.\w+)?", text):
+        assert name in terraform["resource"][kind]
+    assert all(one.get("description") for one in terraform["variable"].values())
+
+
+def test_a_heartbeat_without_a_body_closes_windows(terraform: dict[str, Any]) -> None:
+    (target,) = terraform["resource"]["google_cloud_scheduler_job"]["heartbeat"]["pubsub_target"]
+    assert "data" not in target
+    assert target["attributes"] == {"heartbeat": "1"}
+
+
+@pytest.fixture
+def settings(folder: Path) -> Settings:
+    return read_settings(folder / "settings.yaml")
+
+
+def test_the_example_settings_make_a_feed_over_what_terraform_makes(
+    settings: Settings, terraform: dict[str, Any]
+) -> None:
+    assert settings.source is not None
+    assert settings.source.pubsub is not None
+    feed = pubsub_feed(settings, settings.source.pubsub)
+    resources = terraform["resource"]
+    assert feed.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
+    for sink, topic in ((settings.sink, "releases"), (settings.rejects, "rejects")):
+        assert sink is not None
+        assert sink.pubsub is not None
+        assert sink.pubsub.topic.endswith("/" + resources["google_pubsub_topic"][topic]["name"])
+    assert "password_file=/run/quiltstream/ledger" in settings.ledger

@@ -1,0 +1,127 @@
+"""The Flex Template's program, as far as it can be run without Google: Beam translates the whole graph and stops."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines import launch
+from quiltstream.schemas.settings import SettingsError, read_settings
+
+from .dataflow_graphs import DRY, SOURCES, no_cluster, settings_file
+
+Find = Callable[[str], Any]
+
+
+def program(deploy: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, deploy / "dataflow" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def dry(monkeypatch: pytest.MonkeyPatch, module: Find) -> None:
+    """Dataflow's runner is here, and the ledger is a file."""
+    module("google.cloud.dataflow_v1beta3")
+    no_cluster(monkeypatch)
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCES))
+@pytest.mark.usefixtures("dry")
+def test_dataflow_takes_the_whole_graph(kind: str, tmp_path: Path, deploy: Path) -> None:
+    """Options, translation and Dataflow's own checks; nothing is sent."""
+    result = program(deploy, "main").main([f"--settings={settings_file(tmp_path, kind)}", *DRY])
+    assert str(result.state) == "DONE"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--dataflow_service_options=streaming_mode_at_least_once", "exactly-once is the default"),
+        ("--experiments=streaming_mode_at_least_once", "exactly-once is the default"),
+        ("--enable_hot_key_logging", "the runner would write keys into its log"),
+    ],
+)
+@pytest.mark.usefixtures("dry")
+def test_modes_that_break_the_promise_are_refused_before_anything_is_on_record(
+    option: str, said: str, tmp_path: Path, deploy: Path
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        program(deploy, "main").main([f"--settings={settings_file(tmp_path, 'pubsub')}", *DRY, option])
+    assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.usefixtures("dry")
+def test_an_update_asks_pub_sub_for_nothing(tmp_path: Path) -> None:
+    """With a runner's state nothing is sought; the running job is then looked up, which takes Google."""
+    source = SOURCES["pubsub"]["pubsub"] | {"reread": "1d"}
+    path = settings_file(tmp_path, "pubsub", source={"pubsub": source})
+    job = launch.graph_of(read_settings(path), [*DRY, "--update"])
+    job.follower.close()
+
+
+def test_the_files_beside_the_settings_are_fetched_with_them(tmp_path: Path, deploy: Path) -> None:
+    there, here = tmp_path / "bucket", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    path = settings_file(there, "pubsub")
+    (there / "model.json").write_bytes(b"\x00model")
+    found = program(deploy, "main").fetched(str(path), here)
+    assert found == here / "settings.yaml"
+    assert {one.name: one.read_bytes() for one in here.iterdir()} == {
+        one.name: one.read_bytes() for one in there.iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sink": {"parquet": "releases"}}, "sink: releases is a folder of each worker's own disk"),
+        ({"rejects": {"csv": "rejects"}}, "rejects: rejects is a folder of each worker's own disk"),
+        ({"source": {"jsonl": "inbox/*.jsonl"}}, "source.jsonl is of this machine"),
+        ({"source": {"stdin": "jsonl"}}, "source.stdin is of this machine"),
+        (
+            {"model": {"estimate": {"from": "releases", "every": "7d"}}},
+            "model.estimate",
+        ),
+    ],
+)
+def test_what_cannot_be_left_to_workers_elsewhere_is_refused(
+    changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_cluster(monkeypatch)
+    with pytest.raises(SettingsError, match=said):
+        launch.graph_of(read_settings(settings_file(tmp_path, "pubsub", **changes)), DRY)
+
+
+def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="set ledger to a PostgreSQL URL"):
+        launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)
+
+
+def test_the_ledgers_password_goes_to_a_file_of_this_user_alone(
+    tmp_path: Path, deploy: Path, module: Find, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secretmanager = module("google.cloud.secretmanager")
+
+    class Client:
+        def access_secret_version(self, request: dict[str, str]) -> Any:
+            made = secretmanager.AccessSecretVersionResponse(payload={"data": b"correct horse"})
+            return made if request == {"name": "projects/p/secrets/s/versions/1"} else SimpleNamespace()
+
+    monkeypatch.setattr(secretmanager, "SecretManagerServiceClient", Client)
+    path = tmp_path / "run" / "ledger"
+    monkeypatch.setenv("LEDGER_ACCESS", "projects/p/secrets/s/versions/1")
+    monkeypatch.setenv("LEDGER_ACCESS_FILE", str(path))
+    for _ in range(2):
+        program(deploy, "ledger_password").fetch()
+        assert path.read_bytes() == b"correct horse"
+        assert path.stat().st_mode & 0o777 == 0o600

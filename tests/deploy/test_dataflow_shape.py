@@ -1,0 +1,79 @@
+"""The steps of live jobs, their names and their coders stay: runners find what they keep by them.
+
+Dataflow's ``--update`` and Flink's savepoints match steps by their names, and read what the old job left with the new
+job's coders. The lines below are kept in ``shapes/*.txt``, made with Beam 2.77.
+
+When a test here fails, the change that made it fail ends every running job's history at its next update. So:
+
+1. Undo it, if it was not meant: give the step its old name, add a field with a default instead of renaming one.
+2. If it is meant, write the new lines (the failing test prints them), and say in CHANGELOG.md that a running job must
+   be stopped and begun anew, or which ``--transform_name_mapping`` an update needs. A job begun anew publishes what is
+   missing, from a source that can be read again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from .dataflow_graphs import DRY, PORTABLE, SOURCES, graph, kept_values, no_cluster, shape_of
+
+SHAPES = Path(__file__).parent / "shapes"
+
+pytestmark = pytest.mark.skipif(
+    not beam.__version__.startswith("2.77."), reason="the names of Beam's own steps are those of Beam 2.77"
+)
+
+
+def lines_of(name: str) -> list[str]:
+    return (SHAPES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCES))
+def test_steps_and_coders_are_those_that_running_jobs_have(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_cluster(monkeypatch)
+    found = shape_of(graph(tmp_path, kind, PORTABLE))
+    print("\n".join(found))  # noqa: T201 - to be copied
+    assert found == lines_of(kind)
+
+
+def test_what_runners_keep_has_the_fields_that_it_had() -> None:
+    found = kept_values()
+    print("\n".join(found))  # noqa: T201 - to be copied
+    assert found == lines_of("kept")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"windows": {"size": "1d", "every": "12h", "start": "2026-01-01", "lateness": "10min"}},
+        {"privacy": {"epsilon": 0.5}},
+        {"states": {"edges": [1, 2, 3]}},
+    ],
+)
+def test_the_steps_do_not_depend_on_the_numbers_of_the_settings(
+    changes: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_cluster(monkeypatch)
+    assert shape_of(graph(tmp_path, "pubsub", PORTABLE, **changes)) == lines_of("pubsub")
+
+
+def test_a_step_that_is_renamed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_cluster(monkeypatch)
+    pipeline = graph(tmp_path, "pubsub", PORTABLE)
+    _ = pipeline | "Another" >> beam.Create([1])
+    assert shape_of(pipeline) != lines_of("pubsub")
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCES))
+def test_dataflow_gets_the_same_steps(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object
+) -> None:
+    assert callable(module)
+    module("google.cloud.dataflow_v1beta3")
+    no_cluster(monkeypatch)
+    assert shape_of(graph(tmp_path, kind, DRY)) == lines_of(kind)

@@ -1,0 +1,277 @@
+"""The compose file of the Flink deployment agrees with itself, with the settings, and with what the tests run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ..e2e.flink import JAVA, state_arguments
+from .flink_files import (
+    FLINK,
+    PROMETHEUS,
+    SECRETS,
+    command_of,
+    compose,
+    flink_properties,
+    manifest,
+    networks_of,
+    options_of,
+    run,
+    secrets_of,
+    services,
+    text,
+    values,
+)
+
+#: Options that say where a job is handed over and where its files are: these differ from the tests'.
+OF_THE_PLACE = {
+    "--runner",
+    "--job_endpoint",
+    "--job_name",
+    "--environment_type",
+    "--environment_config",
+    "--state_backend_storage_path",
+    "--checkpointing_interval",
+}
+
+#: Services that end by themselves, and those that only the operator starts again.
+ONCE = {"topics": "on-failure:5", "submit": "no"}
+
+
+def test_compose_takes_the_file(tool: Callable[[str], str]) -> None:
+    said = run([tool("docker-compose"), "--file", str(FLINK / "compose.yaml"), "config", "--format", "json"])
+    assert set(json.loads(said)["services"]) == set(services())
+
+
+def test_compose_refuses_a_misspelt_key(tool: Callable[[str], str], tmp_path: Path) -> None:
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(text(FLINK / "compose.yaml").replace("network_mode:", "netwerk_mode:"), encoding="utf-8")
+    assert "netwerk_mode" in run([tool("docker-compose"), "--file", str(wrong), "config", "--quiet"], code=1)
+
+
+def test_nothing_is_published_but_the_broker_and_prometheus_on_this_machine() -> None:
+    published = {name: service["ports"] for name, service in services().items() if "ports" in service}
+    assert published == {"mosquitto": ["8883:8883"], "gateway-network": ["127.0.0.1:9090:9090"]}
+    assert not any(service.get("network_mode") == "host" for service in services().values())
+    assert compose()["networks"]["inside"] == {"internal": True}
+    # the one that the world speaks to reaches nothing but the gateway
+    assert networks_of("mosquitto") == {"meters"}
+    assert {name for name in services() if "meters" in networks_of(name)} == {
+        *("mosquitto", "gateway-network", "gateway", "prometheus")
+    }
+
+
+@pytest.mark.parametrize("name", sorted(services()))
+def test_a_service_may_not_gain_rights_and_says_how_it_is(name: str) -> None:
+    service = services()[name]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not service.get("privileged", False)
+    assert service["restart"] == ONCE.get(name, "unless-stopped")
+    if name not in {*ONCE, "prometheus", "gateway-network"}:
+        assert {"test", "interval", "timeout", "retries"} <= set(service["healthcheck"])
+    # the database's own start script hands its files over and then gives up being root
+    assert service.get("cap_drop") == (None if name == "postgres" else ["ALL"])
+    assert not service["image"].endswith(":latest")
+    assert ":" in service["image"]
+
+
+@pytest.mark.parametrize("name", sorted(services()))
+def test_what_a_service_waits_for_can_say_that_it_is_there(name: str) -> None:
+    for other, how in services()[name].get("depends_on", {}).items():
+        if how["condition"] == "service_healthy":
+            assert "healthcheck" in services()[other]
+        elif how["condition"] == "service_completed_successfully":
+            assert other in ONCE
+
+
+def test_every_volume_that_is_named_is_used_and_every_file_that_is_mounted_is_there() -> None:
+    used: set[str] = set()
+    for service in services().values():
+        for one in service.get("volumes", []):
+            source = one.split(":")[0]
+            if source.startswith("."):
+                assert (FLINK / source).exists(), one
+                assert one.endswith(":ro")
+            else:
+                used.add(source)
+    assert used == set(compose()["volumes"])
+
+
+def addresses(document: object) -> set[tuple[str, int]]:
+    """Every HOST:PORT that stands in a document."""
+    found = (re.findall(r"(?:^|[=/@])([a-z][\w.-]*):(\d{2,5})(?![\w:])", str(one)) for one in values(document))
+    return {(host, int(port)) for each in found for host, port in each}
+
+
+def ports_of(name: str) -> set[int]:
+    """The ports that a service says it listens on."""
+    options = options_of(command_of(services()[name]))
+    known = {
+        "kafka": {int(one) for one in re.findall(r":(\d+)", line("listeners"))},
+        "postgres": {5432},
+        "mosquitto": {
+            int(one) for one in re.findall(r"^listener (\d+)$", text(FLINK / "mosquitto/listener.conf"), re.MULTILINE)
+        },
+        "jobmanager": {8081, int(flink_properties()["metrics.reporter.prometheus.port"])},
+        "taskmanager": {int(flink_properties()["metrics.reporter.prometheus.port"])},
+        "job-server": {int(options.get("--job-port", 0)), int(options.get("--artifact-port", 0))},
+        "ledger-metrics": {int(command_of(services()["ledger-metrics"])[-1])},
+    }
+    return known[name]
+
+
+def line(name: str) -> str:
+    """The value of a line of Kafka's configuration."""
+    (found,) = re.findall(rf"^{re.escape(name)}=(.+)$", text(FLINK / "kafka" / "server.properties"), re.MULTILINE)
+    return found
+
+
+def settings(name: str) -> dict[str, Any]:
+    return yaml.safe_load(text(FLINK / "settings" / name))
+
+
+#: Settings, and the services that follow them.
+FOLLOWED = {"settings.yaml": ["worker", "submit", "ledger-metrics"], "gateway.yaml": ["gateway"]}
+
+
+def test_every_host_and_port_that_a_service_names_is_a_service_it_shares_a_network_with() -> None:
+    documents = [(name, settings(file)) for file, names in FOLLOWED.items() for name in names]
+    documents += [("prometheus", yaml.safe_load(text(PROMETHEUS / "prometheus.yml")))]
+    documents += [(name, {"command": command_of(service)}) for name, service in services().items()]
+    documents += [(name, service.get("healthcheck", {})) for name, service in services().items()]
+    checked: set[str] = set()
+    for name, document in documents:
+        for host, port in addresses(document) - {("localhost", 50000)}:
+            assert host in services(), f"{name} speaks to {host}:{port}"
+            assert port in ports_of(host), f"{name} speaks to {host}:{port}"
+            assert networks_of(name) & networks_of(host), f"{name} cannot reach {host}"
+            checked.add(host)
+    assert {"kafka", "postgres", "jobmanager", "job-server", "taskmanager", "ledger-metrics"} <= checked
+
+
+def test_the_gateway_reaches_the_broker_by_the_name_that_its_certificate_has() -> None:
+    host = settings("gateway.yaml")["mqtt"]["host"]
+    assert networks_of("gateway") & networks_of(host)
+    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
+    assert f"DNS:{host}" in guide
+    assert 8883 in ports_of(host)
+
+
+def test_kafka_is_told_the_name_by_which_it_is_reached() -> None:
+    assert line("advertised.listeners") == "PLAINTEXT://kafka:9092"
+    assert line("controller.quorum.voters") == f"{line('node.id')}@kafka:9093"
+    data = next(one for one in services()["kafka"]["volumes"] if one.startswith("kafka:"))
+    assert data == f"kafka:{line('log.dirs')}"
+
+
+def test_topics_are_made_that_settings_name() -> None:
+    script = text(FLINK / "kafka" / "topics.sh")
+    made = dict(re.findall(r"^make (\S+) (.*)$", script, re.MULTILINE))
+    named = set(re.findall(r"\btopic: ([a-z]\w*)", "".join(text(FLINK / "settings" / name) for name in FOLLOWED)))
+    assert set(made) == named == {"readings", "releases", "rejects"}
+    assert "cleanup.policy=compact" in made["releases"]
+    assert made["readings"].endswith(f"retention.ms={14 * 86_400_000}")
+    # what one sends another reads
+    forward = settings("gateway.yaml")["forward"]["to"]["kafka"]["topic"]
+    assert forward == settings("settings.yaml")["source"]["kafka"]["topic"]
+    back = settings("gateway.yaml")["back"]["from"]["kafka"]["topic"]
+    assert back == settings("settings.yaml")["sink"]["kafka"]["topic"]
+
+
+def test_every_secret_that_is_read_is_handed_to_who_reads_it() -> None:
+    read: dict[str, set[str]] = {}
+    for file, who in FOLLOWED.items():
+        for path in re.findall(rf"{SECRETS}[\w-]+", text(FLINK / "settings" / file)):
+            for name in who:
+                read.setdefault(name, set()).add(path)
+    for path in re.findall(r"^(?:password_file|certfile|keyfile|cafile) (\S+)", mosquitto(), re.MULTILINE):
+        read.setdefault("mosquitto", set()).add(path)
+    read["postgres"] = {services()["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"]}
+    handed = {name: set(secrets_of(service).values()) for name, service in services().items() if "secrets" in service}
+    assert handed == read
+    assert {one for service in services().values() for one in secrets_of(service)} == set(compose()["secrets"])
+
+
+def mosquitto() -> str:
+    """The broker's whole configuration, as its container puts it together."""
+    return text(FLINK.parent / "mqtt" / "mosquitto.conf") + text(FLINK / "mosquitto" / "listener.conf")
+
+
+def test_a_secret_is_a_file_of_a_folder_that_is_never_committed() -> None:
+    for name, one in compose()["secrets"].items():
+        assert one["file"].startswith("./secrets/"), name
+    assert "/secrets/" in text(FLINK / ".gitignore").splitlines()
+    assert not any(
+        re.search("PASSWORD|SECRET|TOKEN", str(name)) and "_FILE" not in str(name)
+        for service in services().values()
+        for name in service.get("environment", {})
+    )
+
+
+def test_the_workers_share_the_taskmanagers_loopback_address_and_the_job_names_their_port() -> None:
+    worker = services()["worker"]
+    assert worker["network_mode"] == "service:taskmanager"
+    assert options_of(services()["submit"]["command"])["--environment_config"] == f"localhost:{worker['command'][2]}"
+    assert int(worker["command"][3]) in ports_of("taskmanager")
+    # what has a network of its own to share never ends by itself, or is watched by who shares it
+    shared = {name: one["network_mode"] for name, one in services().items() if "network_mode" in one}
+    assert shared == {
+        "worker": "service:taskmanager",
+        "gateway": "service:gateway-network",
+        "prometheus": "service:gateway-network",
+    }
+    assert services()["gateway-network"]["command"] == ["sleep", "infinity"]
+
+
+def in_kubernetes() -> tuple[list[str], list[str]]:
+    """The words of the job server and of the command there."""
+    pod = manifest("Job")["spec"]["template"]["spec"]
+    (server,), (submit,) = pod["initContainers"], pod["containers"]
+    return [*server["command"], *server["args"]], submit["args"]
+
+
+@pytest.mark.parametrize("where", ["compose", "kubernetes"])
+def test_beams_options_are_those_of_the_end_to_end_tests(where: str) -> None:
+    submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]
+    assert submit[:5] == ["quiltstream", "run", "--live", "/etc/quiltstream/settings.yaml", "--"]
+    ours, tested = options_of(submit[5:]), options_of(state_arguments(Path("/x")))
+    assert {name: value for name, value in ours.items() if name not in OF_THE_PLACE} == {
+        name: value for name, value in tested.items() if name not in OF_THE_PLACE
+    }
+    assert set(ours) >= OF_THE_PLACE
+    assert (ours["--runner"], ours["--environment_type"]) == ("PortableRunner", "EXTERNAL")
+
+
+@pytest.mark.parametrize("where", ["compose", "kubernetes"])
+def test_the_job_server_is_started_as_the_end_to_end_tests_start_it(where: str) -> None:
+    words = command_of(services()["job-server"]) if where == "compose" else in_kubernetes()[0]
+    assert [word for word in words if word.startswith("--add-")] == JAVA
+    assert {
+        "--flink-master",
+        "--job-host",
+        "--job-port",
+        "--artifact-port",
+        "--expansion-port",
+        "--artifacts-dir",
+    } <= set(options_of(words))
+    submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]
+    options = options_of(words)
+    assert options_of(submit)["--job_endpoint"] == f"{options['--job-host']}:{options['--job-port']}"
+
+
+def test_state_is_where_a_volume_is_that_everybody_has_who_needs_it() -> None:
+    properties, submit = flink_properties(), options_of(services()["submit"]["command"])
+    artifacts = options_of(command_of(services()["job-server"]))["--artifacts-dir"]
+    places = [properties["state.checkpoints.dir"], properties["state.savepoints.dir"]]
+    assert submit["--state_backend_storage_path"] == properties["state.checkpoints.dir"]
+    for place in [*places, f"file://{artifacts}"]:
+        assert place.startswith("file:///var/lib/flink/")
+    for name in ("jobmanager", "taskmanager", "job-server"):
+        assert "flink:/var/lib/flink" in services()[name]["volumes"]
+    assert "--owner flink --group flink /var/lib/flink\n" in text(FLINK / "Dockerfile")

@@ -1,0 +1,201 @@
+"""The images of the Flink deployment are made of what is there, in the versions that the tests run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
+
+from ..e2e.installed import installed
+from ..e2e.processes import accepts, alive, descendants, free_ports
+from .flink_files import FLINK, ROOT, dockerfile_argument, manifests, run, services, text, values
+
+tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads(text(ROOT / "pyproject.toml"))
+
+
+def test_the_dockerfile_breaks_no_rule_of_hadolint(tool: Callable[[str], str]) -> None:
+    assert run([tool("hadolint"), "--failure-threshold", "style", str(FLINK / "Dockerfile")]) == ""
+
+
+def test_hadolint_would_say_what_is_wrong(tool: Callable[[str], str], tmp_path: Path) -> None:
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text("FROM debian\nRUN apt-get install mosquitto\n", encoding="utf-8")
+    assert "DL3006" in run([tool("hadolint"), "--failure-threshold", "style", str(wrong)], code=1)
+
+
+def copied() -> list[str]:
+    """Every path that the Dockerfile takes from the repository."""
+    lines = re.findall(r"^COPY (?!--from)((?:.|\\\n)*?)$", text(FLINK / "Dockerfile"), re.MULTILINE)
+    return [word for one in lines for word in one.split()[:-1]]
+
+
+def test_what_the_dockerfile_copies_is_there_and_may_be_seen_by_the_build() -> None:
+    seen = {one[1:] for one in text(FLINK / "Dockerfile.dockerignore").splitlines() if one.startswith("!")}
+    assert text(FLINK / "Dockerfile.dockerignore").splitlines()[1] == "*"
+    assert set(copied()) == seen
+    assert [path for path in copied() if not (ROOT / path).exists()] == []
+
+
+def test_every_package_is_in_the_image() -> None:
+    packages = project()["tool"]["setuptools"]["package-dir"]
+    assert {path.split("/")[0] for path in packages.values()} <= set(copied())
+
+
+def test_versions_are_those_that_the_end_to_end_tests_run() -> None:
+    assert dockerfile_argument("BEAM_VERSION") == installed("job-server").version
+    assert dockerfile_argument("FLINK_VERSION") == installed("flink").version
+    assert services()["kafka"]["image"] == f"apache/kafka:{installed('kafka').version}"
+    assert services()["topics"]["image"] == services()["kafka"]["image"]
+    constraints = text(ROOT / ".ci" / "constraints-beam-2.62.txt")
+    assert f"\napache-beam=={dockerfile_argument('BEAM_VERSION')}\n" in constraints
+    assert f"Python {dockerfile_argument('PYTHON_VERSION')}." in constraints
+    assert (
+        f"mosquitto={re.findall(r'Mosquitto ([0-9.]+)', text(ROOT / 'docs' / 'gateway.md'))[0].rstrip('.')}*"
+        in text(FLINK / "Dockerfile")
+    )
+
+
+def test_versions_are_within_the_packages_ranges_and_its_extras_are_there() -> None:
+    said = project()["project"]
+    (beam,) = (one for one in said["dependencies"] if one.startswith("apache-beam"))
+    low, high = re.findall(r"[\d.]+", beam)
+    assert number(low) <= number(dockerfile_argument("BEAM_VERSION")) < number(high)
+    python = re.findall(r"[\d.]+", said["requires-python"])
+    assert number(python[0]) <= number(dockerfile_argument("PYTHON_VERSION")) < number(python[1])
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text(FLINK / "Dockerfile"))
+    assert set(extras.split(",")) <= set(said["optional-dependencies"])
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def test_images_have_the_names_and_the_version_that_the_dockerfile_says() -> None:
+    version = project()["project"]["version"]
+    made = set(re.findall(r"--target (\w+) +--tag (\S+) \.", text(FLINK / "Dockerfile")))
+    assert {tag for _, tag in made} == {f"quiltstream{end}:{version}" for end in ("", "-flink", "-mosquitto")}
+    targets = re.findall(r"^FROM .* AS ([\w-]+)$", text(FLINK / "Dockerfile"), re.MULTILINE)
+    built = {(one["build"]["target"], one["image"]) for one in services().values() if "build" in one}
+    assert built == made
+    assert {target for target, _ in made} <= set(targets)
+    in_kubernetes = {str(one) for one in values(list(manifests())) if str(one).startswith("registry.example/")}
+    assert in_kubernetes == {f"registry.example/quiltstream{end}:{version}" for end in ("", "-flink")}
+
+
+def test_no_image_ends_as_root_and_none_is_given_a_secret() -> None:
+    stages = re.split(r"^FROM ", text(FLINK / "Dockerfile"), flags=re.MULTILINE)[1:]
+    final = [stage for stage in stages if re.search(r" AS (flink|quiltstream|mosquitto)\n", stage)]
+    assert len(final) == 3
+    for stage in final:
+        users = re.findall(r"^USER (\S+)$", stage, re.MULTILINE)
+        assert users[-1] in {"9999", "10001", "mosquitto"}
+    assert not re.search("password|secret|token", text(FLINK / "Dockerfile"), re.IGNORECASE)
+
+
+#: 127.0.0.1 as the system writes it, alone and within an address of IPv6.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+
+PROGRAM = FLINK / "worker_pool.py"
+
+
+@pytest.fixture
+def pool() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A running pool, and its port."""
+    (port,) = free_ports(1)
+    process = subprocess.Popen([sys.executable, PROGRAM, str(port)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"workers are started at 127.0.0.1:{port}\n"
+    yield process, port
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_the_pool_starts_and_ends_workers_and_listens_on_the_loopback_address_only(
+    pool: tuple[subprocess.Popen[str], int],
+) -> None:
+    process, port = pool
+    assert accepts(port)
+    at = {address for address, found in listeners() if found == f"{port:04X}"}
+    assert at
+    assert at <= LOOPBACK
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        for name in ("one", "two"):
+            # nobody is there to be called back: the worker waits for it
+            back = endpoints_pb2.ApiServiceDescriptor(url=f"127.0.0.1:{free_ports(1)[0]}")
+            stub.StartWorker(beam_fn_api_pb2.StartWorkerRequest(worker_id=name, control_endpoint=back))
+        assert len(workers(process)) == 2
+        stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="one"))
+        assert len(workers(process)) == 1
+        stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="nobody"))
+    (left,) = workers(process)
+    process.terminate()
+    assert process.wait(30) == 0
+    deadline = time.monotonic() + 10
+    while alive(left) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(left)
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    return [one for one in descendants(process.pid) if alive(one)]
+
+
+def listeners() -> set[tuple[str, str]]:
+    """Address and port of each listening socket, as the system writes them."""
+    found: set[tuple[str, str]] = set()
+    for file in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in text(Path(file)).splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            if state == "0A":
+                address, port = local.split(":")
+                found.add((address, port))
+    return found
+
+
+def test_a_second_pool_on_the_same_port_says_that_it_is_taken(pool: tuple[subprocess.Popen[str], int]) -> None:
+    assert run([sys.executable, str(PROGRAM), str(pool[1])], code=1).endswith(f"127.0.0.1:{pool[1]} is taken\n")
+
+
+def test_the_pool_ends_when_its_taskmanager_has_gone_and_not_before() -> None:
+    watch = load_pool().watch
+    with socket.create_server(("127.0.0.1", 0)) as neighbour:
+        port = neighbour.getsockname()[1]
+        ended = threading.Event()
+        threading.Timer(0.5, ended.set).start()
+        assert watch(port, ended, away_s=0.1, look_s=0.05) is False
+    began = time.monotonic()
+    assert watch(port, threading.Event(), away_s=0.3, look_s=0.05) is True
+    assert time.monotonic() - began >= 0.3
+
+
+def load_pool() -> ModuleType:
+    """The program as a module."""
+    spec = importlib.util.spec_from_file_location("worker_pool", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("arguments", [[], ["fifty"], ["1", "two"], ["1", "2", "3"]])
+def test_a_pool_without_a_port_says_what_it_wants(arguments: list[str]) -> None:
+    assert "give the port" in run([sys.executable, str(PROGRAM), *arguments], code=2)

@@ -1,0 +1,232 @@
+"""Every command of the guides is run, or its nearest form that needs no container engine and no cluster.
+
+What a command names is held against what there is: files, services, images, objects, options of the real programs, and
+paths of Flink's REST port that the end-to-end tests call.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines.cli import main
+
+from ..house.pages import Block, blocks, commands
+from .flink_files import (
+    FLINK,
+    GUIDES,
+    KUBERNETES,
+    ROOT,
+    compose,
+    manifest,
+    manifests,
+    options_of,
+    run,
+    services,
+    text,
+)
+from .test_flink_settings import guide_commands
+from .test_prometheus import rules
+
+FOLDER = ROOT / "docs" / "guides"
+
+#: Programs that guides may call, beside quiltstream itself.
+PROGRAMS = {
+    *("cd", "mkdir", "touch", "chmod", "printf", "openssl", "python"),
+    *("docker", "kubectl", "curl", "promtool", "mosquitto_pub", "mosquitto_sub"),
+}
+
+#: Options of `docker build`, `run` and `push` that the guides use; of compose the program itself is asked.
+OF_DOCKER = {"--file", "--target", "--tag", "--rm", "-it", "--user", "--volume", "--entrypoint", "-b"}
+
+
+def pages() -> dict[str, list[Block]]:
+    found = {name: list(blocks(name, text(FOLDER / f"{name}.md"))) for name in GUIDES}
+    assert all(found.values())
+    return found
+
+
+def console() -> list[Block]:
+    return [block for page in pages().values() for block in page if block.language == "console"]
+
+
+def calls(program: str) -> list[list[str]]:
+    """The words of every command of a program, without what the shell does after it."""
+    words = [shlex.split(one.replace("\\\n", " ")) for block in console() for one in commands(block.body)]
+    kept = [one[: one.index(">")] if ">" in one else one for one in words]
+    return [one for one in kept if one[0] == program]
+
+
+def test_every_command_of_the_guides_has_a_nearest_form() -> None:
+    source = "\n".join(text(path) for path in (ROOT / "tests").rglob("*.py"))
+    seen: set[str] = set()
+    for block in console():
+        programs = {shlex.split(one.replace("\\\n", " "))[0] for one in commands(block.body)}
+        assert programs <= {*PROGRAMS, "quiltstream"}, block.where
+        seen |= programs
+        if block.runs or programs == {"cd"}:
+            continue
+        assert block.key == "no-run", block.where
+        named = re.findall(r"\btest_\w+", block.value)
+        assert named, f"{block.where} names no nearest form"
+        assert [name for name in named if f"def {name}(" not in source] == []
+    assert seen == {*PROGRAMS, "quiltstream"}
+
+
+def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_there(
+    tool: Callable[[str], str],
+) -> None:
+    help_of: dict[str, str] = {}
+    images = {str(one["image"]) for one in services().values()}
+    targets = set(re.findall(r"^FROM .* AS ([\w-]+)$", text(FLINK / "Dockerfile"), re.MULTILINE))
+    built = {call[call.index("--tag") + 1] for call in calls("docker") if call[1] == "build"}
+    used: set[str] = set()
+    for call in calls("docker"):
+        used.add(call[1])
+        if call[1] == "compose":
+            verb, rest = call[2], call[3:]
+            if verb not in help_of:
+                help_of[verb] = run([tool("docker-compose"), verb, "--help"])
+            for word in leading(rest):
+                assert re.search(rf"{word}\b", help_of[verb]), f"docker compose {verb} knows no {word}"
+            check_services(verb, rest[len(leading(rest)) :])
+        elif call[1] == "build":
+            assert (ROOT / call[call.index("--file") + 1]).is_file()
+            assert call[call.index("--target") + 1] in targets
+            assert call[-1] == "."
+        elif call[1] == "push":
+            assert call[2] in built
+        else:
+            assert call[1] == "run"
+            assert any(word in images for word in call), call
+        if call[1] != "compose":
+            assert {word for word in call if word.startswith("-")} <= OF_DOCKER
+    assert used == {"compose", "build", "push", "run"}
+    assert built == set(re.findall(r"registry\.example/[\w.:-]+", str(manifests())))
+
+
+def leading(words: list[str]) -> list[str]:
+    """The options before the first word that is none."""
+    found: list[str] = []
+    for word in words:
+        if not word.startswith("-"):
+            break
+        found.append(word)
+    return found
+
+
+def check_services(verb: str, rest: list[str]) -> None:
+    """See that services are there, and that what is run in one is a command that there is."""
+    if verb in {"build", "up", "ps", "logs"}:
+        assert set(rest) <= set(services()), rest
+        return
+    assert verb in {"run", "exec"}
+    assert rest[0] in services(), rest
+    if rest[1] == "quiltstream":
+        command = main.commands[rest[2]]
+        words = rest[3:]
+        if hasattr(command, "commands"):
+            command, words = command.commands[words[0]], words[1:]  # pyright: ignore[reportAttributeAccessIssue]
+        known = {name for one in command.params for name in one.opts}
+        assert {word for word in words if word.startswith("-")} <= known
+        (path,) = (word for word in words if not word.startswith("-"))
+        assert (FLINK / "settings" / path.removeprefix("/etc/quiltstream/")).is_file()
+    else:
+        assert rest[1] in {"curl", "pg_dump"}
+
+
+def test_what_is_recreated_at_an_upgrade_is_what_has_our_images() -> None:
+    (call,) = (call for call in calls("docker") if "--force-recreate" in call)
+    ours = {name for name, one in services().items() if "build" in one and name not in {"mosquitto", "gateway-network"}}
+    assert {word for word in call[3:] if not word.startswith("-")} == ours
+
+
+def test_kubectl_commands_of_the_guides_name_objects_that_are_there() -> None:
+    files = {word for call in calls("kubectl") for word in call if word.startswith("deploy/")}
+    assert {ROOT / one for one in files if one.endswith(".yaml")} == set(KUBERNETES.glob("*.yaml"))
+    assert (ROOT / "deploy" / "flink" / "settings").is_dir()
+    namespaces = {one["metadata"]["namespace"] for one in manifests()}
+    job = manifest("Job")
+    for call in calls("kubectl"):
+        words = call[1:]
+        if words[0] == "--namespace":
+            assert words[1] in namespaces
+            words = words[2:]
+        if words[0] == "logs":
+            assert words[2] == f"job/{job['metadata']['name']}"
+            containers = job["spec"]["template"]["spec"]["containers"]
+            assert words[4] in {one["name"] for one in containers}
+        elif words[0] == "delete":
+            assert words[1:] == ["job", job["metadata"]["name"]]
+        elif words[0] == "port-forward":
+            assert words[1:] == [f"service/{manifest('FlinkDeployment')['metadata']['name']}-rest", "8081:8081"]
+        else:
+            assert words[0] in {"create", "apply"}
+
+
+def test_the_calls_of_the_guides_are_those_the_end_to_end_tests_make() -> None:
+    """Method and path of each call to Flink's REST port are in the class that the end-to-end tests talk to it with."""
+    source = text(ROOT / "tests" / "e2e" / "flink.py")
+    tested = {
+        (method or "GET", path) for method, path in re.findall(r'_(?:get|call)\((?:"(\w+)", )?f?"([^"]+)"', source)
+    }
+    tested = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in tested}
+    found: set[tuple[str, str]] = set()
+    inside = [call[call.index("curl") :] for call in calls("docker") if "curl" in call]
+    for call in [*calls("curl"), *inside]:
+        (url,) = (word for word in call if word.startswith("http"))
+        method = call[call.index("--request") + 1] if "--request" in call else "GET"
+        found.add((method, re.sub(r"\$\w+", "{}", url.removeprefix("http://127.0.0.1:8081"))))
+        if "--data" in call:
+            assert '"drain": False' in source
+            assert '"drain": false' in call[call.index("--data") + 1]
+    assert found <= tested
+    assert {("PATCH", "/jobs/{}?mode=cancel"), ("POST", "/jobs/{}/stop"), ("GET", "/jobs/overview")} <= found
+
+
+def test_the_commands_that_make_the_secrets_make_all_that_compose_wants(tmp_path: Path) -> None:
+    run(["bash", "-euc", guide_commands()], cwd=tmp_path)
+    folder = tmp_path / "secrets"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name, one in compose()["secrets"].items():
+        file = tmp_path / one["file"]
+        assert file.is_file(), name
+        assert stat.S_IMODE(file.stat().st_mode) == 0o444
+    assert stat.S_IMODE((folder / "ca-key.pem").stat().st_mode) == 0o400
+    assert text(folder / "ledger-password") != text(folder / "mqtt-gateway-password")
+    said = run(
+        [
+            *("openssl", "verify", "-CAfile", str(folder / "mqtt-ca.pem"), "-verify_hostname", "mosquitto"),
+            str(folder / "mqtt-certificate.pem"),
+        ]
+    )
+    assert said.endswith(": OK\n")
+
+
+def test_publishing_commands_go_where_the_gateway_listens() -> None:
+    (call,) = calls("mosquitto_pub")
+    topic = call[call.index("-t") + 1]
+    user = call[call.index("-u") + 1]
+    assert topic == f"meters/{user}/readings"
+    assert re.search(rf"^{user},", text(FLINK / "settings" / "roster.csv"), re.MULTILINE)
+    assert call[call.index("-p") + 1] == "8883"
+    assert options_of(call) == {"--cafile": ""}
+
+
+def test_every_alert_is_explained() -> None:
+    page = text(FOLDER / "monitoring.md")
+    table = page.split("## The alerts")[1].split("## Try the rules")[0]
+    named = {name for line in table.splitlines() if line.startswith("|") for name in re.findall(r"`(Quilt\w+)`", line)}
+    assert named == {rule["alert"] for rule in rules()}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_is_linked_and_its_links_are_there(name: str) -> None:
+    assert f"(guides/{name}.md)" in text(ROOT / "docs" / "index.md")
+    for link in re.findall(r"\]\(([^)#]+\.md)(?:#[\w-]+)?\)", text(FOLDER / f"{name}.md")):
+        assert (FOLDER / link).is_file(), link

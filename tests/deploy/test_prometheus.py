@@ -1,0 +1,293 @@
+"""Prometheus takes its files, its rules use metrics that there are, and the ledger's page says what the ledger says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from quiltstream.pipelines.cli import main
+from quiltstream.pipelines.gateway.tally import Dropped, Tally
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store.records import Store
+from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.survey import register
+
+from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
+
+#: How Flink's reporter calls a counter of Beam; seen on a cluster of Flink 1.19.3 with Beam 2.62.
+BEAM = "flink_taskmanager_job_task_operator_quiltstream_"
+
+#: Flink's own metrics that rules use, as they were seen there.
+FLINKS = {
+    "flink_jobmanager_numRunningJobs",
+    "flink_jobmanager_job_numRestarts",
+    "flink_jobmanager_job_numberOfCompletedCheckpoints",
+    "flink_taskmanager_job_task_operator_currentInputWatermark",
+}
+
+
+def load(name: str) -> ModuleType:
+    """A program of the deployment as a module."""
+    spec = importlib.util.spec_from_file_location(name, PROMETHEUS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+page_module = load("ledger_metrics")
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(text(PROMETHEUS / "rules.yml"))["groups"] for rule in group["rules"]]
+
+
+def counters() -> dict[str, str]:
+    """Counters and distributions of the documentation, by name: ``counter`` or ``distribution``."""
+    table = text(ROOT / "docs" / "streaming.md").split("| counter | what it counts |\n")[1].split("\n\n")[0]
+    found: dict[str, str] = {}
+    for line in table.splitlines()[1:]:
+        first = line.split("|")[1]
+        for name in re.findall(r"`([^`]+)`", first):
+            found[name] = "distribution" if "(distribution)" in first else "counter"
+    return found
+
+
+def test_prometheus_takes_the_files(tool: Callable[[str], str]) -> None:
+    promtool = tool("promtool")
+    assert "SUCCESS" in run([promtool, "check", "config", str(PROMETHEUS / "prometheus.yml")])
+    assert f"{len(rules())} rules found" in run([promtool, "check", "rules", str(PROMETHEUS / "rules.yml")])
+
+
+def test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well(tool: Callable[[str], str]) -> None:
+    run([tool("promtool"), "test", "rules", str(PROMETHEUS / "rules_test.yml")])
+    cases = {one["name"]: one for one in yaml.safe_load(text(PROMETHEUS / "rules_test.yml"))["tests"]}
+    fired = set(re.findall(r'alertname="(\w+)"', str(cases["wrong"]["promql_expr_test"])))
+    assert fired == {rule["alert"] for rule in rules()}
+    # the deployment that is well has every metric: an alert that looks at none would be silent for nothing
+    given = {one["series"].split("{")[0] for one in cases["well"]["input_series"]}
+    looked_at = {name for rule in rules() for name in names_in(rule["expr"])}
+    assert looked_at - given == {f"{BEAM}blocks_incomplete"}  # does not exist before it first counts
+
+
+def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: Path) -> None:
+    for name in ("rules.yml", "rules_test.yml"):
+        (tmp_path / name).write_text(text(PROMETHEUS / name), encoding="utf-8")
+    changed = text(tmp_path / "rules.yml").replace("seconds - time() < 14", "seconds - time() < 13")
+    (tmp_path / "rules.yml").write_text(changed, encoding="utf-8")
+    assert "FAILED" in run([tool("promtool"), "test", "rules", str(tmp_path / "rules_test.yml")], code=1)
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics of an expression."""
+    return set(re.findall(r"\b((?:quiltstream|flink)_\w+|up)\b", re.sub(r'"[^"]*"', "", expression)))
+
+
+def test_rules_use_only_metrics_that_there_are() -> None:
+    used = {name for rule in rules() for name in names_in(rule["expr"])}
+    gateway = set(re.findall(r"^# TYPE (\S+)", Tally().prometheus(), re.MULTILINE))
+    ledger = {f"quiltstream_ledger_{name}" for name in page_module.METRICS}
+    named = counters()
+    beam = {BEAM + re.sub(r"\W", "_", name) for name, kind in named.items() if kind == "counter"}
+    assert {"loss-micro-epsilon", "watermark-behind-ms"} == {name for name, kind in named.items() if kind != "counter"}
+    assert used <= {*gateway, *ledger, *beam, *FLINKS, "quiltstream_rejected", "up"}
+    assert {"quiltstream_rejected", "up", "quiltstream_gateway_dropped_total", f"{BEAM}blocks_incomplete"} <= used
+
+
+def test_the_reasons_in_rules_are_reasons() -> None:
+    expressions = " ".join(rule["expr"] for rule in rules())
+    rejected = set(re.findall(r'quiltstream_rejected\{reason!?="([^"]+)"', expressions))
+    assert rejected == {RejectReason.LATE.value}
+    dropped = set(re.findall(r'dropped_total\{reason!="([^"]+)"', expressions))
+    assert dropped <= {one.value for one in Dropped}
+    assert dropped
+
+
+def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> None:
+    (flink,) = (one for one in scraped() if one["job_name"] == "flink")
+    for reason in RejectReason:
+        name = BEAM + re.sub(r"\W", "_", f"rejected-{reason.value}")
+        assert relabelled(name, flink["metric_relabel_configs"]) == (
+            "quiltstream_rejected",
+            {"reason": re.sub(r"\W", "_", reason.value)},
+        )
+    assert relabelled(f"{BEAM}readings", flink["metric_relabel_configs"]) == (f"{BEAM}readings", {})
+
+
+def relabelled(name: str, steps: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
+    """What Prometheus makes of a metric without labels."""
+    labels = {"__name__": name}
+    for step in steps:
+        if step.get("action", "replace") == "replace":
+            found = re.fullmatch(step["regex"], ";".join(labels.get(one, "") for one in step["source_labels"]))
+            if found:
+                labels[step["target_label"]] = found.expand(step.get("replacement", "$1").replace("$", "\\"))
+    return labels.pop("__name__"), labels
+
+
+def scraped() -> list[dict[str, Any]]:
+    return yaml.safe_load(text(PROMETHEUS / "prometheus.yml"))["scrape_configs"]
+
+
+def test_what_is_scraped_is_there() -> None:
+    targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in scraped()}
+    reporter = flink_properties()["metrics.reporter.prometheus.port"]
+    port = yaml.safe_load(text(FLINK / "settings" / "gateway.yaml"))["metrics"]["port"]
+    assert targets == {
+        # on the loopback address of the gateway, whose network Prometheus shares
+        "gateway": [f"127.0.0.1:{port}"],
+        "ledger": [f"ledger-metrics:{command_of(services()['ledger-metrics'])[-1]}"],
+        "flink": [f"jobmanager:{reporter}", f"taskmanager:{reporter}"],
+    }
+    assert services()["prometheus"]["network_mode"] == services()["gateway"]["network_mode"]
+    for name in ("ledger-metrics", "jobmanager", "taskmanager"):
+        assert networks_of(name) & networks_of("prometheus")
+
+
+def ledger(folder: Path, windows: str, privacy: str) -> Path:
+    """A ledger after a run over two days of one meter; the settings file that names it."""
+    hours = [f"2024-03-{day:02}T{hour:02}:00Z,m1,{150 + 750 * (hour % 3 == 0)}" for day in (1, 2) for hour in range(24)]
+    (folder / "readings.csv").write_text("\n".join(["time,meter,watt", *hours]), encoding="utf-8")
+    settings = folder / "settings.yaml"
+    settings.write_text(
+        f"""\
+source: {{csv: readings.csv}}
+readings: {{series: meter, time: time, value: watt}}
+slots: {{interval: 1h}}
+states: {{edges: [500], unit: W}}
+model: {{pi_min: 0.2, gap: 0.5}}
+windows: {windows}
+privacy: {privacy}
+sink: {{jsonl: releases.jsonl}}
+query: daily
+domain: one "meter"
+ledger: sqlite:///{folder}/ledger.db
+""",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(main, ["run", str(settings)])
+    assert done.exit_code in {0, 3}, done.output
+    return settings
+
+
+def samples(page: str) -> dict[str, float]:
+    """Name with labels, and value, of every line of a page."""
+    lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+    return {name.removeprefix("quiltstream_ledger_"): float(value) for name, value in lines}
+
+
+DOMAIN = '{domain="one \\"meter\\""}'
+QUERY = '{domain="one \\"meter\\"",query="daily"}'
+MARCH_1 = 1_709_251_200
+
+
+def test_the_page_says_what_the_ledger_says(tmp_path: Path) -> None:
+    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
+        said = store.summary('one "meter"')
+    assert samples(page_module.LedgerLook(str(settings)).text()) == {
+        "up": 1.0,
+        f"budget_epsilon{DOMAIN}": 2.0,
+        f"loss_epsilon{DOMAIN}": said.loss,
+        f"reserved_loss_epsilon{DOMAIN}": said.reserved_loss,
+        f"closed{DOMAIN}": 0.0,
+        f"history_lost{DOMAIN}": 0.0,
+        f"flagged_charges{DOMAIN}": 0.0,
+        f"windows_charged{QUERY}": 2.0,
+        f"windows_refused{QUERY}": 0.0,
+    }
+    assert 0 < said.loss <= 1.0
+
+
+def test_a_schedule_whose_budget_ends_is_told_beforehand(tmp_path: Path) -> None:
+    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-05}", "{epsilon: 1.0, budget: 0.5}")
+    found = samples(page_module.LedgerLook(str(settings)).text())
+    admitted = (found[f"admitted_until_seconds{QUERY}"] - MARCH_1) / 86_400
+    assert admitted == found[f"windows_charged{QUERY}"]
+    assert found[f"windows_charged{QUERY}"] + found[f"windows_refused{QUERY}"] == 4
+    assert found[f"windows_refused{QUERY}"] > 0
+
+
+def test_the_end_of_the_first_window_that_is_missing_is_told_and_looked_for_from_there(tmp_path: Path) -> None:
+    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
+    look = page_module.LedgerLook(str(settings))
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
+        held = store.registered('one "meter"', "daily")
+        assert held is not None
+        assert list(store.missing(held)) == []
+    assert not any(name.startswith("window_due") for name in samples(look.text()))
+    # the schedule goes on: its third day is not on record
+    longer = text(settings).replace("2024-03-03", "2024-03-04")
+    settings.write_text(longer, encoding="utf-8")
+    extend(settings)
+    found = samples(page_module.LedgerLook(str(settings)).text())
+    assert (found[f"window_due_seconds{QUERY}"] - MARCH_1) / 86_400 == 3
+
+
+def extend(settings: Path) -> None:
+    """Put a longer schedule on record, and publish nothing of it."""
+    register(make_plan(read_settings(settings)))
+
+
+def test_a_ledger_that_is_away_is_told_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
+    look = page_module.LedgerLook(str(settings))
+    (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
+    assert samples(look.text()) == {"up": 0.0}
+    assert "cannot be looked at" in capsys.readouterr().err
+
+
+def test_an_answer_is_kept_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
+    look = page_module.LedgerLook(str(settings))
+    first = look.text()
+    (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
+    assert look.text() == first
+    monkeypatch.setattr(page_module, "KEPT_S", 0.0)
+    look._until = 0.0
+    assert samples(look.text()) == {"up": 0.0}
+
+
+def test_the_page_is_served_to_who_asks_for_it() -> None:
+    server = page_module.server_of(0, lambda: "quiltstream_ledger_up 1.0\n")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{base}/metrics", timeout=10) as answer:
+            assert answer.read() == b"quiltstream_ledger_up 1.0\n"
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            opener.open(f"{base}/", timeout=10)
+        refused.value.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "give a ledger"), (["x.db", "port"], "give a ledger"), (["nothing.db", "9465"], "there is no such")],
+)
+def test_wrong_arguments_end_the_page_with_two_and_a_reason(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert page_module.main(["ledger_metrics.py", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""Each sample of the repository as a stream, shuffled within its lateness: the windows are those of the batch run."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing import test_stream
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.store.records import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.decode import FileDecoder
+from quiltstream.transforms.marks import Mark, mark_batch, with_horizon
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PIECES = 40
+HOUR = 3_600_000_000
+
+
+def readings_of(job: Settings) -> pa.RecordBatch:
+    """All readings of a job's source in one batch."""
+    assert job.source is not None
+    assert job.readings is not None
+    decoder = FileDecoder.of(job.source, job.readings, timezone=job.slots.timezone)
+    rows = decoder.rows()
+    (pattern,) = job.source.patterns
+    decoded = [
+        rows.decode(raw)
+        for task in decoder.tasks(str(Path(job.path(pattern)).resolve()))
+        for raw in decoder.raw_rows(task)
+    ]
+    table = pa.Table.from_batches([one.readings for one in decoded if one.readings is not None])
+    return table.combine_chunks().to_batches()[0]
+
+
+def as_it_comes(readings: pa.RecordBatch, lateness_us: int, seed: int) -> list[pa.RecordBatch | int]:
+    """The readings in the order of their arrival, each up to the lateness after its own time, and a clock behind each.
+
+    A clock says how far the source has come: whatever arrives later is not older than that.
+    """
+    print("seed", seed)  # noqa: T201 - a random test says its seed
+    source = np.random.default_rng(seed)
+    times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    arrival = times + source.integers(0, lateness_us, len(times))
+    order = np.argsort(arrival, kind="stable")
+    events: list[pa.RecordBatch | int] = []
+    for part in np.array_split(order, PIECES):
+        events += [readings.take(pa.array(part)), int(arrival[part].max()) - lateness_us]
+    return events
+
+
+def stamped(instant_us: int) -> Timestamp:
+    return Timestamp(micros=instant_us // 1000 * 1000)
+
+
+def streamed(events: list[pa.RecordBatch | int], begin_us: int, end_us: int) -> test_stream.TestStream:
+    stream, clock = test_stream.TestStream().advance_watermark_to(stamped(begin_us)), begin_us
+    for event in [*events, end_us]:
+        if isinstance(event, int):
+            if stamped(event) <= stamped(clock):
+                continue
+            mark, reached = mark_batch(Mark(0, 1, clock, event), READING_SCHEMA), event
+            stream = stream.add_elements([TimestampedValue(mark, stamped(clock))])
+            stream = stream.advance_watermark_to(stamped(reached))
+            clock = reached
+        else:
+            stream = stream.add_elements([TimestampedValue(with_horizon(event, clock), stamped(clock))])
+    return stream.advance_watermark_to_infinity()
+
+
+def on_record(job: Settings) -> dict[tuple[int, str], tuple[list[int], int | None]]:
+    with Store(PrivateHistograms(job, noise="none").plan.address) as store:
+        rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
+        assert len({row.release_id for row in rows}) == len(rows)
+        return {(row.window_start, row.key): (list(row.counts), row.total) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["london-feeder.yaml", "households.yaml", "house-power.yaml", "house-dst.yaml"])
+def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_path: Path) -> None:
+    given = read_settings(EXAMPLES / name)
+    if name == "london-feeder.yaml":  # a quarter of the year will do
+        given = given.changed({"windows": given.windows.model_copy(update={"stop": "2013-03-26"})})
+    batch, stream = (given.changed({"ledger": f"sqlite:///{tmp_path / kind}.db"}) for kind in ("batch", "stream"))
+    readings = readings_of(given)
+    begin, end = (given.grid.time_of(slot) for slot in (given.schedule.covered.start, given.schedule.covered.stop))
+    times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    readings = readings.filter(pa.array(times < end))
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | beam.Create([readings]) | PrivateHistograms(batch, noise="none")
+    events = as_it_comes(readings, random.Random(len(name)).randrange(HOUR, 60 * HOUR), seed=len(name))  # noqa: S311 - test data
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        _ = pipeline | streamed(events, begin, end) | PrivateHistograms(stream, noise="none")
+    expected = on_record(batch)
+    assert len({start for start, _ in expected}) == len(given.schedule)
+    assert sum(sum(counts) for counts, _ in expected.values()) > 300
+    assert on_record(stream) == expected
