@@ -110,7 +110,7 @@ class DriftWatch:
         return (
             f"the rows released for {stretch} contradict the belief in force: {found.reason}{state}; it has "
             f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
-            "on that belief: fit a model anew, and see docs/streaming.md"
+            "on that belief: fit a model anew, and see docs/estimates.md"
         )
 
 

@@ -14,6 +14,7 @@ a little.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +33,8 @@ from ..schemas.roster import Roster
 from ..schemas.roster_files import read_roster
 from ..schemas.settings import FileSource, Settings, SettingsError
 from ..schemas.slots import Schedule, Window, format_duration, parse_duration
-from ..store.errors import BudgetRefused, RegistrationConflict
+from ..store.address import StoreAddress
+from ..store.errors import BudgetRefused, RegistrationConflict, StoreMissing, UnknownNameError
 from ..store.records import Store
 from ..store.specs import TRANSITIONS, Block, Draft, QuerySpec, Registration
 from ..transforms.files import SourceFileError
@@ -100,8 +102,7 @@ def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
     try:
         counts = transitions_in(source, None, stop)
         if files is not None:
-            roster = read_roster(settings, grouped=False)
-            protected = frozenset[str]() if roster is None else frozenset(roster.series)
+            protected = _protected(settings)
             counts = counts.subset([name for name in counts.series if name not in protected])
         if not counts.series:
             return Made(None, "no series is there to estimate from")
@@ -117,6 +118,17 @@ def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
         # of what is believed, which is wider than what was found
         origin = replace(origin, outside=len(outside(belief, counts)))
     return Made(replace(lowered, provenance=origin))
+
+
+def _protected(settings: Settings) -> frozenset[str]:
+    """Every series that the domain protects or ever protected: of the roster's file, and of all its queries."""
+    roster = read_roster(settings, grouped=False)
+    found = set[str]() if roster is None else set(roster.series)
+    with suppress(StoreMissing, UnknownNameError), Store(StoreAddress(settings.ledger_url), create=False) as store:
+        for query in store.summary(settings.domain).queries:
+            held = store.registered(settings.domain, query.name)
+            found |= set() if held is None else set(held.series)
+    return frozenset(found)
 
 
 _SOURCES = {"outside": "series outside the domain", "readings": "the domain's own readings"}

@@ -265,8 +265,20 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
     ) -> Iterator[Any]:
         """Read what is there of one part, then hand the rest back."""
-        began = progress = tracker.current_restriction().start
-        reader = self._reader_at(element, progress.position)
+        start: Progress = tracker.current_restriction().start
+        reader, kept = self._reader_at(element, start.position), False
+        try:
+            kept = yield from self._follow(element, start, reader, tracker, estimator)
+        finally:
+            # a reader that nobody will ask again must not go on taking messages beside the next one
+            if not kept:
+                reader.close()
+
+    def _follow(
+        self, element: int, start: Progress, reader: Reader, tracker: Any, estimator: Any
+    ) -> Generator[Any, None, bool]:
+        """Read for a while; whether the reader waits for the next call."""
+        began = progress = start
         Pulse.of(element).kept_us = progress.clock_us
         self._polls.inc()
         if estimator.current_watermark() is None:
@@ -285,7 +297,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 # the others may follow what the runner keeps: so it ends with its next call
                 progress = replace(progress, over=False)
             if not tracker.try_claim(progress):
-                return
+                return False
             sent |= piece is not None or mark is not None
             if piece is not None:
                 rows += piece.rows
@@ -302,8 +314,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 waited_for=self._waited_for(progress, sources),
             )
             if progress.over:
-                reader.close()
-                return
+                return False
             if piece is None:
                 waited = True
                 # what was sent goes on when the call ends
@@ -313,6 +324,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 deadline = time.monotonic() + _CALL_S * longer
         self._readers[element] = (progress.position, reader)
         tracker.defer_remainder(self._pause() if waited and not sent else Duration(self._pace.rest_s))
+        return True
 
     def _reader_at(self, part: int, position: str) -> Reader:
         """The part's reader of the last call if the runner goes on where it stopped, else a new one."""

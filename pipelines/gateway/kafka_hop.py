@@ -70,9 +70,13 @@ class KafkaHop(Hop):
 
     def offer(self, number: int, message: Message) -> bool:
         """Give a message to the producer, if there is room in its queue."""
-        if self._again or not self._produce(number, message):
+        if self._again:
             return False
+        # before it is given away: what is refused at once is reported at once
         self._pending[number] = message
+        if not self._produce(number, message):
+            del self._pending[number]
+            return False
         return True
 
     def had(self) -> list[int]:
@@ -115,7 +119,11 @@ class KafkaHop(Hop):
         try:
             return self._library.Producer(self._options)
         except (self._library.KafkaException, ValueError, TypeError) as error:
-            raise HopError(f"forward.to.kafka.options: librdkafka does not take them: {reason_of(error)}") from None
+            # its text quotes the value of an option, which may be a secret
+            raise HopError(
+                f"forward.to.kafka.options: librdkafka does not take them ({type(error).__name__}); check their names "
+                "and values against librdkafka's"
+            ) from None
 
     def _produce(self, number: int, message: Message) -> bool:
         headers = [
@@ -136,12 +144,17 @@ class KafkaHop(Hop):
 
         try:
             producer.produce(
-                self._topic, value=message.payload, key=self._key(message.topic), headers=headers, on_delivery=reported
+                self._topic,
+                value=message.payload,
+                key=self._key(message.topic),
+                headers=headers,
+                # sent again it keeps its stamp, which may be all that says when its reading was taken
+                timestamp=message.received_us // 1_000,
+                on_delivery=reported,
             )
         except BufferError:
             return False
         except self._library.KafkaException as error:
-            self._pending[number] = message
             self._reported(number, error.args[0])
         return True
 

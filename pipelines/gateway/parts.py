@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...schemas.gateway import GatewaySettings, Level, seconds
@@ -37,7 +37,7 @@ class Parts:
     settings: GatewaySettings
     forward: Session | None
     back: Session | None
-    options: dict[str, dict[str, Any]]
+    options: dict[str, dict[str, Any]] = field(repr=False)
 
     def hop(self) -> Hop:
         """The next hop.

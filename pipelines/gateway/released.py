@@ -175,7 +175,11 @@ class KafkaSource(ReleaseSource):
         try:
             self._consumer = self._library.Consumer(settings)
         except (self._library.KafkaException, ValueError, TypeError) as error:
-            raise HopError(f"back.from.kafka.options: librdkafka does not take them: {reason_of(error)}") from None
+            # its text quotes the value of an option, which may be a secret
+            raise HopError(
+                f"back.from.kafka.options: librdkafka does not take them ({type(error).__name__}); check their names "
+                "and values against librdkafka's"
+            ) from None
         self._consumer.subscribe([topic])
 
     def take(self, seconds: float) -> list[bytes]:

@@ -16,6 +16,8 @@ from .flink import HERE, FlinkCluster
 from .live_bench import DAY, SERIES, Bench, RunnerLostError, Running
 from .postgres import PORT
 from .postgres_schemas import new_schema
+from .processes import alive
+from .stamped import last_calls
 
 #: Without a new row for so long, what is missing will not come by itself: Flink takes a job up again in seconds.
 QUIET = 75.0
@@ -88,6 +90,7 @@ class FlinkBench(Bench):
 
     def another(self, name: str) -> Bench:
         self.others.append(FlinkBench(self.folder.with_name(name), self.cluster, self.server))
+        self.others[-1].live = self.live
         return self.others[-1]
 
     def renew(self) -> None:
@@ -141,23 +144,34 @@ class FlinkBench(Bench):
             f"{self.cluster.state(one)}, {self.cluster.checkpoints(one)['counts']}, {self.cluster.failures(one)}"
             for one in jobs
         ]
-        return f"{super().account()}, jobs: {said}"
+        return f"{super().account()}, jobs: {said}, calls of the reader: {last_calls(self.folder / 'calls')}"
 
     def _id(self, job: Running) -> str | None:
         return self.cluster.job_named(job.name) if isinstance(job, FlinkRunning) else None
 
     def symptom(self) -> str | None:
-        return SYMPTOM if self._lost else None
+        return SYMPTOM if self._lost or any(one.symptom() for one in self.others) else None
+
+    def forgotten(self) -> bool:
+        """Whether the runner has not called a part of the reader for long which is neither over nor in a call."""
+        last = last_calls(self.folder / "calls")
+        before = time.monotonic() - QUIET
+        left = [one for one in last.values() if one.word != "over" and not (one.word == "begun" and alive(one.pid))]
+        return not last or any(one.at < before for one in left)
 
     def watch(self) -> None:
-        """Without a new row for long, begin anew from the ledger, or say that the runner has lost something."""
+        """Without a new row for long, begin anew from the ledger, or say that the runner has lost something.
+
+        It has if it does not call the reader any more; a job that is called and publishes nothing stalls by itself, and
+        fails the test when the patience ends.
+        """
         now = time.monotonic()
         if now - self._since < 1:
             return
         rows = sum(len(one.rows()) for one in (self, *self.others))
         if rows != self._seen:
             self._seen, self._since = rows, now
-        if now - self._since <= QUIET:
+        if now - self._since <= QUIET or not self.forgotten():
             return
         account = self.account()
         if "quiltstream" in account:

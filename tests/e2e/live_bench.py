@@ -149,6 +149,7 @@ class Bench:
         environment: variables of the jobs.
         keys: keys that every window has, and their series.
         retries: how often the test began once more.
+        live: how a job runs, where a test does not say it.
     """
 
     folder: Path
@@ -158,6 +159,7 @@ class Bench:
     retries: int = 0
     started: list[Running] = field(default_factory=list)
     others: list[Bench] = field(default_factory=list)
+    live: dict[str, Any] = field(default_factory=lambda: {"poll": "100ms"})
 
     #: The Python of the jobs, and options of theirs.
     python = sys.executable
@@ -173,12 +175,13 @@ class Bench:
 
     def another(self, name: str) -> Bench:
         """An empty bench beside this one, which ends with it."""
-        self.others.append(Bench(self.folder.with_name(name), self.options, self.environment))
+        self.others.append(Bench(self.folder.with_name(name), self.options, self.environment, live=self.live))
         return self.others[-1]
 
     def symptom(self) -> str | None:
         """What the runner is known for, if a job shows it: Prism falls over itself when the machine is busy."""
-        panics = any("panic in stage.Execute" in job.err.read_text(encoding="utf-8") for job in self.started)
+        started = [job for one in (self, *self.others) for job in one.started]
+        panics = any("panic in stage.Execute" in job.err.read_text(encoding="utf-8") for job in started)
         return "Prism: panic in stage.Execute" if panics else None
 
     def watch(self) -> None:
@@ -216,7 +219,7 @@ class Bench:
             "states": {"edges": EDGES, "unit": "W"},
             "model": BELIEF,
             "windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
-            "live": {"poll": "100ms"},
+            "live": self.live,
             "privacy": {"epsilon": 1.0},
             "sink": {self.format: "releases"},
             "query": "load",

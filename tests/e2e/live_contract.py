@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from quiltstream.schemas.digests import stable_hash
 from quiltstream.store import Store
 
 from ..examined import Tally, every
@@ -43,6 +44,9 @@ from .live_bench import (
     readings,
     truth,
 )
+
+#: A job that its runner failed does not begin again by itself: the test is told, and prints it.
+LIVE = {"poll": "100ms", "restarts": 0}
 
 
 def begun_again(test: Callable[..., None]) -> Callable[..., None]:
@@ -83,6 +87,7 @@ class LiveContract(ABC):
     def bench(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
         """An empty place for jobs; whatever was started in it is ended."""
         made = self.new_bench(tmp_path / "job", request)
+        made.live = LIVE
         yield made
         made.close()
 
@@ -228,9 +233,9 @@ class LiveContract(ABC):
     ) -> None:
         bench.settings(
             windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-29", "lateness": "1h"},
-            live={"poll": "100ms", "idle": "12h"},
+            live=LIVE | {"idle": "12h"},
         )
-        # two series of the roster, and so whole shards, are silent all the time
+        # two series of the roster are silent all the time
         names = NAMES[:3]
         early, back = readings(2.5, seed=5, names=names), readings(4.5, seed=6, names=names, first=24)
         clock = bench.say_clock(ORIGIN + 3 * DAY_US)
@@ -248,6 +253,31 @@ class LiveContract(ABC):
         assert job.wait() == 0, job.err.read_text(encoding="utf-8")
         assert bench.counts() == truth(pl.concat([early, back]), range(28))
         tally.take(bench.check(every(DAY, DAY, 28 * DAY)))
+
+    def test_a_shard_that_is_silent_for_weeks_while_others_send_holds_no_window_and_returns(
+        self, bench: Bench, tally: Tally
+    ) -> None:
+        bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-25", "lateness": "1h"})
+        shards = {name: stable_hash(name) % 3 for name in NAMES}
+        assert [name for name in NAMES if shards[name] == shards["c"]] == ["c"]
+        assert set(shards.values()) < set(range(3)), "a shard without a series"
+        frame = readings(24.5, seed=13)
+        day = (pl.col("time") - ORIGIN) // DAY_US
+        frame = frame.filter((pl.col("series") != "c") | (day < 1) | (day > 21))
+        bench.put("0.jsonl", frame.filter(day < 1))
+        job = bench.start()
+        for week in range(3):
+            bench.put(f"{week + 1}.jsonl", frame.filter((day > 7 * week) & (day <= 7 * week + 7)))
+            bench.wait_for(7 * week + 7)
+        # the windows of three weeks are there, before the shard is heard again
+        bench.put("4.jsonl", frame.filter(day > 21))
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        found = bench.counts()
+        assert found == truth(frame, range(24))
+        assert [start // DAY for start, name in sorted(found) if name == "c" and not any(found[start, name])] == list(
+            range(1, 22)
+        )
+        tally.take(bench.check(every(DAY, DAY, 24 * DAY)))
 
     # Death and rivalry
 

@@ -2,7 +2,7 @@
 
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
 transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
-``left``; and the wall clock of the source may be a file's content.
+``left``, and each call of the reader, in ``calls``; and the wall clock of the source may be a file's content.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def main(
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
     job.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
+    calls = str(settings.absolute().with_name("calls"))
+    live.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
         live_run._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if clock is not None:

@@ -1,4 +1,4 @@
-"""Noise that tells every draw from every other and still leaves the true counts to be read; and what left a job.
+"""Noise that tells every draw from every other and still leaves the true counts to be read; and notes of a job.
 
 A runner that draws a release again and publishes it is seen by that, which rows without noise would hide. Pipelines'
 workers import this module by its name.
@@ -6,8 +6,11 @@ workers import this module by its name.
 
 from __future__ import annotations
 
+import os
 import secrets
+import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
@@ -16,9 +19,11 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
 from quiltstream.privacy.mechanisms import ExactHistogram
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.live import ReadPart
 from quiltstream.transforms.live_sinks import WriteBlocks
 from quiltstream.transforms.plan import Plan
 
@@ -96,3 +101,58 @@ class TappedBlocks(beam.PTransform[Any, Any]):
         """Tap and write."""
         tapped = input_or_inputs | "Tap" >> beam.ParDo(Tap(self._tap)).with_output_types(pa.RecordBatch)
         return tapped | "Blocks" >> WriteBlocks(self._folder, self._format)
+
+
+class NotedPart(ReadPart):
+    """A reader that notes its calls: a line with the monotonic clock, the part, the process and ``begun`` or the end.
+
+    A call ends as ``over`` where the part is never to be read again, as ``back`` where its rest was handed back, and as
+    ``failed``; one whose process was killed does not end.
+    """
+
+    def __init__(self, calls: str, *given: Any) -> None:
+        super().__init__(*given)
+        self._calls = calls
+
+    def _note(self, part: int, word: str) -> None:
+        with Path(self._calls).open("ab", buffering=0) as file:
+            file.write(f"{time.monotonic():.3f} {part} {os.getpid()} {word}\n".encode())
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        element: int,
+        tracker: Any = beam.DoFn.RestrictionParam(),  # noqa: B008 - Beam's way
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),  # noqa: B008
+    ) -> Iterator[Any]:
+        """Read, and note it."""
+        self._note(element, "begun")
+        end = "failed"
+        try:
+            yield from super().process(element, tracker, estimator)
+            end = "over" if tracker.current_restriction().stop is None else "back"
+        finally:
+            self._note(element, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The last note of a part.
+
+    Attributes:
+        at: monotonic seconds.
+        pid: the process.
+        word: whether it began, or how it ended.
+    """
+
+    at: float
+    pid: int
+    word: str
+
+
+def last_calls(path: Path) -> dict[str, Call]:
+    """The last note of each part; nothing of parts that were never called."""
+    if not path.exists():
+        return {}
+    noted = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    return {part: Call(float(at), int(pid), word) for at, part, pid, word in noted}

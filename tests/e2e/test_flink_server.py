@@ -88,18 +88,34 @@ def test_killed_taskmanager_and_workers_cost_no_row(flink_cluster: FlinkCluster,
 
 
 def test_a_stopped_job_is_taken_up_from_its_savepoint(flink_cluster: FlinkCluster, tmp_path: Path) -> None:
-    set_gate(tmp_path, 300)
-    first = flink_cluster.submit(*counting(tmp_path, "--detach"))
-    read_on(flink_cluster, first, tmp_path, gate=300, beyond=900)
-    savepoint = flink_cluster.stop_with_savepoint(first)
-    wait_until("the job has stopped", lambda: flink_cluster.state(first) == "FINISHED", PATIENCE)
-    set_gate(tmp_path, RECORDS)
-    second = flink_cluster.submit(*counting(tmp_path, "--detach"), savepoint=savepoint)
-    complete(flink_cluster, second, tmp_path)
-    assert flink_cluster.checkpoints(second)["latest"]["restored"]["is_savepoint"]
-    # It was stopped between two turns of the source, and went on with the next: no record was read twice.
-    turns = [(partition, start) for partition in range(2) for start in range(0, RECORDS, TURN)]
-    assert sorted(starts(tmp_path)) == turns
+    """Beam 2.62 on Flink now and then keeps the last rows of a job that goes on from a savepoint, RUNNING, for ever.
+
+    It is the runner's own (docs/streaming.md): such a job is begun once more, from its start, and that is printed.
+    """
+    for attempt in ("first", "second"):
+        out = tmp_path / attempt
+        out.mkdir()
+        set_gate(out, 300)
+        first = flink_cluster.submit(*counting(out, "--detach"))
+        read_on(flink_cluster, first, out, gate=300, beyond=900)
+        savepoint = flink_cluster.stop_with_savepoint(first)
+        wait_until("the job has stopped", lambda job=first: flink_cluster.state(job) == "FINISHED", PATIENCE)
+        set_gate(out, RECORDS)
+        second = flink_cluster.submit(*counting(out, "--detach"), savepoint=savepoint)
+        try:
+            complete(flink_cluster, second, out)
+        except AssertionError as error:
+            kept = flink_cluster.state(second) == "RUNNING" and not flink_cluster.failures(second)
+            if attempt == "second" or not kept or not rows(out).keys() < truth(RECORDS):
+                raise
+            print(f"begun once more, because Flink kept rows back: {error}")  # noqa: T201 - a retry is told
+            flink_cluster.cancel(second)
+            continue
+        assert flink_cluster.checkpoints(second)["latest"]["restored"]["is_savepoint"]
+        # It was stopped between two turns of the source, and went on with the next: no record was read twice.
+        turns = [(partition, start) for partition in range(2) for start in range(0, RECORDS, TURN)]
+        assert sorted(starts(out)) == turns
+        return
 
 
 def test_an_embedded_flink_loses_no_row(flink_programs: FlinkPrograms, tmp_path: Path) -> None:

@@ -162,6 +162,44 @@ def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
 
 
+def test_no_series_that_the_domain_protects_or_ever_protected_is_in_an_estimate_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Homes of the roster, one of which leaves it on the way, lie among the others with a chain that would show."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    decide = generations.decide
+    for name in ("without", "with"):
+        folder = tmp_path / name
+        folder.mkdir()
+        one = made(folder, {"from": {"csv": "others/*.csv"}, "every": "4d"})
+        if name == "with":
+            write_csv(folder / "others" / "9.csv", sticky(60, HOMES, 0.97))
+
+        def leaving(*given: Any, folder: Path = folder) -> Any:
+            roster = folder / "roster.csv"
+            text = roster.read_text(encoding="utf-8")
+            roster.write_text("".join(f"{line}\n" for line in text.splitlines() if not line.startswith("m6")))
+            return decide(*given)
+
+        monkeypatch.setattr(live, "decide", leaving)
+        done = run(one, "--json")
+        assert done.code == 0, done.err
+        shown = call("ledger", "show", one.settings, "--json", "--all")
+        assert shown.code == 0
+        with store(one) as ledger:
+            assert not ledger.summary("streets").given_model
+            estimates = ledger.estimates("streets", "daily")
+            rows = [row for _, query in ledger.queries() for row in ledger.releases("streets", query)]
+        told = done.out + shown.out + "".join(str(batch.to_pylist()) for batch in rows)
+        found[name] = [estimate.model["belief"] for estimate in estimates]
+        for estimate in estimates:
+            count = estimate.model["provenance"]["transitions"]
+            assert count > 1000
+            assert str(count) not in told
+    assert found["with"] == found["without"]
+    assert len(found["with"]) == 2
+
+
 def test_an_estimate_that_says_nothing_new_changes_nothing(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "2d"})
     done = run(one, "--json")
@@ -260,6 +298,7 @@ def test_the_series_themselves_make_every_loss_one_given_the_model(tmp_path: Pat
         rows = [row for batch in ledger.releases("streets", "daily") for row in releases_from_batch(batch)]
         assert all(row.given_model for row in rows)
         assert {row.model_provenance.split(";")[1].strip() for row in rows} == {"the domain's own readings"}
+    assert call("ledger", "show", one.settings).said("given the model")
 
 
 @pytest.mark.parametrize(

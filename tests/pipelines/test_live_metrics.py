@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.rejects import METRICS
+from quiltstream.transforms.rejects import DECODED, METRICS, counter_name
 
 from .jobs import HOMES, Job, readings, write_csv
 from .test_live import made, run
@@ -53,6 +54,30 @@ def documented(repository: Path) -> set[str]:
     page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
     table = page.split("| counter | what it counts |\n")[1].split("\n\n")[0]
     return {name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+
+
+def made_in_the_code(repository: Path) -> set[str]:
+    """The names that the transforms give to Beam's metrics, as they are written; reasons as dots."""
+    found: set[str] = set()
+    for path in sorted((repository / "transforms").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and re.fullmatch(r"Metrics\.\w+", ast.unparse(call.func)):
+                namespace, name = call.args
+                assert ast.unparse(namespace) == "METRICS", f"{path.name}:{call.lineno}"
+                if isinstance(name, ast.Constant):
+                    found.add(str(name.value))
+                else:
+                    found.add({"DECODED": DECODED, "counter_name(reason)": "rejected-..."}[ast.unparse(name)])
+    return found
+
+
+def test_the_documented_metrics_are_those_that_the_code_makes_and_no_others(repository: Path) -> None:
+    assert made_in_the_code(repository) == documented(repository)
+    assert counter_name(RejectReason.LATE) == "rejected-late"
+    page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(rejected-[a-z-]+)`", page))
+    assert "rejected-late" in named
+    assert named <= {counter_name(reason) for reason in RejectReason}
 
 
 def test_every_metric_is_documented_and_is_a_number_of_readings_rows_or_windows_or_a_loss_or_a_delay(

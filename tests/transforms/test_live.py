@@ -138,13 +138,14 @@ GROUPS = {"x": ["a", "b"], "y": ["c", "d", "e"]}
     ],
     ids=["series", "groups", "sliding", "missing"],
 )
-@pytest.mark.parametrize("parts", [1, 3])
+# in steps of seven hours, batches lie across the ends of windows
+@pytest.mark.parametrize(("parts", "step"), [(1, 3), (3, 7)])
 def test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives(
-    tmp_path, changes, windows, keys, parts
+    tmp_path, changes, windows, keys, parts, step
 ):
     job = live_settings(tmp_path, **changes)
     frame = readings(4, seed=parts)
-    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=6 * HOUR, parts=parts), job)
+    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts), job)
     expected = truth(frame, windows, keys)
     if "missing" in changes:
         expected = {key: [*counts, DAY - sum(counts)] for key, counts in expected.items()}

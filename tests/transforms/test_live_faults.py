@@ -6,8 +6,10 @@ would be seen, and the true counts as well.
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,17 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.transforms.window import TimestampedValue
 
 from quiltstream.privacy.classes import belief_from_dict
+from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import Settings
 from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.encode import EncodeCells
 from quiltstream.transforms.marks import mark_of, with_horizon
+from quiltstream.transforms.release import CountCells
 
 from ..e2e.stamped import Tap, left, stamp, unstamped
 from ..examined import Tally, every, examine
-from .test_histograms import DAY, ORIGIN, batches
+from .test_histograms import DAY, ORIGIN, batches, write
 from .test_live import GROUPS, HOUR, SERIES, as_it_comes, live_settings, on_record, readings, stamped, streamed, truth
 
 DAYS = 13
@@ -39,11 +44,19 @@ def long_settings(folder: Path, **changes: Any) -> Settings:
 
 
 def play(events: list[Any], job: Settings, folder: Path) -> None:
-    """Run a job over what a source sends, and note what leaves it."""
+    """Run a job over what a source sends, and note what leaves it and what it rejects."""
+    (folder / "rejected").mkdir()
     histograms = stamp(PrivateHistograms(job, noise="none"))
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
         published = pipeline | streamed(events) | histograms
         _ = published.releases | beam.ParDo(Tap(str(folder / "left"))).with_output_types(pa.RecordBatch)
+        _ = published.rejected | beam.Map(write, str(folder / "rejected"))
+
+
+def rejected(folder: Path) -> Counter[str]:
+    """How many rows were rejected, by reason."""
+    tables = [pa.ipc.open_file(path).read_all() for path in (folder / "rejected").iterdir()]
+    return Counter(row["reason"] for table in tables for row in table.to_pylist())
 
 
 def whole(job: Settings, folder: Path, frame: pl.DataFrame, keys: dict[str, list[str]], tally: Tally) -> None:
@@ -82,19 +95,18 @@ def doubled(events: list[Any]) -> list[Any]:
 
 
 def reordered(events: list[Any]) -> list[Any]:
-    """Elements between two moves of the watermark in any order, and those of two such stretches mixed."""
+    """Elements of two stretches between moves of the watermark in any order, mixed; both moves come after them."""
     source = random.Random(5)  # noqa: S311 - test data
     found: list[Any] = []
     stretch: list[Any] = []
+    moves: list[int] = []
     for one in events:
-        if isinstance(one, int):
+        (moves if isinstance(one, int) else stretch).append(one)
+        if len(moves) == 2:
             source.shuffle(stretch)
-            found += stretch
-            stretch = []
-            found.append(one)
-        else:
-            stretch.append(one)
-    return found + stretch
+            found += [*stretch, *moves]
+            stretch, moves = [], []
+    return [*found, *stretch, *moves]
 
 
 def stalled(events: list[Any]) -> list[Any]:
@@ -136,6 +148,7 @@ def test_readings_that_come_some_windows_late_change_nothing(tmp_path: Path, tal
     came = [TimestampedValue(with_horizon(batch, closed), stamped(closed)) for batch in batches(late, 500)]
     play([*events[:at], *came, *events[at:]], job, tmp_path)
     whole(job, tmp_path, frame, SERIES, tally)
+    assert rejected(tmp_path) == {RejectReason.LATE.value: len(late)}
 
 
 def test_a_part_that_falls_silent_holds_the_windows_until_it_goes_on(tmp_path: Path, tally: Tally) -> None:
@@ -185,4 +198,38 @@ def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     monkeypatch.setattr(Store, "publish", lambda *given: twice(*given))  # noqa: PLW0108 - it binds the store
     play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
     assert twice.failed >= DAYS
+    whole(job, tmp_path, frame, keys, tally)
+
+
+@pytest.mark.parametrize("step", [EncodeCells, CountCells], ids=["encoding", "counting"])
+@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
+def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
+    tmp_path: Path,
+    tally: Tally,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    keys: dict[str, list[str]],
+    step: type[EncodeCells | CountCells],
+) -> None:
+    """A bundle fails once it has given all it has, the first time that it gives this; the runner runs it again."""
+    job = long_settings(tmp_path, **changes)
+    frame = readings(DAYS, seed=35)
+    finish: Callable[[Any], Iterator[Any]] = step.finish_bundle
+    first, again = set[bytes](), set[bytes]()
+
+    def failing(self: Any) -> Iterator[Any]:
+        given = list(finish(self))
+        yield from given
+        what = pickle.dumps(given)
+        if given and what not in first:
+            first.add(what)
+            raise OSError("what the bundle gave was lost")
+        if given:
+            again.add(what)
+
+    monkeypatch.setattr(step, "finish_bundle", failing)
+    play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
+    # the second run gave the same, to the bit
+    assert again == first
+    assert len(first) >= DAYS
     whole(job, tmp_path, frame, keys, tally)

@@ -6,15 +6,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Readings
 from quiltstream.transforms.decode import FileDecoder
-from quiltstream.transforms.feeds import BEGIN
+from quiltstream.transforms.feeds import BEGIN, Feed, Piece, Reader
 from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace, Progress, ReadPart, Span, SpanTracker
 
 ORIGIN = 1_356_998_400_000_000
+EMPTY = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in READING_SCHEMA], schema=READING_SCHEMA)
 
 
 class Runner(SpanTracker):
@@ -126,3 +129,65 @@ def test_a_runner_that_is_to_rest_is_never_asked_to_call_again_at_once(
     assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
     assert runner.asked is not None
     assert least <= runner.asked <= most
+
+
+class Closing(Reader):
+    """A reader with one piece after the other that notes when it is let go."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def read(self) -> Piece | None:
+        return Piece("1", settled=True, batches=(EMPTY,), rows=1, latest_us=ORIGIN + 1)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class One(Feed):
+    """A feed whose only reader is given."""
+
+    def __init__(self, one: Closing) -> None:
+        self.one = one
+
+    def reader(self, part: int, position: str) -> Reader:
+        assert (part, position) == (0, BEGIN)
+        return self.one
+
+
+@pytest.mark.parametrize("end", ["refused", "closed", "failed"])
+def test_a_reader_that_nobody_will_ask_again_is_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN))
+    part.setup()
+    span = part.initial_restriction(0)
+    tracker = Runner(Span(span.start, span.start) if end == "refused" else span)
+    if end == "failed":
+
+        def fail(*_: Any) -> None:
+            raise OSError("gone")
+
+        monkeypatch.setattr(Closing, "read", fail)
+    call: Any = part.process(0, tracker, Estimator())
+    if end == "closed":
+        next(call)
+        assert one.closed == 0
+        call.close()
+    elif end == "failed":
+        with pytest.raises(OSError, match="gone"):
+            next(call)
+    else:
+        assert list(call) == []
+    assert one.closed == 1
+    assert part._readers == {}
+
+
+def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Closing()
+    monkeypatch.setattr(Closing, "read", lambda _: None)
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=0.0))
+    part.setup()
+    assert list(part.process(0, Runner(part.initial_restriction(0)), Estimator())) == []
+    assert one.closed == 0
+    part.teardown()
+    assert one.closed == 1

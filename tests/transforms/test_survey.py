@@ -79,9 +79,9 @@ def test_ends_that_are_left_out_or_as_on_record_are_those_of_the_first_run(
         ({"size": "1d", "start": "2014-01-03"}, "windows.start", "2014-01-03T00:00:00Z"),
         ({"size": "1d", "stop": "2013-01-06"}, "windows.stop", "2013-01-06T00:00:00Z"),
         ({"size": "1d", "stop": "2012-01-06"}, "windows.stop", "2012-01-06T00:00:00Z"),
-        ({"size": "12h"}, "windows.every", 24),
-        ({"size": "2d", "every": "1d"}, "scale", None),
-        ({"size": "30d", "start": "2013-01-02"}, "windows.every", 1440),
+        ({"size": "12h"}, "windows.size", "12h"),
+        ({"size": "2d", "every": "1d"}, "windows.size", "2d"),
+        ({"size": "30d", "start": "2013-01-02"}, "windows.size", "30d"),
     ],
 )
 def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(

@@ -44,6 +44,8 @@ class Broker:
         records: topic, key, value and headers of what it has.
         refuse: the error that records get, by their value, once for each time it is given.
         room: records that a producer's queue holds.
+        longest: bytes of a record that a producer takes at all.
+        stamps: milliseconds that each record was given, by its value.
     """
 
     def __init__(self) -> None:
@@ -52,6 +54,8 @@ class Broker:
         self.records: list[Record] = []
         self.refuse: Callable[[bytes], KafkaError | None] = lambda _: None
         self.room = 1_000
+        self.longest = 1 << 30
+        self.stamps: dict[bytes, set[int]] = {}
         self.producers: list[Producer] = []
 
     @property
@@ -69,9 +73,12 @@ class Producer:
         self.dead = False
         self._queue: deque[tuple[Record, Callable[[Any, Any], None]]] = deque()
 
-    def produce(self, topic: str, *, value: bytes, key: bytes, headers: Any, on_delivery: Any) -> None:
+    def produce(self, topic: str, *, value: bytes, key: bytes, headers: Any, timestamp: int, on_delivery: Any) -> None:
+        self.broker.stamps.setdefault(value, set()).add(timestamp)
         if self.dead:
             raise KafkaException(KafkaError(KafkaError._FATAL))
+        if len(value) > self.broker.longest:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         if len(self._queue) >= self.broker.room:
             raise BufferError
         self._queue.append(((topic, key, value, dict(headers)), on_delivery))

@@ -117,6 +117,21 @@ def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go
     assert hop.refused() == []
 
 
+def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kept(topic: Topic) -> None:
+    topic.broker.longest = 100
+    hop = topic.hop()
+    assert isinstance(hop, KafkaHop)
+    large = message(1, size=101)
+    assert hop.offer(1, large)
+    assert hop.offer(2, message(2))
+    assert sorted(had_by(hop, 1)) == [2]
+    assert hop.refused() == [1]
+    assert hop._pending == {}
+    hop._renew()
+    assert hop.had() == []
+    assert hop.refused() == []
+
+
 def test_a_message_that_fails_for_now_is_sent_again_and_nothing_overtakes_it_for_ever(topic: Topic) -> None:
     hop = topic.hop()
     failures = {b"2|": 3}
@@ -132,6 +147,8 @@ def test_a_message_that_fails_for_now_is_sent_again_and_nothing_overtakes_it_for
         hop.offer(number, message(number))
     assert sorted(had_by(hop, 4)) == [0, 1, 2, 3]
     assert failures == {b"2|": 0}
+    # whenever it is sent, it says when the gateway had it
+    assert topic.broker.stamps == {message(number).payload: {1_700_000_000_000} for number in range(4)}
 
 
 def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(topic: Topic) -> None:
@@ -211,8 +228,9 @@ def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -
         KafkaError = KafkaError
 
         @staticmethod
-        def Producer(_: object) -> None:  # noqa: N802 - the library's name
-            raise KafkaError(-186)
+        def Producer(given: dict[str, object]) -> None:  # noqa: N802 - the library's name
+            raise ValueError(f"Unsupported SASL mechanism: {given['sasl.mechanism']}")
 
-    with pytest.raises(HopError, match=r"forward\.to\.kafka\.options: librdkafka does not take them: "):
-        KafkaHop("h:1", "t", "topic", {"no.such": "option"}, library=Library)
+    with pytest.raises(HopError, match=r"forward\.to\.kafka\.options: librdkafka does not take them") as refusal:
+        KafkaHop("h:1", "t", "topic", {"sasl.mechanism": "hunter2"}, library=Library)
+    assert "hunter2" not in str(refusal.value)
