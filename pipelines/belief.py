@@ -16,6 +16,7 @@ from ..store.specs import BeliefChange, DomainSpec
 from .console import paragraph, results
 from .failures import CommandError
 from .ledger import address_of
+from .record import series_of
 
 Kind = Literal["joined", "switched"]
 
@@ -44,8 +45,7 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         slot = None if instant is None else _slot(held.domain, instant)
         belief = _like(held.domain, model)
         origin = model.provenance
-        series = [name for one in said.queries for name in _series(store, domain, one.name)]
-        given = origin.from_protected or origin.used(series) > 0
+        given = origin.from_protected or origin.used(series_of(store, domain)) > 0
         kind: Kind = "joined" if slot is None else "switched"
         change = BeliefChange(kind, belief, model.model_id, slot, given, origin.text)
         if ask:
@@ -62,12 +62,6 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of "
         f"{said.budget:g}. Queries on record keep their noise; a new query may be calibrated for the new belief.",
     )
-
-
-def _series(store: Store, domain: str, query: str) -> tuple[str, ...]:
-    """Every series that a query ever had."""
-    held = store.registered(domain, query)
-    return () if held is None else held.series
 
 
 def _slot(domain: DomainSpec, instant: str) -> int:

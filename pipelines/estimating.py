@@ -32,7 +32,7 @@ from ..schemas.models import Model, Provenance
 from ..schemas.roster import Roster
 from ..schemas.roster_files import read_roster
 from ..schemas.settings import FileSource, Settings, SettingsError
-from ..schemas.slots import Schedule, Window, format_duration, parse_duration
+from ..schemas.slots import Schedule, Window, format_duration
 from ..store.address import StoreAddress
 from ..store.errors import BudgetRefused, RegistrationConflict, StoreMissing, UnknownNameError
 from ..store.records import Store
@@ -42,6 +42,7 @@ from ..transforms.plan import Plan
 from .failures import CommandError
 from .fit import model_from_counts, transitions_in
 from .published import published_between
+from .record import series_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,7 @@ def _protected(settings: Settings) -> frozenset[str]:
     roster = read_roster(settings, grouped=False)
     found = set[str]() if roster is None else set(roster.series)
     with suppress(StoreMissing, UnknownNameError), Store(StoreAddress(settings.ledger_url), create=False) as store:
-        for query in store.summary(settings.domain).queries:
-            held = store.registered(settings.domain, query.name)
-            found |= set() if held is None else set(held.series)
+        found |= series_of(store, settings.domain)
     return frozenset(found)
 
 
@@ -205,7 +204,8 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
         BudgetRefused: the budget does not allow it.
         StoreError: it is on record with other settings, or the ledger cannot be used.
     """
-    if estimate.epsilon is None or estimate.every is None:
+    every = estimate.slots(settings.grid)
+    if estimate.epsilon is None or every is None:
         raise SettingsError(["model.estimate: from: counts needs epsilon and every"])
     known = counting_on_record(settings, estimate, store)
     if known is not None:
@@ -213,7 +213,6 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
         longer = replace(recorded, schedule=replace(recorded.schedule, stop=settings.schedule.stop))
         return store.register(known.domain.under(known.belief), longer)
     name = _counting(settings)
-    every = settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
     start = settings.schedule.first
     stop = settings.schedule.stop
     density = Ledger(belief_from_dict(plan.domain.belief)).density_for(estimate.epsilon)
@@ -250,11 +249,10 @@ def counting_on_record(settings: Settings, estimate: Estimate, store: Store) -> 
         RegistrationConflict: it goes by other settings.
     """
     name = _counting(settings)
-    known = store.registered(settings.domain, name)
-    if known is None or estimate.every is None:
+    known, every = store.registered(settings.domain, name), estimate.slots(settings.grid)
+    if known is None or every is None:
         return known
     recorded, step = known.query, settings.grid.interval_us
-    every = settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
     for field, old, new in (
         ("mechanism", recorded.mechanism, TRANSITIONS),
         ("model.estimate.every", format_duration(recorded.schedule.size * step), format_duration(every * step)),

@@ -17,14 +17,14 @@ from ..privacy.schedules import Schedule as Priced
 from ..schemas.estimates import Bounds, Estimate
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
-from ..schemas.slots import Window, format_instant, parse_duration
+from ..schemas.slots import Window, format_instant
 from ..store.accounts import ledger_of, priced
 from ..store.address import StoreAddress
 from ..store.beliefs import Estimated, Note, Outcome
 from ..store.errors import BudgetRefused, EstimateOnRecord, RegistrationConflict, StoreMissing
 from ..store.records import Store
 from ..store.specs import BeliefChange, DomainSpec, Noise, Registration
-from ..transforms.calibrating import choose, sigma_with_room
+from ..transforms.calibrating import sigma_with_room
 from ..transforms.histograms import PrivateHistograms
 from ..transforms.plan import Plan, loaded, make_plan
 from .estimating import Made, counting_on_record, estimate_at, first_estimate
@@ -120,13 +120,14 @@ def decide(settings: Settings, now: Generation) -> tuple[Outcome, str]:
         StoreError: the ledger cannot be used.
     """
     estimate, plan, slot = _estimate_of(settings), now.histograms.plan, now.until
-    if slot is None:
+    every = estimate.slots(settings.grid)
+    if slot is None or every is None:
         raise ValueError("no estimate is due")
     with _store(settings) as store:
         held = store.registered(plan.domain.name, plan.query_name)
         if held is None:
             raise StoreMissing(f"ledger {plan.address}: query {plan.query_name!r} is not on record any more")
-        made = estimate_at(settings, estimate, plan, held, Window(slot - _every(settings, estimate), slot))
+        made = estimate_at(settings, estimate, plan, held, Window(slot - every, slot))
         return _settled(_Due(settings, plan, store, held, slot), made)
 
 
@@ -192,8 +193,8 @@ def _joined(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Ou
 
 
 def _switched(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Outcome, str]:
-    sigma, now = _sigma_of(due.settings, model), due.plan.calibration.sigma
-    if _held(due.held.domain, found, due.slot) and sigma > _WORTH * now:
+    following, now = _following(due, model), due.plan.calibration.sigma
+    if _held(due.held.domain, found, due.slot) and following.calibration.sigma > _WORTH * now:
         return due.keep("kept", model, f"{said}; the belief in force holds it, and the noise would hardly be less")
     latest = max((one.slot for one in due.held.domain.changes if one.slot is not None), default=None)
     if due.held.successor is None and latest is not None and latest >= due.slot:
@@ -202,37 +203,45 @@ def _switched(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[
             "refused", model, f"{said}; it cannot be switched to: the domain's belief changes at {instant} already"
         )
     try:
-        made = _succeeded(due, model, sigma)
+        made = _succeeded(due, following)
     except BudgetRefused as refusal:
         return due.keep("refused", model, f"{said}; it cannot be switched to: {refusal}")
     after = float(made.query.header["sigma"])
     return "switched", f"{said}; query {made.query.name} goes on with sigma {after:.6g} instead of {now:.6g}"
 
 
-def _succeeded(due: _Due, model: Model, sigma: float) -> Registration:
+def _following(due: _Due, model: Model) -> Plan:
+    """The plan of a query that goes on with another model, before its account is asked."""
+    settings, schedule = due.settings, due.held.query.schedule
+    start = due.slot - schedule.size + schedule.every
+    name = f"{settings.query}@{format_instant(settings.grid.time_of(start))}"
+    return _with_room(make_plan(_as(settings, name, start), model, noise=due.plan.noise))
+
+
+def _succeeded(due: _Due, following: Plan) -> Registration:
     """Let another query go on, with no more noise than its account wants.
 
     Raises:
         BudgetRefused: not with any noise that is worth the name.
     """
-    settings, held, slot = due.settings, due.held, due.slot
-    schedule, epsilon = held.query.schedule, settings.privacy.epsilon
-    start = slot - schedule.size + schedule.every
-    name = f"{settings.query}@{format_instant(settings.grid.time_of(start))}"
-    following = _as(settings, name, start)
+    held, epsilon, name = due.held, following.epsilon, following.query_name
+    origin = following.model.provenance
+    given_model = following.given_model(held.query.roster)
+    change = BeliefChange(
+        "switched", following.domain.belief, following.domain.model_id, due.slot, given_model, origin.text
+    )
+    account = ledger_of(replace(held.domain, changes=(*held.domain.changes, change)))
+    earlier, note = _streams(due), due.note("switched", following.model, name)
     refusal = BudgetRefused(f"query {name!r}, with {_MOST:g} times the noise of its belief,", epsilon, 0.0, epsilon)
-    most, earlier = _MOST * sigma, _streams(due)
+    sigma = following.calibration.sigma
+    most = _MOST * sigma
     while sigma <= most:
-        plan = make_plan(following, model, sigma=sigma, noise=due.plan.noise)
-        query = plan.query(following.schedule, held.query.roster, schedule_given=True, roster_given=True)
-        text = model.provenance.text
-        change = BeliefChange("switched", plan.domain.belief, plan.domain.model_id, slot, query.given_model, text)
-        changed = replace(held.domain, changes=(*held.domain.changes, change))
+        plan = following.with_sigma(sigma)
+        query = plan.query(plan.schedule, held.query.roster, schedule_given=True, roster_given=True)
         # the settings' query as a whole costs its epsilon, whatever the budget of the domain is
-        lost = ledger_of(changed).extended_loss([*earlier, priced(query.schedule, query.epsilon_dp)])
-        if lost <= epsilon:
+        if account.extended_loss([*earlier, priced(query.schedule, query.epsilon_dp)]) <= epsilon:
             try:
-                return due.store.succeed(held, change, plan.domain, query, due.note("switched", model, name))
+                return due.store.succeed(held, change, plan.domain, query, note)
             except BudgetRefused as error:
                 refusal = error
         sigma *= _STEP
@@ -260,18 +269,9 @@ def _covers(belief: MixingBounds, found: MixingBounds) -> bool:
     return found.pi_min >= belief.pi_min and found.rho <= belief.rho
 
 
-def _sigma_of(settings: Settings, model: Model) -> float:
-    """The noise of a query whose belief may change, before its account is asked."""
-    schedule = settings.schedule
-    chosen = choose(
-        settings.privacy.mechanism,
-        model.belief,
-        states=settings.space.size,
-        epsilon=settings.privacy.epsilon,
-        window=schedule.size,
-        guarantee=settings.privacy.guarantee,
-    )
-    return sigma_with_room(chosen, settings.privacy.epsilon)
+def _with_room(plan: Plan) -> Plan:
+    """The plan of a query whose belief may change."""
+    return plan.with_sigma(max(plan.calibration.sigma, sigma_with_room(plan.domain.belief, plan.epsilon)))
 
 
 def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
@@ -282,10 +282,10 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
         model = first_estimate(settings, estimate)
         slot = settings.schedule.first if settings.schedule.start is not None else 0
         note = (settings.query, Estimated(slot, "first", _plain(model), settings.query))
-    changes = estimate.every is not None and estimate.change == "switch"
-    sigma = _sigma_of(settings, model) if changes else None
-    histograms = PrivateHistograms(settings, model=model, noise=noise, sigma=sigma, note=note)
-    return Generation(settings, histograms, _next(settings, estimate))
+    plan = replace(make_plan(settings, model, noise=noise), note=note)
+    if estimate.every is not None and estimate.change == "switch":
+        plan = _with_room(plan)
+    return Generation(settings, PrivateHistograms.of(plan), _next(settings, estimate))
 
 
 def _started(settings: Settings, start: str | Bounds) -> Model:
@@ -330,8 +330,8 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
         mine = _as(mine, held.query.name, held.query.schedule.first, held.query.schedule.stop)
     recorded = held.query.header.get("sigma")
     # it may have been raised for what was charged then, or for a change
-    sigma = None if recorded is None else float(recorded)
-    histograms = PrivateHistograms(mine, model=model, noise=noise, sigma=sigma)
+    plan = make_plan(mine, model, noise=noise)
+    histograms = PrivateHistograms.of(plan if recorded is None else plan.with_sigma(float(recorded)))
     until = None if held.successor is not None else _next(settings, estimate, noted)
     return Generation(mine, histograms, until, ended=held.successor is not None)
 
@@ -360,21 +360,15 @@ def _next(settings: Settings, estimate: Estimate, noted: _Noted = _Noted()) -> i
 
     Windows that are charged stay as they are, so an estimate is due where they end or later.
     """
-    if estimate.every is None:
+    schedule, every = settings.schedule, estimate.slots(settings.grid)
+    if every is None:
         return None
-    schedule, every = settings.schedule, _every(settings, estimate)
     latest = max((one.slot for one in noted.estimates), default=schedule.first)
     charged = latest + 1 if noted.begun is None else noted.begun - schedule.every + schedule.size
     passed = max(latest + 1, charged) - schedule.first
     slot = schedule.first + max(1, -(-passed // every)) * every
     last = None if schedule.stop is None else schedule.covered.stop
     return None if last is not None and slot >= last else slot
-
-
-def _every(settings: Settings, estimate: Estimate) -> int:
-    if estimate.every is None:
-        raise SettingsError(["model.estimate.every is missing"])
-    return settings.grid.slots_in(parse_duration(estimate.every), "model.estimate.every")
 
 
 def _on_record(settings: Settings) -> tuple[list[Registration], tuple[Estimated, ...]]:

@@ -31,7 +31,7 @@ from ..transforms.hosts import check_hosts
 from ..transforms.kafka_sink import SendRejects, SendReleases
 from ..transforms.live import Pace
 from ..transforms.live_sinks import WriteBlocks, WriteRejects
-from ..transforms.plan import Plan, model_of
+from ..transforms.plan import Plan, make_plan, model_of
 from ..transforms.pubsub_sink import PublishRejects, PublishReleases
 from ..transforms.survey import register
 from .console import results
@@ -43,7 +43,7 @@ from .following import Follower, LiveStanding
 from .generations import decide, generation_of
 from .kafka_places import topic_of
 from .kafka_source import check_source
-from .live_engine import check_standard_input, live_pipeline, live_source, reads_here
+from .live_engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here
 from .live_places import SinkPlace, check_folders, sink_of, sink_place
 from .live_run import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
 from .origins import labelled
@@ -111,8 +111,9 @@ def live_job(
     sink_of(settings)
     check_live(plan)
     check_folders(settings)
-    pipeline = live_pipeline(options_of(beam_options))
-    check_standard_input(settings, options_of(beam_options))
+    options = options_of(beam_options)
+    pipeline = live_pipeline(options)
+    check_standard_input(settings, options)
     # its mistakes before anything is on record
     live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
     check_source(settings)
@@ -126,14 +127,13 @@ def live_job(
     if unknown.names:
         note_lost_history(plan, unknown)
     restored = there.complete(follower.store, follower.registration)
-    here = (runner_name(options_of(beam_options)) or "prismrunner").lower() == "prismrunner"
+    here = on_prism(options)
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
-    together = reads_here(options_of(beam_options))
-    pace = replace(pace, together=together)
+    pace = replace(pace, together=reads_here(options))
     pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
     if until_us is not None:
         pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
-    pace = begun_in_subscription(settings, pace, options_of(beam_options))
+    pace = begun_in_subscription(settings, pace, options)
     decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column)
     published = decoded.readings | "Publish" >> histograms
     _ = published.releases | "Sink" >> _release_writer(settings)
@@ -401,8 +401,8 @@ def _begun_again(
 ) -> LiveJob:
     """The same job once more; its roster is read again, which may have changed meanwhile."""
     plan = histograms.plan
-    now = PrivateHistograms(settings, model=plan.model, noise=plan.noise, sigma=plan.calibration.sigma)
-    chosen = histograms if now.plan.roster == plan.roster else now
+    now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
+    chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now)
     return live_job(settings, chosen, beam_options, until_us=until_us)
 
 

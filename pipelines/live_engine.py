@@ -56,12 +56,12 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
         CommandError: no runner is named and Prism is not here, or the runner cannot run an endless job.
     """
     options.view_as(StandardOptions).streaming = True
-    name = runner_name(options)
-    if name is None or name.lower() == "prismrunner":
+    if on_prism(options):
         given = options.view_as(PrismRunnerOptions)
         if given.prism_location is None:
             given.prism_location = str(prism_program())
         return beam.Pipeline(runner=PrismRunner(), options=options)
+    name = str(runner_name(options))
     if name.lower() in _NOT_LIVE:
         raise CommandError(
             f"--runner={name} cannot run an endless job: it ignores watermarks or stops at the first pause; leave it "
@@ -70,11 +70,15 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
+def on_prism(options: PipelineOptions) -> bool:
+    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
+    return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
+
+
 def reads_here(options: PipelineOptions) -> bool:
     """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
     kind = options.view_as(PortableOptions).environment_type
-    name = runner_name(options) or "PrismRunner"
-    return kind == "LOOPBACK" or (kind is None and name.lower() == "prismrunner")
+    return kind == "LOOPBACK" or (kind is None and on_prism(options))
 
 
 def check_standard_input(settings: Settings, options: PipelineOptions) -> None:

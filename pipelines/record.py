@@ -104,6 +104,16 @@ def check_ledger(address: StoreAddress) -> None:
         store.check_writable()
 
 
+def series_of(store: Store, domain: str) -> frozenset[str]:
+    """Every series that a query of a domain has or ever had.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    held = (store.registered(domain, query.name) for query in store.summary(domain).queries)
+    return frozenset(name for one in held if one is not None for name in one.series)
+
+
 def standing_in(store: Store, domain: str) -> Standing:
     """The account of a domain of a ledger that is there."""
     try:

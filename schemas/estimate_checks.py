@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .slots import format_duration, parse_duration
+from .slots import format_duration
 
 if TYPE_CHECKING:
+    from .estimates import Estimate
     from .settings import Settings
 
 
@@ -34,18 +35,19 @@ def check_estimate(settings: Settings) -> None:
         raise ValueError(
             "model.estimate.from is counts: which series are counted must be public before they are; name a roster file"
         )
-    if estimate.every is not None:
-        _check_every(settings, estimate.every)
+    every = estimate.slots(settings.grid)
+    if every is not None:
+        _check_every(settings, estimate, every)
 
 
-def _check_every(settings: Settings, text: str) -> None:
+def _check_every(settings: Settings, estimate: Estimate, every: int) -> None:
     """An estimate in the stream ends a query between two windows, so it needs to know where these are."""
     grid, schedule = settings.grid, settings.schedule
-    step, every = schedule.every, grid.slots_in(parse_duration(text), "model.estimate.every")
+    step = schedule.every
     if every % step or every < schedule.size:
         raise ValueError(
-            f"model.estimate.every is {text}, and windows begin every {format_duration(step * grid.interval_us)}: it "
-            "must be a multiple of that, and a window or more"
+            f"model.estimate.every is {estimate.every}, and windows begin every "
+            f"{format_duration(step * grid.interval_us)}: it must be a multiple of that, and a window or more"
         )
     if schedule.start is None:
         raise ValueError("model.estimate.every counts from windows.start: set it")

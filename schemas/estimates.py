@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from .sections import Duration, Number, Positive, Section
+from .slots import SlotGrid, parse_duration
 
 Paths = str | list[str]
 
@@ -104,6 +105,14 @@ class Estimate(Section):
                 "model' afterwards; use change: switch, or estimate from outside, counts or released"
             )
         return self
+
+    def slots(self, grid: SlotGrid) -> int | None:
+        """Slots from one estimate to the next; ``None`` if there is one only.
+
+        Raises:
+            ValueError: ``every`` is no whole number of slots.
+        """
+        return None if self.every is None else grid.slots_in(parse_duration(self.every), "model.estimate.every")
 
     @property
     def origin(self) -> Literal["outside", "counts", "released", "readings"]:

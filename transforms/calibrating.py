@@ -105,16 +105,16 @@ def choose(
     return Chosen(bounds.to_dict(), calibration)
 
 
-def sigma_with_room(chosen: Chosen, epsilon: float) -> float:
+def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     """Noise for an endless stream that stays within epsilon although its belief may change to one like it.
 
     At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
     A stream that has no room for that would have to add noise at its first change, for ever.
     """
-    belief = belief_from_dict(chosen.belief)
-    ledger = Ledger(belief)
-    ledger.switch(0, belief)
-    return max(chosen.calibration.sigma, 1 / ledger.density_for(epsilon))
+    held = belief_from_dict(belief)
+    ledger = Ledger(held)
+    ledger.switch(0, held)
+    return 1 / ledger.density_for(epsilon)
 
 
 def _check_states(belief: Belief, states: int) -> None:

@@ -19,7 +19,6 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
-from ..store.beliefs import Note
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
@@ -50,8 +49,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
-        sigma: more noise than the mechanism needs, because of what was published before under another belief.
-        note: the estimate that the model comes from, for the record.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -68,8 +65,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         *,
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
-        sigma: float | None = None,
-        note: Note | None = None,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -81,7 +76,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
         elif model is not given:
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
-        self._plan = make_plan(settings, given, noise=noise, sigma=sigma, note=note)
+        self._plan = make_plan(settings, given, noise=noise)
+
+    @classmethod
+    def of(cls, plan: Plan) -> PrivateHistograms:
+        """The transform of a plan that is made already."""
+        made = cls.__new__(cls)
+        beam.PTransform.__init__(made)
+        made._plan = plan  # noqa: SLF001 - of its own class
+        return made
 
     @property
     def plan(self) -> Plan:

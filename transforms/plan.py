@@ -96,9 +96,16 @@ class Plan:
     def with_multiplicity(self, most: int) -> Plan:
         """The plan of a query whose noise was calibrated for series in more groups than the roster has them in now."""
         now = 1 if self.roster is None else self.roster.multiplicity
-        share = self.share // now * most
-        scale = LaplaceHistogram.from_sigma(self.space.size, self.calibration.sigma * share).scale
-        return replace(self, share=share, scale=scale)
+        return self._with(self.calibration, self.share // now * most)
+
+    def with_sigma(self, sigma: float) -> Plan:
+        """The plan with another noise than the mechanism needs for this query alone: its account wants more."""
+        return self._with(replace(self.calibration, sigma=sigma), self.share)
+
+    def _with(self, calibration: Calibration, share: int) -> Plan:
+        return replace(
+            self, calibration=calibration, share=share, scale=_scale_of(self.space, calibration.sigma * share)
+        )
 
     def given_model(self, roster: Roster) -> bool:
         """Whether the belief was estimated from series that it is to protect."""
@@ -186,8 +193,6 @@ def make_plan(
     *,
     noise: Noise = "private",
     read: Callable[[str], str] | None = None,
-    sigma: float | None = None,
-    note: Note | None = None,
 ) -> Plan:
     """Calibrate a query and check everything that can be checked without data.
 
@@ -196,8 +201,6 @@ def make_plan(
         model: the belief; read from the settings if left out.
         noise: a hook of the tests, which no setting reaches.
         read: how a path of the settings is resolved; by the settings' own folder if left out.
-        sigma: more noise than the mechanism needs, where other windows' account wants it.
-        note: the estimate that the model comes from.
 
     Raises:
         SettingsError: a setting does not fit another.
@@ -229,10 +232,7 @@ def make_plan(
         guarantee=guarantee,
     )
     calibration = chosen.calibration
-    if sigma is not None:
-        calibration = replace(calibration, sigma=sigma)
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
-    mechanism = LaplaceHistogram.from_sigma(space.size, calibration.sigma * share)
     domain = DomainSpec(
         name=settings.domain,
         grid=grid.to_dict(),
@@ -254,14 +254,17 @@ def make_plan(
         query_name=settings.query,
         calibration=calibration,
         share=share,
-        scale=mechanism.scale,
+        scale=_scale_of(space, calibration.sigma * share),
         epsilon=settings.privacy.epsilon,
         shards=settings.shards,
         model=model,
         noise=noise,
         address=StoreAddress(settings.ledger_url),
-        note=note,
     )
+
+
+def _scale_of(space: StateSpace, sigma: float) -> Fraction:
+    return LaplaceHistogram.from_sigma(space.size, sigma).scale
 
 
 def _reading(settings: Settings) -> dict[str, Any]:

@@ -265,6 +265,17 @@ class FlinkCluster:
         """Flink's account of a job's checkpoints: ``counts`` (completed, failed, restored, ...) and the ``latest``."""
         return self._get(f"/jobs/{job}/checkpoints")
 
+    def watermarks(self, job: str) -> dict[str, list[str]]:
+        """The watermark of each subtask, in milliseconds, by the name of its task; none before the first came."""
+        tasks = self._get(f"/jobs/{job}")["vertices"]
+        found = {task["name"]: self._get(f"/jobs/{job}/vertices/{task['id']}/watermarks") for task in tasks}
+        return {name: [one["value"] for one in values] for name, values in found.items()}
+
+    def counters(self, job: str) -> dict[str, str]:
+        """Beam's counters, as its Flink runner writes them out."""
+        kept = self._get(f"/jobs/{job}/accumulators")["user-task-accumulators"]
+        return {one["name"]: one["value"] for one in kept}
+
     def failures(self, job: str) -> list[str]:
         """The messages of what made a job restart, newest first."""
         entries = self._get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
