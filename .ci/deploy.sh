@@ -42,4 +42,4 @@ fi
 # The package itself is this checkout's, whatever checkout made the environment.
 "$VENV/bin/pip" install --editable '.[test,gcp]' --config-settings editable_mode=strict
 .ci/servers.sh kafka mosquitto
-QUILTSTREAM_REQUIRE_TOOLS=1 "$VENV/bin/pytest" -n0 tests/deploy
+QUILTSTREAM_REQUIRE_TOOLS=1 "$VENV/bin/pytest" tests/deploy

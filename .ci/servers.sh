@@ -56,16 +56,19 @@ build_flink() {
 }
 
 # Maven fills its repository at the first build of a pom and is kept off the network afterwards.
+maven() {
+  local pom=$1 filled offline=()
+  filled=$CACHE/maven/filled-$(sha256sum "$pom" | cut -c 1-16)
+  [ ! -e "$filled" ] || offline=(--offline)
+  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "${offline[@]}" --file "$pom" \
+    "-Dmaven.repo.local=$CACHE/maven" "${@:2}"
+  touch "$filled"
+}
+
 build_job_server() {
   need mvn "the Flink job server" "install Maven 3.6 or newer, and a Java 11 or 17"
   scratch
-  local filled offline=()
-  filled=$CACHE/maven/filled-$(sha256sum .ci/flink/pom.xml | cut -c 1-16)
-  [ ! -e "$filled" ] || offline=(--offline)
-  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "${offline[@]}" --file .ci/flink/pom.xml \
-    "-Dmaven.repo.local=$CACHE/maven" "-Dbeam.version=$JOB_SERVER_VERSION" \
-    "-Dbuild.folder=$WORK/target" package
-  touch "$filled"
+  maven .ci/flink/pom.xml "-Dbeam.version=$JOB_SERVER_VERSION" "-Dbuild.folder=$WORK/target" package
   mkdir "$WORK/job-server"
   mv "$WORK/target/flink-job-server.jar" "$WORK/job-server/"
   mv "$WORK/job-server" "$JOB_SERVER"
@@ -74,13 +77,8 @@ build_job_server() {
 build_kafka() {
   need mvn "the Kafka broker" "install Maven 3.6 or newer, and a Java 17"
   scratch
-  local filled offline=()
-  filled=$CACHE/maven/filled-$(sha256sum .ci/kafka/pom.xml | cut -c 1-16)
-  [ ! -e "$filled" ] || offline=(--offline)
-  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "${offline[@]}" --file .ci/kafka/pom.xml \
-    "-Dmaven.repo.local=$CACHE/maven" "-Dkafka.version=$KAFKA_VERSION" \
+  maven .ci/kafka/pom.xml "-Dkafka.version=$KAFKA_VERSION" \
     dependency:copy-dependencies "-DoutputDirectory=$WORK/kafka" -DincludeScope=runtime
-  touch "$filled"
   mv "$WORK/kafka" "$KAFKA"
 }
 

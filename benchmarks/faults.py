@@ -29,15 +29,17 @@ examined: Any = module_from_spec(_spec)
 sys.modules["examined"] = examined
 _spec.loader.exec_module(examined)
 
+#: Files of tests. Of a test the beginning of its name is enough.
 STREAM = "tests/transforms/test_live_faults.py"
 FLINK = "tests/e2e/test_live_flink.py"
 PRISM = "tests/e2e/test_live_prism.py"
 SQLITE = "tests/store/test_faults.py"
 POSTGRES = "tests/e2e/test_postgres_faults.py"
+POSTGRES_FULL = "tests/e2e/test_postgres_full.py"
+PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
 
 _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
 _LATE = "test_readings_that_come_some_windows_late_change_nothing"
-#: The beginning of a name is enough.
 _CONTRACT = {
     "shuffled within the lateness, a third twice": "test_files_that_arrive_shuffled_within_the_lateness",
     "late by 0, 1 and 10 windows, damaged files": "test_late_readings_damaged_files_bad_lines_and_strangers",
@@ -75,7 +77,7 @@ def faults() -> list[Fault]:
         Fault(
             "bundles",
             "every bundle that releases run twice",
-            (STREAM, "test_every_bundle_that_releases_is_run_twice_and_publishes_one_value", ""),
+            (STREAM, "test_every_bundle_that_releases_is_run_twice", ""),
         ),
         *(
             Fault("bundles", f"readings and declarations {how}", (STREAM, _REPEATED, how))
@@ -83,30 +85,22 @@ def faults() -> list[Fault]:
         ),
         *(Fault("bundles", f"readings late by {n} windows", (STREAM, _LATE, f"[{n}]")) for n in (0, 1, 10)),
         Fault("bundles", "stalled watermark", (STREAM, _REPEATED, "stalled")),
-        Fault(
-            "bundles",
-            "one part silent",
-            (STREAM, "test_a_part_that_falls_silent_holds_the_windows_until_it_goes_on", ""),
-        ),
+        Fault("bundles", "one part silent", (STREAM, "test_a_part_that_falls_silent_holds_the_windows", "")),
         *(
             Fault(runner, what, (file, test, ""))
             for runner, file in (("Prism", PRISM), ("Flink", FLINK))
             for what, test in _CONTRACT.items()
         ),
         Fault(
-            "Flink",
-            "TaskManager killed -9 twice, workers once",
-            (FLINK, "test_killed_taskmanagers_and_workers_cost_no_row_and_change_none", ""),
+            "Flink", "TaskManager killed -9 twice, workers once", (FLINK, "test_killed_taskmanagers_and_workers", "")
         ),
         Fault(
             "Flink",
             "savepoint; then nothing but the ledger",
-            (FLINK, "test_a_job_taken_up_from_a_savepoint_and_one_begun_from_the_ledger_alone_go_on", ""),
+            (FLINK, "test_a_job_taken_up_from_a_savepoint_and_one_begun", ""),
         ),
         Fault(
-            "Flink",
-            "database killed within a release",
-            (FLINK, "test_a_database_that_is_killed_within_a_release_costs_the_running_job_no_row", ""),
+            "Flink", "database killed within a release", (FLINK, "test_a_database_that_is_killed_within_a_release", "")
         ),
     ]
     for engine, file in (("SQLite", SQLITE), ("PostgreSQL", POSTGRES)):
@@ -114,29 +108,30 @@ def faults() -> list[Fault]:
             Fault(
                 engine,
                 "connection cut at every boundary",
-                (file, "test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing", ""),
+                (file, "test_a_connection_cut_at_any_boundary_of_publishing", ""),
             ),
-            Fault(
-                engine,
-                "jobs racing, one killed",
-                (file, "test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window", ""),
-            ),
+            Fault(engine, "jobs racing, one killed", (file, "test_racing_jobs_of_which_one_is_killed", "")),
         ]
     named += [
-        Fault(
-            "SQLite",
-            "disk full at every size",
-            (SQLITE, "test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_nothing", ""),
-        ),
+        Fault("SQLite", "disk full at every size", (SQLITE, "test_a_disk_that_is_full_at_any_size", "")),
         Fault(
             "PostgreSQL",
             "restarted within a transaction",
-            (POSTGRES, "test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes", ""),
+            (POSTGRES, "test_a_server_restarted_inside_a_transaction", ""),
         ),
         Fault(
-            "PostgreSQL",
-            "restarted under racing jobs",
-            (POSTGRES, "test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else", ""),
+            "PostgreSQL", "restarted under racing jobs", (POSTGRES, "test_a_server_restarted_under_running_jobs", "")
+        ),
+        Fault("PostgreSQL", "disk of its tables full at every size", (POSTGRES_FULL, "test_a_disk_of_a_servers", "")),
+        Fault("PostgreSQL", "disk of its log full", (POSTGRES_FULL, "test_a_servers_log_that_finds_its_disk", "")),
+        *(
+            Fault("Prism, PG", what, (PRISM_POSTGRES, test, ""))
+            for what, test in {
+                "job killed twice, begun from the ledger": _CONTRACT["job killed twice, begun from the ledger"],
+                "two jobs racing": _CONTRACT["two jobs racing"],
+                "database killed within a release": "test_a_server_that_is_killed_within_a_release",
+                "database stands still": "test_a_server_that_stands_still_is_told",
+            }.items()
         ),
     ]
     return named

@@ -38,8 +38,8 @@ from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.feeds import BEGIN
 from quiltstream.transforms.kafka_feed import KafkaReader
-from quiltstream.transforms.kafka_sink import SendReleases, single_object_head
 from quiltstream.transforms.live import Pace, ReadLive
+from quiltstream.transforms.message_sink import SendReleases, single_object_head
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
 from tests.e2e.kafka import KafkaBroker, find_kafka

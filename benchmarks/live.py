@@ -39,6 +39,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.feeds import Feed, Piece, Reader
 from quiltstream.transforms.live import Pace, ReadLive
 from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.tickets import Steps
 
 SERIES, GROUPS, SHARDS, STATES = 1000, 10, 2, 50
 INTERVAL_US = 1_800_000_000
@@ -244,7 +245,9 @@ def job(load: Load) -> dict[str, Any]:
         folder = Path(name)
         end = ORIGIN_US + load.windows * load.width * INTERVAL_US
         pipeline = live_pipeline(PipelineOptions([]))
-        decoded = pipeline | "Read" >> ReadLive(Fresh(load), Pace(ORIGIN_US, poll_s=0.1, end_us=end))
+        histograms = PrivateHistograms(settings_of(load, folder))
+        steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
+        decoded = pipeline | "Read" >> ReadLive(Fresh(load), Pace(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps))
         if load.element_wise:
             size = load.width * INTERVAL_US // 1_000_000
             _ = (
@@ -256,7 +259,7 @@ def job(load: Load) -> dict[str, Any]:
             )
         else:
             watched()
-            published = decoded.readings | "Publish" >> PrivateHistograms(settings_of(load, folder))
+            published = decoded.readings | "Publish" >> histograms
             _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
         result: Any = pipeline.run()
         result.wait_until_finish()

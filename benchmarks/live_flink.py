@@ -4,12 +4,14 @@ Run as ``python benchmarks/live_flink.py``, with the Python that has the cluster
 have it (``QUILTSTREAM_FLINK_PYTHON``). One JobManager, one TaskManager, one slot, a checkpoint every two seconds to
 files, bundles of one element, the ledger in PostgreSQL: what the tests run on, and the source of ``live.py``. After a
 job that is not measured, because a new cluster first has to compile itself, every line is a job of its own. "Last row"
-is when the last file of the sink was written. A job that lost its source (Beam 2.62 does so now and then) is run once
-more, and told.
+is when the last file of the sink was written. The last line is the pipeline of Beam's guide, an element a reading, on
+the same cluster, with the time at which the last count came out. A job that lost its source (Beam 2.62 does so now and
+then) is run once more, and told.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -18,11 +20,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+
 # by its name, so that Beam's workers find what is defined there
 import live
 from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
-from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Load
+from apache_beam.transforms.window import FixedWindows
+from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Load, one_by_one
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
@@ -37,6 +42,7 @@ LOADS = (
     Load("blocks of 8k", 40_000_000, 500),
     Load("blocks of 64k", 40_000_000, 500, rows=65_536),
     Load("800 windows", 40_000_000, 50),
+    Load("element-wise Beam", 200_000, 10, element_wise=True),
 )
 
 #: Without a new row for so long a job has lost its source.
@@ -63,13 +69,46 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
     pipeline = Pipeline(options=PipelineOptions(options))
     pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end, stay_s=10.0, rest_s=1.1)
     decoded = pipeline | "Read" >> ReadLive(Noted(load, str(folder)), pace)
+    if load.element_wise:
+        _ = (
+            decoded.readings
+            | beam.FlatMap(one_by_one)
+            | beam.WindowInto(FixedWindows(load.width * INTERVAL_US // 1_000_000))
+            | beam.CombinePerKey(sum)
+            | beam.Map(note_count, str(folder / "counts"))
+        )
+        pipeline.run()
+        return
     published = decoded.readings | "Publish" >> PrivateHistograms(live.settings_of(load, folder, ledger))
     _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
     pipeline.run()
 
 
+def note_count(element: tuple[tuple[str, int], int], folder: str) -> None:
+    """Note that a count came out, in a file of this process."""
+    Path(folder).mkdir(exist_ok=True)
+    with (Path(folder) / str(os.getpid())).open("a", encoding="ascii") as file:
+        file.write(f"{element[1]}\n")
+
+
+def wait_for_counts(load: Load, folder: Path) -> float | None:
+    """Seconds from the first block to the last count; ``None`` if nothing comes any more."""
+    counted, since = -1, time.monotonic()
+    while time.monotonic() - since < _QUIET_S:
+        time.sleep(0.5)
+        files = list((folder / "counts").glob("*"))
+        found = sum(sum(map(int, path.read_text(encoding="ascii").split("\n")[:-1])) for path in files)
+        if found != counted:
+            counted, since = found, time.monotonic()
+        if found >= load.readings:
+            return max(path.stat().st_mtime for path in files) - float((folder / "begun").read_text(encoding="ascii"))
+    return None
+
+
 def wait(load: Load, folder: Path, ledger: str) -> float | None:
     """Seconds from the first block to the last file; ``None`` if nothing comes any more."""
+    if load.element_wise:
+        return wait_for_counts(load, folder)
     found, since = -1, time.monotonic()
     while time.monotonic() - since < _QUIET_S:
         time.sleep(0.5)
@@ -117,15 +156,19 @@ def main() -> None:
     cluster = flink.FlinkCluster(flink.find_flink(), [ROOT / "benchmarks"])
     try:
         print(f"{SERIES:,} series, {SHARDS} shards, one slot, checkpoints every 2 s to files, ledger in PostgreSQL")
-        print(f"{'':16}{'readings':>12}{'windows':>9}{'a block':>9}{'seconds':>9}{'M/s':>8}{'checkpoints':>13}")
+        print(f"{'':18}{'readings':>12}{'windows':>9}{'a block':>9}{'seconds':>9}{'M/s':>8}{'checkpoints':>13}")
+        rates: dict[str, float] = {}
         for number, load in enumerate(LOADS):
             seconds, checkpoints = measured(cluster, server, number)
+            rates[load.name] = load.readings / seconds
             if number:
                 print(
-                    f"{load.name:16}{load.readings:12,}{load.windows:9,}{load.rows:9,}{seconds:9.1f}"
+                    f"{load.name:18}{load.readings:12,}{load.windows:9,}{load.rows:9,}{seconds:9.1f}"
                     f"{load.readings / seconds / 1e6:8.2f}{checkpoints:13,}",
                     flush=True,
                 )
+        slower = rates["blocks of 8k"] / rates["element-wise Beam"]
+        print(f"element-wise is {slower:.0f} times slower than blocks of 8k")
     finally:
         cluster.close()
         server.close()

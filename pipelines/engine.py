@@ -63,7 +63,14 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
     if source.broker is not None:
         raise SettingsError([f"{source.broker} is read as it comes: use quiltstream run --live"])
     try:
-        return ReadReadings(source, readings, timezone=settings.slots.timezone, group=group, resolve=settings.path)
+        return ReadReadings(
+            source,
+            readings,
+            timezone=settings.slots.timezone,
+            group=group,
+            resolve=settings.path,
+            grid=settings.grid,
+        )
     except SettingsError as error:
         if all(problem.startswith(f"{source.setting}: file ") for problem in error.problems):
             raise CommandError(str(error), ExitCode.SOURCE) from error  # the settings are right, the files are not

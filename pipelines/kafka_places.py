@@ -13,17 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schemas.kafka import KafkaSink
-from ..schemas.releases import release_ids
 from ..schemas.secrets import located
-from ..schemas.settings import FileSink, Settings, SettingsError
-from ..schemas.slots import SlotGrid
+from ..schemas.settings import FileSink, Settings
 from ..store.errors import StoreMissing
 from ..store.records import Store
-from ..store.rows import rows_of
 from ..store.specs import Record, Registration
 from ..transforms.kafka_client import Cluster, KafkaUnavailableError
-from ..transforms.kafka_sink import Sender, Topic, release_messages
+from ..transforms.kafka_sink import Topic
 from ..transforms.kafka_topic import read_ids
+from .blocks import recorded_blocks, send_blocks
 from .exits import ExitCode
 from .failures import CommandError
 
@@ -45,50 +43,6 @@ def topic_of(settings: Settings, sink: FileSink) -> Topic | None:
     if given is None:
         return None
     return Topic(cluster_of(settings, given.servers, given), given.topic, given.format)
-
-
-def check_topics(settings: Settings) -> None:
-    """See that no topic is written that is read, or that holds something else of the job.
-
-    Raises:
-        SettingsError: one is.
-    """
-    named: dict[str, str] = {}
-    if settings.source is not None and settings.source.kafka is not None:
-        named = dict.fromkeys(settings.source.kafka.all_topics, "source.kafka")
-    problems: list[str] = []
-    for field, sink in (("sink.kafka", settings.sink), ("rejects.kafka", settings.rejects)):
-        if sink is not None and sink.kafka is not None:
-            other = named.setdefault(sink.kafka.topic, field)
-            if other != field:
-                problems.append(
-                    f"{other} and {field} name the same topic, {sink.kafka.topic}; give {field} a topic of its own"
-                )
-    if problems:
-        raise SettingsError(problems)
-
-
-def refuse_topics(settings: Settings) -> None:
-    """Refuse a job that ends whose settings name topics, which never do.
-
-    Raises:
-        SettingsError: they do.
-    """
-    named = [
-        ("source.kafka", None if settings.source is None else settings.source.kafka),
-        ("sink.kafka", None if settings.sink is None else settings.sink.kafka),
-        ("rejects.kafka", None if settings.rejects is None else settings.rejects.kafka),
-        ("source.pubsub", None if settings.source is None else settings.source.pubsub),
-        ("sink.pubsub", None if settings.sink is None else settings.sink.pubsub),
-        ("rejects.pubsub", None if settings.rejects is None else settings.rejects.pubsub),
-    ]
-    problems = [
-        f"{field} is for live jobs: use quiltstream run --live, or name files"
-        for field, given in named
-        if given is not None
-    ]
-    if problems:
-        raise SettingsError(problems)
 
 
 def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _PATIENCE_S) -> _Made:
@@ -148,7 +102,7 @@ class SinkTopic:
         with suppress(StoreMissing):
             registration = store.registered(self._settings.domain, self._settings.query)
         if registration is not None:
-            known = [_marks(ids) for _, ids in self._blocks(store, registration)]
+            known = [_marks(ids) for _, _, ids in recorded_blocks(store, registration)]
             there = np.setdiff1d(there, np.concatenate(known)) if known else there
         if not len(there):
             return []
@@ -168,31 +122,16 @@ class SinkTopic:
         Raises:
             CommandError: the topic cannot be read or written.
         """
-        there, begun, sent = self._look(), not self._trimmed, 0
-        begun = begun or not len(there)
-        sender = Sender(self._topic, "sink.kafka")
-        for record, ids in self._blocks(store, registration):
+        return send_blocks(self._topic, registration, self._missed(store, registration))
+
+    def _missed(self, store: Store, registration: Registration) -> Iterator[Record]:
+        there = self._look()
+        begun = not self._trimmed or not len(there)
+        for record, _, ids in recorded_blocks(store, registration):
             present = np.isin(_marks(ids), there)
             begun = begun or bool(present.any())
             if begun and not present.all():
-                self._send(sender, registration, record)
-                sent += 1
-        self._finish(sender)
-        return sent
-
-    def _send(self, sender: Sender, registration: Registration, record: Record) -> None:
-        try:
-            sender.send(release_messages(rows_of(registration, record), self._topic.format))
-        except KafkaUnavailableError as error:
-            raise _unsent(error) from error
-
-    def _finish(self, sender: Sender) -> None:
-        try:
-            sender.finish()
-        except KafkaUnavailableError as error:
-            raise _unsent(error) from error
-        finally:
-            sender.close()
+                yield record
 
     def _look(self) -> npt.NDArray[np.uint64]:
         if self._there is None:
@@ -211,14 +150,6 @@ class SinkTopic:
 
         return patiently("sink.kafka", attempt, patience_s=self._patience_s)
 
-    def _blocks(self, store: Store, registration: Registration) -> Iterator[tuple[Record, list[str]]]:
-        names = (registration.domain.name, registration.query.name)
-        grid = SlotGrid(**registration.domain.grid)
-        for record in store.records(*names):
-            if record.block is not None:
-                window = (grid.time_of(record.window.start), grid.time_of(record.window.stop))
-                yield record, release_ids(*names, registration.digest, window, record.block.keys)
-
 
 def _mark(release_id: str) -> int:
     """The first half of a release id, as a number."""
@@ -232,8 +163,4 @@ def _marks(ids: list[str]) -> npt.NDArray[np.uint64]:
     return np.array([_mark(one) for one in ids], dtype=np.uint64)
 
 
-def _unsent(error: KafkaUnavailableError) -> CommandError:
-    return CommandError(f"{error}. What was charged is on record: mend it and run again", ExitCode.FAILURE)
-
-
-__all__ = ["SinkTopic", "check_topics", "cluster_of", "patiently", "refuse_topics", "topic_of"]
+__all__ = ["SinkTopic", "cluster_of", "patiently", "topic_of"]

@@ -10,7 +10,7 @@ from ..schemas.kafka import KafkaSource
 from ..schemas.secrets import SecretError, located, resolved
 from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import parse_duration, parse_instant
-from ..transforms.kafka_client import Cluster, KafkaUnavailableError, unavailable
+from ..transforms.kafka_client import Cluster, KafkaUnavailableError, is_kafkas, unavailable
 from ..transforms.kafka_feed import KafkaFeed
 from ..transforms.kafka_registry import RegistrySchemas
 from ..transforms.kafka_start import EARLIEST, Start
@@ -38,12 +38,13 @@ def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | 
     Raises:
         SettingsError: the mapping of the messages cannot be used.
     """
+    decoder = decoder_of(settings, given, group)
     return KafkaFeed(
         cluster=_cluster_of(settings, given),
         topics=given.all_topics,
-        decoder=decoder_of(settings, given, group),
+        decoder=decoder,
         lanes=given.lanes,
-        start=_again(settings, start_of(settings, given, pace), pace),
+        start=_again(settings, start_of(settings, given, pace, decoder.lookback_us), pace),
         group=given.group,
         discover_s=parse_duration(given.discover) / 1e6,
     )
@@ -60,12 +61,19 @@ def decoder_of(settings: Settings, given: KafkaSource, group: str | None = None)
     return PayloadDecoder.of(settings, group=group, schemas=schemas)
 
 
-def start_of(settings: Settings, given: KafkaSource, pace: Pace) -> Start:
+def start_of(settings: Settings, given: KafkaSource, pace: Pace, lookback_us: int = 0) -> Start:
     """Where a run without a runner's state begins.
 
     What the settings say holds for a query's first run. A later one must find everything of the windows that are still
     missing, and neither the end of a topic nor a group's offsets tell where that is. So it begins at the topic's start,
-    or so long before the first missing window, by the broker's stamps, as ``reread`` says.
+    or so long before the first missing window, by the broker's stamps, as ``reread`` says, and before that by what the
+    decoder needs to remember.
+
+    Args:
+        settings: the job.
+        given: its source.
+        pace: when windows close.
+        lookback_us: how much earlier the decoder must begin.
     """
     first = _first_of(settings, given)
     grid, schedule = settings.grid, settings.schedule
@@ -75,7 +83,7 @@ def start_of(settings: Settings, given: KafkaSource, pace: Pace) -> Start:
         return first
     if given.reread is None:
         return first if first.kind == "instant" else EARLIEST
-    again = Start("instant", max(0, window_us - parse_duration(given.reread)))
+    again = Start("instant", max(0, window_us - parse_duration(given.reread) - lookback_us))
     return max(first, again, key=lambda one: one.instant_us)
 
 
@@ -131,7 +139,7 @@ def _look(cluster: Cluster, topics: tuple[str, ...]) -> None:
     try:
         told = {topic: consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].error for topic in topics}
     except Exception as error:
-        if not type(error).__module__.startswith(("cimpl", "confluent_kafka")):
+        if not is_kafkas(error):
             raise
         consumer.poll(0)  # the client was told why, and says so when it is asked
         found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]

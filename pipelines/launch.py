@@ -21,6 +21,7 @@ from ..transforms.plan import model_of
 from .engine import options_of, runner_name
 from .live import live_job
 from .live_run import LiveJob
+from .origins import labelled_so_far
 from .places import check_apart
 
 
@@ -39,7 +40,7 @@ def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     check_apart(settings)
     _check_elsewhere(settings)
-    histograms = PrivateHistograms(settings, model=model_of(settings))
+    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
     return live_job(settings, histograms, beam_options)
 
 

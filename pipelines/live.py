@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,7 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 
-from ..schemas.models import Model
-from ..schemas.settings import FileSink, Settings, SettingsError, read_settings
+from ..schemas.settings import RejectSink, Settings, SettingsError, read_settings
 from ..schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ..store.address import StoreAddress
 from ..store.records import Store
@@ -28,12 +27,12 @@ from ..store.specs import Noise, Registration
 from ..transforms.files import everywhere
 from ..transforms.histograms import PrivateHistograms, check_live
 from ..transforms.hosts import check_hosts
-from ..transforms.kafka_sink import SendRejects, SendReleases
 from ..transforms.live import Pace
-from ..transforms.live_sinks import WriteBlocks, WriteRejects
+from ..transforms.live_sinks import WriteBlocks, WriteLetters, WriteRejects
+from ..transforms.message_sink import SendRejects, SendReleases
 from ..transforms.plan import Plan, make_plan, model_of
-from ..transforms.pubsub_sink import PublishRejects, PublishReleases
 from ..transforms.survey import register
+from ..transforms.tickets import Steps
 from .console import results
 from .drifting import DriftWatch
 from .engine import options_of, runner_name
@@ -41,17 +40,18 @@ from .exits import ExitCode
 from .failures import CommandError
 from .following import Follower, LiveStanding
 from .generations import decide, generation_of
-from .kafka_places import topic_of
 from .kafka_source import check_source
 from .live_engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here
 from .live_places import SinkPlace, check_folders, sink_of, sink_place
 from .live_run import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
-from .origins import labelled
+from .message_places import message_topic
+from .origins import labelled_so_far
 from .places import check_apart
-from .pubsub_places import begun_in_subscription, pubsub_topic_of
+from .pubsub_places import begun_in_subscription
 from .record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
 from .restarts import Restarts, RunnerError, failure_of
 from .run import show, summary_of, with_live
+from .verdict import verdict_page
 
 #: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
 _STAY_LOOKS = 10
@@ -73,6 +73,7 @@ def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: in
         idle_us=None if live.idle is None else parse_duration(live.idle),
         poll_s=parse_duration(live.poll) / 1e6,
         end_us=end,
+        steps=Steps.of(grid, schedule),
     )
 
 
@@ -146,17 +147,16 @@ def live_job(
 
 def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
     sink = sink_of(settings)
-    if (published := pubsub_topic_of(sink)) is not None:
-        return PublishReleases(published)
-    topic = topic_of(settings, sink)
+    topic = message_topic(settings, sink)
     return WriteBlocks(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendReleases(topic)
 
 
-def _reject_writer(settings: Settings, sink: FileSink) -> beam.PTransform[Any, Any]:
-    if (published := pubsub_topic_of(sink)) is not None:
-        return PublishRejects(published)
-    topic = topic_of(settings, sink)
-    return WriteRejects(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendRejects(topic)
+def _reject_writer(settings: Settings, sink: RejectSink) -> beam.PTransform[Any, Any]:
+    topic = message_topic(settings, sink)
+    if topic is not None:
+        return SendRejects(topic)
+    write = WriteRejects if sink.encrypted is None else WriteLetters
+    return write(everywhere(settings.path(sink.path)), sink.format)
 
 
 def _check_endless(plan: Plan, registration: Registration) -> None:
@@ -188,7 +188,7 @@ def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
     check_apart(settings)
     if settings.estimate is not None:
         return run_estimating(settings, beam_options, as_json=as_json, history_lost=history_lost)
-    histograms = PrivateHistograms(settings, model=_labelled(settings, model_of(settings)))
+    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
     return publish_live(settings, histograms, beam_options, as_json=as_json, history_lost=history_lost)
 
 
@@ -300,7 +300,7 @@ def run_to_end(
     tallies, stopped = None, True
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     again = partial(_begun_again, settings, histograms, beam_options, until_us)
-    with closing(job.follower):
+    with closing(job.follower), verdict_page(settings.live.metrics_port, say):
         try:
             with stoppable():
                 tallies, stopped = _run(job, again, restarts, say, look_s)
@@ -426,13 +426,6 @@ def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
             "and publishes what is missing",
             ExitCode.FAILURE,
         )
-
-
-def _labelled(settings: Settings, model: Model) -> Model:
-    """As for a batch job, by the files that are there now; there may be none yet."""
-    with suppress(SettingsError):
-        return labelled(settings, model)
-    return model
 
 
 def _speaker(console: Console, *, as_json: bool) -> Say:

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from apache_beam.io.filesystems import FileSystems
 
-from ..schemas.releases import release_ids
 from ..schemas.settings import FileFormat, FileSink, Settings, SettingsError
-from ..schemas.slots import SlotGrid
 from ..store.errors import StoreMissing
 from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Record, Registration
 from ..transforms.files import is_local
 from ..transforms.live_sinks import block_name, in_folder, write_block
-from .kafka_places import SinkTopic, check_topics, topic_of
+from .blocks import recorded_blocks
+from .kafka_places import SinkTopic, topic_of
+from .message_places import check_message_topics
 from .places import Place, check_places, places_of, try_folder
-from .pubsub_places import SinkPubSub, check_pubsub_topics, pubsub_topic_of
+from .pubsub_places import SinkPubSub, pubsub_topic_of
 from .sinks import ids_in
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
@@ -46,9 +46,8 @@ def check_folders(settings: Settings) -> None:
         SettingsError: one is missing, is a file, cannot be written, or is where the source is looked for.
     """
     problems: list[str] = []
-    check_topics(settings)
+    check_message_topics(settings)
     named = [("sink", sink_of(settings)), *([("rejects", settings.rejects)] if settings.rejects is not None else [])]
-    check_pubsub_topics(settings)
     found = [(field, sink) for field, sink in named if sink.is_files]
     for field, sink in found:
         folder = settings.path(sink.path)
@@ -161,13 +160,8 @@ class SinkFolder:
         self, store: Store, registration: Registration, after: tuple[int, int] | None = None
     ) -> Iterator[tuple[Record, str]]:
         """The blocks on record and the names of their files."""
-        names = (registration.domain.name, registration.query.name)
-        grid = SlotGrid(**registration.domain.grid)
-        for record in store.records(*names, after=after):
-            if record.block is not None:
-                window = (grid.time_of(record.window.start), grid.time_of(record.window.stop))
-                ids = release_ids(*names, registration.digest, window, record.block.keys)
-                yield record, block_name(window[0], ids, self._format)
+        for record, start_us, ids in recorded_blocks(store, registration, after):
+            yield record, block_name(start_us, ids, self._format)
 
     def _names(self) -> Iterator[str]:
         """The names of the files in the folder, but for those that are being written."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from apache_beam.runners.runner import PipelineState
 
@@ -25,6 +25,8 @@ from .garbage import settled
 from .live_engine import PrismRunner
 from .record import OnRecord
 from .restarts import RunnerError, ended, failure_of, gone
+from .verdict import BOARD, Cause
+from .vigil import Say, Vigil
 from .watchdog import Watchdog
 
 #: Seconds between two looks at what is on record.
@@ -41,8 +43,10 @@ _RUNS_ON = (
     "server for Flink leaves that to you)"
 )
 
-Say = Callable[[str, str], None]
-"""Tells a kind of news and the news."""
+#: Seconds that a runner which was asked to end the job has to tell its counters.
+_LAST_S = 3.0
+
+_Answer = TypeVar("_Answer")
 
 
 class NotBegunError(Exception):
@@ -116,6 +120,17 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
     """
     Pulse.reset()
     settled()
+    BOARD.begin()
+    failed = True
+    try:
+        found = _followed(job, say, look_s)
+        failed = False
+        return found
+    finally:
+        BOARD.end(failed=failed)
+
+
+def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
     result: Any = None
     with stoppable() as arm, _quiet_threads():
         try:
@@ -131,7 +146,8 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
             say("stop", STOPPED)
             if result is not None and not job.here:
                 say("warning", _RUNS_ON)
-            return job.follower.look(state), None if result is None else _tallies(result)
+            tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            return job.follower.look(state), tallies
         except Exception:
             _stop(result)
             raise
@@ -146,23 +162,33 @@ def _begun(job: LiveJob) -> Any:
 
 def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
     dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
+    vigil = Vigil(dog, say)
+    with vigil.rounds():
+        return _rounds(result, job, vigil, look_s)
+
+
+def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStanding:
     told = ""
     whole: float | None = None
-    standing = job.follower.look(PipelineState.STARTING)
+    with vigil.asking(Cause.LEDGER):
+        standing = job.follower.look(PipelineState.STARTING)
     while True:
-        state = _state(result, here=job.here)
+        with vigil.asking(Cause.RUNNER):
+            state = _state(result, here=job.here)
         if PipelineState.is_terminal(state) and state != PipelineState.DONE:
             raise _failure(result) if state == PipelineState.FAILED else ended(state)
+        away = None
         try:
-            standing = job.look(state, say)
+            with vigil.asking(Cause.LEDGER):
+                standing = job.look(state, vigil.say)
         except StoreUnavailable as error:
             # the workers need it too, and their runner tries again; if that does not help, the job fails of it
             if state == PipelineState.DONE:
                 raise
-            _say_all(say, dog.away(str(error)))
+            away = str(error)
         if standing.text != told:
             told = standing.text
-            say("record", told)
+            vigil.say("record", told)
         if state == PipelineState.DONE:
             return standing
         if job.is_over(standing.first_missing):
@@ -171,16 +197,12 @@ def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
             if time.monotonic() - whole > _END_S:
                 _stop(result)
                 if not job.here:
-                    say("warning", f"everything is on record; {_RUNS_ON}")
+                    vigil.say("warning", f"everything is on record; {_RUNS_ON}")
                 return replace(standing, state=PipelineState.DONE)
-        _say_all(say, dog.look(standing.first_missing, Pulse.all(), _tallies(result)))
-        _say_all(say, dog.waits(Pulse.complaints()))
+        with vigil.asking(Cause.RUNNER):
+            tallies = _tallies(result)
+        vigil.look(standing.first_missing, tallies, away)
         time.sleep(look_s)
-
-
-def _say_all(say: Say, warnings: list[str]) -> None:
-    for warning in warnings:
-        say("warning", warning)
 
 
 def _failure(result: Any) -> CommandError:
@@ -213,12 +235,29 @@ def _tallies(result: Any) -> dict[str, int] | None:
 def _stop(result: Any) -> str:
     """Cancel a job and wait a while until its runner has let go."""
     deadline = time.monotonic() + _END_S
-    with suppress(Exception):  # the runner may have got the same signal, and be gone
-        if result is not None:
-            result.cancel()
-            while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
-                time.sleep(0.1)
+
+    def cancel() -> None:
+        result.cancel()
+        while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    if result is not None:
+        _within(_END_S, cancel)  # the runner may have got the same signal, and be gone
     return PipelineState.CANCELLED
+
+
+def _within(seconds: float, ask: Callable[[], _Answer]) -> _Answer | None:
+    """What a runner answers, or ``None`` after some seconds: Beam would wait for ever for one that stands still."""
+    answers: list[_Answer] = []
+
+    def answered() -> None:
+        with suppress(Exception):  # as well as none
+            answers.append(ask())
+
+    asking = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return answers[0] if answers else None
 
 
 @contextmanager

@@ -8,11 +8,12 @@ unless the names show otherwise.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 
 from ..schemas.models import Model
 from ..schemas.roster_files import read_roster
-from ..schemas.settings import Settings
+from ..schemas.settings import Settings, SettingsError
 from ..transforms.files import expand, open_bytes
 
 #: Where a model file says which column named its series.
@@ -66,6 +67,13 @@ def labelled(settings: Settings, model: Model) -> Model:
     if set(origin.source_digests).isdisjoint(source_digests(settings)):
         return model
     return replace(model, provenance=replace(origin, from_protected=True))
+
+
+def labelled_so_far(settings: Settings, model: Model) -> Model:
+    """As :func:`labelled`, for a live job: by the files that are there now; there may be none yet."""
+    with suppress(SettingsError):
+        return labelled(settings, model)
+    return model
 
 
 def _disjoint(settings: Settings, model: Model) -> bool:

@@ -15,14 +15,13 @@ from ..schemas.pubsub import PubSubSource
 from ..schemas.settings import FileSink, Settings, SettingsError
 from ..schemas.slots import format_instant, parse_duration
 from ..store.records import Store
-from ..store.rows import rows_of
 from ..store.specs import Registration
-from ..transforms.kafka_sink import release_messages
 from ..transforms.live import Pace
 from ..transforms.payloads import PayloadDecoder
 from ..transforms.pubsub_client import is_clients, new_subscriber, unavailable
 from ..transforms.pubsub_feed import PubSubFeed
-from ..transforms.pubsub_sink import PubSubSender, PubSubTopic, PubSubUnavailableError
+from ..transforms.pubsub_sink import PubSubTopic
+from .blocks import send_blocks
 from .exits import ExitCode
 from .failures import CommandError
 
@@ -164,20 +163,6 @@ def pubsub_topic_of(sink: FileSink) -> PubSubTopic | None:
     return None if given is None else PubSubTopic(given.topic, given.format)
 
 
-def check_pubsub_topics(settings: Settings) -> None:
-    """See that rows and rejects do not go to the same topic.
-
-    Raises:
-        SettingsError: they do.
-    """
-    given = [one.pubsub for one in (settings.sink, settings.rejects) if one is not None]
-    sinks = [one.topic for one in given if one is not None]
-    if len(set(sinks)) < len(sinks):
-        raise SettingsError(
-            [f"sink.pubsub and rejects.pubsub name the same topic, {sinks[0]}; give rejects.pubsub a topic of its own"]
-        )
-
-
 class SinkPubSub:
     """A topic of Pub/Sub as the sink of a live job: nobody can look into it, so the last windows are sent again.
 
@@ -210,27 +195,13 @@ class SinkPubSub:
         starts = sorted(one.window_start for one in entries if one.query == query and one.decision == "charged")
         if not starts:
             return 0
-        first, sent = starts[-self._resend :][0], 0
-        sender = PubSubSender(self._topic, "sink.pubsub")
-        try:
-            for record in store.records(domain, query, after=(first, -1)):
-                if record.block is not None:
-                    sender.send(release_messages(rows_of(registration, record), self._topic.format))
-                    sent += 1
-            sender.finish()
-        except PubSubUnavailableError as error:
-            raise CommandError(
-                f"{error}. What was charged is on record: mend it and run again", ExitCode.FAILURE
-            ) from error
-        finally:
-            sender.close()
-        return sent
+        records = store.records(domain, query, after=(starts[-self._resend :][0], -1))
+        return send_blocks(self._topic, registration, records)
 
 
 __all__ = [
     "SinkPubSub",
     "begun_in_subscription",
-    "check_pubsub_topics",
     "goes_on",
     "pubsub_feed",
     "pubsub_topic_of",

@@ -29,7 +29,7 @@ from .forecast import assumptions, forecast, left_to_data
 from .forecast import show as show_forecast
 from .garbage import settled
 from .generations import generation_of
-from .kafka_places import refuse_topics
+from .message_places import refuse_topics
 from .origins import labelled
 from .places import check_apart, check_writable
 from .record import OnRecord, check_history, check_ledger, note_lost_history, on_record, unknown_releases
@@ -102,11 +102,15 @@ def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
     return summary.code
 
 
-def dry(path: Path, *, as_json: bool) -> None:
-    """Say what a settings file would do."""
+def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
+    """Say what a settings file would do, in a live run or in one that ends.
+
+    Raises:
+        SettingsError: the settings do not make a job, or one for a stream only.
+    """
     settings = read_settings(path)
     check_apart(settings)
-    plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=True).histograms.plan
+    plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=live).histograms.plan
     said = forecast(settings, plan)
     if as_json:
         print_json(said.to_dict())

@@ -4,7 +4,7 @@ They are a document of their own and no section of a job's settings. The gateway
 there are meters, and knows nothing of slots, models or budgets; a job's settings are frozen in the ledger and shown
 with it, and have no place for a broker's credentials.
 
->>> settings = GatewaySettings.parse(read_document(EXAMPLE, "gateway"))
+>>> settings = GatewaySettings.load(EXAMPLE)
 >>> settings.mqtt.port_in_use, settings.forward.limits.bytes
 (8883, 67108864)
 """
@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PrivateAttr,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
+from .documents import Document
 from .kafka import Servers
 from .kafka import Topic as KafkaTopic
 from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
 from .sections import Duration, Name, Section
-from .settings_text import SettingsError, problems_of, read_document
+from .settings_text import SettingsError
 from .slots import parse_duration
 
 EXAMPLE = """\
@@ -201,16 +200,33 @@ class FolderTarget(Section):
     age: Duration = Field(default="10s", description="or when it was begun so long ago")
 
 
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def _one(name: str, kafka: A | None, folder: B | None) -> A | B:
+    """The one of two sections that is given."""
+    if kafka is not None and folder is None:
+        return kafka
+    if folder is not None and kafka is None:
+        return folder
+    raise ValueError(f"{name} names exactly one of kafka, folder")
+
+
 class Target(Section):
     """The next hop: exactly one."""
 
     kafka: KafkaTarget | None = None
     folder: FolderTarget | None = None
 
+    @property
+    def chosen(self) -> KafkaTarget | FolderTarget:
+        """The one that is named."""
+        return _one("forward.to", self.kafka, self.folder)
+
     @model_validator(mode="after")
-    def _one(self) -> Target:
-        if (self.kafka is None) == (self.folder is None):
-            raise ValueError("forward.to names exactly one of kafka, folder")
+    def _checked(self) -> Target:
+        _ = self.chosen
         return self
 
 
@@ -273,10 +289,14 @@ class Releases(Section):
     kafka: KafkaReleases | None = None
     folder: FolderReleases | None = None
 
+    @property
+    def chosen(self) -> KafkaReleases | FolderReleases:
+        """The one that is named."""
+        return _one("back.from", self.kafka, self.folder)
+
     @model_validator(mode="after")
-    def _one(self) -> Releases:
-        if (self.kafka is None) == (self.folder is None):
-            raise ValueError("back.from names exactly one of kafka, folder")
+    def _checked(self) -> Releases:
+        _ = self.chosen
         return self
 
 
@@ -297,7 +317,7 @@ class Metrics(Section):
     port: int | None = Field(default=None, ge=0, le=65535, description="of the loopback address, for Prometheus")
 
 
-class GatewaySettings(Section):
+class GatewaySettings(Document):
     """A whole gateway. See ``docs/gateway.md``."""
 
     mqtt: Broker
@@ -305,8 +325,6 @@ class GatewaySettings(Section):
     back: Back | None = None
     metrics: Metrics = Field(default_factory=Metrics)
     stop: Duration = Field(default="10s", description="how long a gateway told to stop waits for what is under way")
-
-    _folder: Path = PrivateAttr(default_factory=Path)
 
     @field_validator("stop")
     @classmethod
@@ -340,24 +358,6 @@ class GatewaySettings(Section):
         """A path of the settings as seen from here: relative ones start at the settings file's folder."""
         return self._folder / text
 
-    @classmethod
-    def parse(cls, document: dict[str, Any], folder: Path | None = None) -> GatewaySettings:
-        """Check a document.
-
-        Args:
-            document: the settings as plain data.
-            folder: where relative paths start; the current folder if left out.
-
-        Raises:
-            SettingsError: with one line for every mistake.
-        """
-        try:
-            settings = cls.model_validate(document)
-        except ValidationError as error:
-            raise SettingsError(problems_of(error)) from None
-        settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
-        return settings
-
 
 def _covers(filter_: str, prefix: str) -> bool:
     """Whether a filter matches some topic below a prefix of at least two more levels."""
@@ -384,11 +384,7 @@ def read_gateway_settings(path: Path) -> GatewaySettings:
     Raises:
         SettingsError: the file cannot be read, or a setting is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"settings {path}: cannot be read ({type(error).__name__})"]) from None
-    return GatewaySettings.parse(read_document(text, str(path)), path.parent)
+    return GatewaySettings.read(path)
 
 
 __all__ = [

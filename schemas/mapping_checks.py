@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
 #: Settings that only messages have; left out of what is frozen where they are not used.
 MESSAGE_FIELDS = frozenset(
-    {"preset", "payload", "series", "time", "value", "attributes", "pseudonyms", "avro_schemas", "max_bytes"}
+    {
+        "preset",
+        "payload",
+        "series",
+        "time",
+        "value",
+        "attributes",
+        "pseudonyms",
+        "avro_schemas",
+        "max_bytes",
+        "remember",
+    }
 )
 
 #: Presets whose messages say themselves which series they are of, or may.

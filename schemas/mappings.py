@@ -106,6 +106,12 @@ class _Compact(Section):
         return {name: value for name, value in handler(self).items() if value is not None}
 
 
+def _steps_of(column: str | None, path: str | None) -> Steps | None:
+    if column is not None:
+        return (column,)
+    return None if path is None else path_steps(path)
+
+
 class Place(_Compact):
     """Where one part of a reading is found: exactly one of column, path, topic, header, key and stamp."""
 
@@ -139,9 +145,7 @@ class Place(_Compact):
     @property
     def steps(self) -> Steps | None:
         """The path in the payload; ``None`` for what is beside the payload."""
-        if self.column is not None:
-            return (self.column,)
-        return None if self.path is None else path_steps(self.path)
+        return _steps_of(self.column, self.path)
 
     @property
     def text(self) -> str:
@@ -176,9 +180,7 @@ class Register(_Compact):
     @property
     def steps(self) -> Steps | None:
         """The path in the payload; ``None`` under a preset."""
-        if self.column is not None:
-            return (self.column,)
-        return None if self.path is None else path_steps(self.path)
+        return _steps_of(self.column, self.path)
 
 
 class RegisterValue(Section):
@@ -211,6 +213,8 @@ FieldPlace = Annotated[_Text | _Place, Discriminator(_form)]
 
 def column_of(place: object) -> str | None:
     """The column of a file that a place means; ``None`` for places that only messages have."""
+    if isinstance(place, RegisterValue):
+        return place.register_.column
     if isinstance(place, Place):
         return place.column
     return place if isinstance(place, str) else None

@@ -50,6 +50,11 @@ class Readings(Section):
         default_factory=list[dict[str, Any]], description="the writers' schemas of avro-single payloads"
     )
     max_bytes: int = Field(default=1_000_000, gt=0, description="a larger message is a reject")
+    remember: int = Field(
+        default=200_000,
+        ge=100,
+        description="series whose counters, and births of devices, each reader of messages remembers at most",
+    )
 
     @field_validator("scale")
     @classmethod
@@ -85,7 +90,7 @@ class Readings(Section):
         Raises:
             SettingsError: the key of the pseudonyms is not where the settings say.
         """
-        form = self.model_dump(mode="json", exclude={"max_bytes"})
+        form = self.model_dump(mode="json", exclude={"max_bytes", "remember"})
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
 
     @property

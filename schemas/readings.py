@@ -43,6 +43,7 @@ class RejectReason(str, Enum):
     IMPLAUSIBLE_TIME = "implausible-time"
     UNKNOWN_SCHEMA = "unknown-schema"
     UNKNOWN_ALIAS = "unknown-alias"
+    TOO_MANY_SERIES = "too-many-series"
 
     @property
     def text(self) -> str:
@@ -66,6 +67,8 @@ _TEXTS = {
     RejectReason.IMPLAUSIBLE_TIME: "the time lies in 1970: a clock that was never set, or another unit than time_unit",
     RejectReason.UNKNOWN_SCHEMA: "the schema that the message names is not known, or is of a kind that is not read",
     RejectReason.UNKNOWN_ALIAS: "a metric has an alias that no birth message told",
+    RejectReason.TOO_MANY_SERIES: "it names a series for which the counter of another was forgotten: more than "
+    "readings.remember",
 }
 
 #: Where rejected rows were, and why; never what they held.
@@ -76,3 +79,7 @@ REJECT_SCHEMA = pa.schema(
         pa.field("position", pa.int64(), nullable=False),
     ]
 )
+
+#: The same of messages, with their size in bytes and their content as a letter to the operator's public key, where the
+#: settings name one. Readings that are rejected have neither: what they were made of is not kept.
+LETTER_SCHEMA = REJECT_SCHEMA.append(pa.field("size", pa.int64())).append(pa.field("letter", pa.utf8()))

@@ -19,6 +19,10 @@ from .digests import canonical_json
 
 RELEASE_VERSION = "1"
 
+#: What ``completeness`` says, from the best to the least: the source was read as it came; it was read again from its
+#: start; it may have lost readings of the window before they were read.
+COMPLETENESS = LIVE, REPLAYED, UNAVAILABLE = "live", "replayed", "unavailable"
+
 _QUILT = pa.struct([pa.field("left", pa.int64()), pa.field("right", pa.int64())])
 _STAMP = pa.timestamp("us", tz="UTC")
 
@@ -57,6 +61,15 @@ RELEASE_SCHEMA = pa.schema(
     ],
     metadata={"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
 )
+
+
+def least_complete(one: str, other: str) -> str:
+    """Which of two parts of a window was read less completely.
+
+    >>> least_complete(REPLAYED, LIVE), least_complete(REPLAYED, UNAVAILABLE)
+    ('replayed', 'unavailable')
+    """
+    return max(one, other, key=COMPLETENESS.index)
 
 
 def _avro_type(kind: pa.DataType) -> Any:

@@ -120,24 +120,26 @@ def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
     return checked
 
 
+def filled(options: Mapping[str, Option], at: Callable[[str, FromEnvironment | FromFile], Any]) -> dict[str, Any]:
+    """Options with something in the place of each secret, which is asked for by the option's name and the place."""
+    return {
+        name: at(name, value) if isinstance(value, (FromEnvironment, FromFile)) else value
+        for name, value in options.items()
+    }
+
+
 def resolved(options: Mapping[str, Option]) -> dict[str, str | int | float | bool]:
     """Options with the secrets in place: only for the library that wants them.
 
     Raises:
         SecretError: one is not where it should be.
     """
-    return {
-        name: value.read() if isinstance(value, (FromEnvironment, FromFile)) else value
-        for name, value in options.items()
-    }
+    return filled(options, lambda _, place: place.read())
 
 
 def located(options: Mapping[str, Option], place: Callable[[str], str]) -> dict[str, Option]:
     """Options whose secrets' files are placed by a function."""
-    return {
-        name: value.located(place) if isinstance(value, (FromEnvironment, FromFile)) else value
-        for name, value in options.items()
-    }
+    return filled(options, lambda _, secret: secret.located(place))
 
 
 __all__ = [
@@ -147,6 +149,7 @@ __all__ = [
     "Secret",
     "SecretError",
     "checked_options",
+    "filled",
     "located",
     "resolved",
     "secret",

@@ -15,21 +15,20 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    PrivateAttr,
-    ValidationError,
     model_validator,
 )
 
+from .documents import Document
 from .estimate_checks import check_estimate
 from .estimates import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 from .estimates import Estimate, EstimatedModel
 from .kafka import KafkaSink, KafkaSource
+from .letters import Letters
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .pubsub import PubSubSink, PubSubSource
 from .reading_settings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
 from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
-from .settings_text import problems_of, read_document
 from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
 from .states import StateSpace
 
@@ -165,6 +164,14 @@ class FileSink(Section):
         return self.kafka is None and self.pubsub is None
 
 
+class RejectSink(FileSink):
+    """Where rejected rows go: a sink of their own, without content, or with content encrypted to a public key."""
+
+    encrypted: Letters | None = Field(
+        default=None, description="keep the content of rejected messages, encrypted; only for messages of a broker"
+    )
+
+
 class Slots(Section):
     """The public grid of sampling intervals."""
 
@@ -214,6 +221,9 @@ class Live(Section):
         le=1000,
         description="how often within an hour a job that its runner failed is begun again by itself",
     )
+    metrics_port: int | None = Field(
+        default=None, ge=0, le=65535, description="of the loopback address: the watchdog's verdict for Prometheus"
+    )
 
 
 class Privacy(Section):
@@ -260,7 +270,7 @@ class RosterColumn(Section):
     column: str
 
 
-class Settings(Section):
+class Settings(Document):
     """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
 
     source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")
@@ -278,7 +288,7 @@ class Settings(Section):
     live: Live = Field(default_factory=Live)
     privacy: Privacy
     sink: FileSink | None = None
-    rejects: FileSink | None = Field(
+    rejects: RejectSink | None = Field(
         default=None, description="where rejected rows go: reason, source and position only"
     )
     query: Name
@@ -290,8 +300,6 @@ class Settings(Section):
         default="sqlite:///quiltstream-ledger.db", repr=False, description="SQLAlchemy URL of the ledger of record"
     )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
-
-    _folder: Path = PrivateAttr(default_factory=Path)
 
     @cached_property
     def grid(self) -> SlotGrid:
@@ -377,6 +385,12 @@ class Settings(Section):
             raise ValueError(
                 f"roster.column is {self.roster.column!r}, and readings.series is {column!r}; name that one"
             )
+        kept = None if self.rejects is None else self.rejects.encrypted
+        if kept is not None and (self.source is None or self.source.broker is None):
+            raise ValueError(
+                "rejects.encrypted keeps the content of messages of a broker, and the source is none: what was "
+                "rejected still stands in its files, at the position that rejects tells; leave it out"
+            )
         # evaluated here so that every mistake in them is found before anything runs
         _ = self.grid, self.space, self.schedule
         check_estimate(self)
@@ -389,24 +403,6 @@ class Settings(Section):
             vars(made).pop(name, None)
         return made
 
-    @classmethod
-    def parse(cls, document: dict[str, Any], folder: Path | None = None) -> Settings:
-        """Check a document.
-
-        Args:
-            document: the settings as plain data.
-            folder: where relative paths start; the current folder if left out.
-
-        Raises:
-            SettingsError: with one line for every mistake.
-        """
-        try:
-            settings = cls.model_validate(document)
-        except ValidationError as error:
-            raise SettingsError(problems_of(error)) from None
-        settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
-        return settings
-
 
 def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
     """Read the text of a settings file, YAML or JSON.
@@ -414,7 +410,7 @@ def load_settings(text: str, *, folder: Path | None = None, name: str = "setting
     Raises:
         SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
     """
-    return Settings.parse(read_document(text, name), folder)
+    return Settings.load(text, folder=folder, name=name)
 
 
 def read_settings(path: Path) -> Settings:
@@ -423,8 +419,4 @@ def read_settings(path: Path) -> Settings:
     Raises:
         SettingsError: the file cannot be read, or a setting is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"settings {path}: cannot be read ({type(error).__name__})"]) from None
-    return load_settings(text, folder=path.parent, name=str(path))
+    return Settings.read(path)

@@ -102,6 +102,7 @@ class Charger:
             "epsilon_dp": self.query.epsilon_dp,
             "budget": self.domain.budget,
             "created_us": now_us(),
+            "given_model": self.query.given_model or any(change.given_model for change in self.domain.changes),
         }
         span = (window.start, window.stop, self.query.epsilon_dp)
         if is_closed(self.domain_row):

@@ -153,7 +153,7 @@ def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
         rule=row["rule"],
         mechanism=query["mechanism"],
         model_id=domain.beliefs[query["belief"]][1],
-        given_model=bool(query["given_model"]) or any(change.given_model for change in domain.changes),
+        given_model=bool(row["given_model"]),
     )
 
 

@@ -276,7 +276,7 @@ def _charge(row: Row, names: tuple[str, str], roster: str) -> Charge:
         name: row[name]
         for name in (
             *("window_start", "window_stop", "decision", "query_digest", "scale", "epsilon_dp"),
-            *("loss_before", "loss_after", "budget", "rule", "created_us"),
+            *("loss_before", "loss_after", "budget", "rule", "created_us", "given_model"),
         )
     }
     return Charge(base_id=base_of(row["entry_id"]), domain=names[0], query=names[1], roster=roster, **held)

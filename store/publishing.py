@@ -14,6 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Window
 from . import tables
 from .accounts import Account, account_of
@@ -24,8 +25,6 @@ from .layout import Layout, layout_of, total_is_public
 from .lookups import lock_domain, payers_of
 from .schema import now_us
 from .specs import Block, Draft, Record, Registration
-
-_COMPLETENESS = ("live", "replayed", "unavailable")
 
 # SQLite takes at least 999 parameters in a statement; a pair is two.
 _PAIRS = 400
@@ -281,9 +280,9 @@ def _check_block(registration: Registration, layout: Layout, draft: Draft, block
             f"{where}: its totals are {block.totals.dtype} of shape {block.totals.shape}; they must be int64 of shape "
             f"{(len(keys),)}"
         )
-    if block.completeness not in _COMPLETENESS:
+    if block.completeness not in COMPLETENESS:
         raise DraftError(
-            f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(_COMPLETENESS)}"
+            f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(COMPLETENESS)}"
         )
 
 

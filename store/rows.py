@@ -32,7 +32,7 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "guarantee": domain.guarantee,
         "mechanism": query.mechanism,
         "model_id": domain.beliefs[registration.belief][1],
-        "given_model": query.given_model,
+        "given_model": entry.given_model,
         "epsilon_dp": query.release_epsilon_dp,
         "window_start": entry.start_us,
         "window_stop": entry.stop_us,

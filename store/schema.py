@@ -24,7 +24,7 @@ from .errors import SchemaVersionError, StoreDamaged
 VERSION_TABLE = "quiltstream_version"
 
 #: Every version there ever was, in order; a test compares them with the migrations.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 HEAD = REVISIONS[-1]
 
 # Any number will do, so long as every process uses the same one.

@@ -151,6 +151,7 @@ def _decided() -> list[sa.Column[Any]]:
         sa.Column("budget", _EPSILON, nullable=False),
         sa.Column("rule", sa.Text, nullable=False),
         sa.Column("created_us", _TIME, nullable=False),
+        sa.Column("given_model", sa.Boolean, nullable=False, server_default=sa.false()),
     ]
 
 

@@ -43,6 +43,7 @@ class Charge:
         budget: the budget in force then.
         rule: what decided the loss.
         created_us: when it was made.
+        given_model: whether its loss holds only given a model estimated from the protected series.
     """
 
     base_id: str
@@ -60,6 +61,7 @@ class Charge:
     budget: float
     rule: str
     created_us: int
+    given_model: bool
 
     @property
     def window(self) -> tuple[str, str, int]:

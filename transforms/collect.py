@@ -2,7 +2,8 @@
 
 Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
 maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome. Beside them it holds which
-parts of the source declared the window complete (see :mod:`.marks`); a set, so that too is idempotent.
+parts of the source declared the window complete (see :mod:`.marks`), and which tickets came with the cells (see
+:mod:`.tickets`); sets, so these are idempotent too. What may be published of it is said in :mod:`.panes`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ from dataclasses import dataclass, field
 
 import apache_beam as beam
 
+from ..schemas.releases import LIVE, REPLAYED, UNAVAILABLE
 from .cells import Cells
-from .encode import CellBlock, Closing
+from .closings import Closing
+from .encode import CellBlock
+from .tickets import Range, covers, united
+
+#: Name of a run of tickets, and (step, how many there are) of a window.
+Due = tuple[int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(slots=True)
@@ -25,20 +32,65 @@ class Collected:
         closed: first slot of a window -> bits of the parts that declared it complete.
         parts: how many parts there are.
         replayed: first slots of windows that some part read again from its start.
+        lost: first slots of windows of which the source may have lost readings.
+        due: (first slot of a window, part) -> the tickets that the part gave in it; of a part that was read again from
+            its start there are several.
+        tickets: (step, part, run) -> the tickets that came with the cells of the step.
     """
 
     steps: dict[int, Cells] = field(default_factory=dict)
     closed: dict[int, int] = field(default_factory=dict)
     parts: int = 1
     replayed: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+    due: dict[tuple[int, int], set[Due]] = field(default_factory=dict)
+    tickets: dict[tuple[int, int, int], tuple[Range, ...]] = field(default_factory=dict)
 
     def close(self, start: int, parts_bits: int) -> None:
         """Note that parts declared the window that starts at a slot complete."""
         self.closed[start] = self.closed.get(start, 0) | parts_bits
 
+    def completeness(self, start: int) -> str:
+        """How the source was read for the window that starts at a slot, as rows say it."""
+        if start in self.lost:
+            return UNAVAILABLE
+        return REPLAYED if start in self.replayed else LIVE
+
     def complete(self, start: int) -> bool:
         """Whether every part declared the window that starts at a slot complete."""
         return self.closed.get(start, 0) == (1 << self.parts) - 1
+
+    def ticketed(self, start: int) -> bool:
+        """Whether every part gave tickets for the window that starts at a slot."""
+        return all((start, part) in self.due for part in range(self.parts))
+
+    def whole(self, start: int) -> bool:
+        """Whether it is complete, and everything is here that the parts with tickets sent."""
+        return self.complete(start) and all(
+            any(self._holds(part, run, sent) for run, sent in due)
+            for part in range(self.parts)
+            if (due := self.due.get((start, part))) is not None
+        )
+
+    def _holds(self, part: int, run: int, sent: tuple[tuple[int, int], ...]) -> bool:
+        return all(covers(self.tickets.get((step, part, run), ()), count) for step, count in sent)
+
+    def admit(self, step: int, part: int, run: int, ranges: Iterable[Range]) -> None:
+        """Note tickets that came."""
+        key = (step, part, run)
+        self.tickets[key] = united((*self.tickets.get(key, ()), *ranges))
+
+    def take(self, other: Collected) -> None:
+        """Take everything but the cells of another one in."""
+        self.parts = max(self.parts, other.parts)
+        self.replayed |= other.replayed
+        self.lost |= other.lost
+        for start, bits in other.closed.items():
+            self.close(start, bits)
+        for place, due in other.due.items():
+            self.due[place] = self.due.get(place, set()) | due
+        for (step, part, run), ranges in other.tickets.items():
+            self.admit(step, part, run, ranges)
 
 
 class CollectCells(beam.CombineFn):
@@ -55,6 +107,15 @@ class CollectCells(beam.CombineFn):
             mutable_accumulator.close(element.start, 1 << element.part)
             if element.replayed:
                 mutable_accumulator.replayed.add(element.start)
+            if element.lost:
+                mutable_accumulator.lost.add(element.start)
+            if element.sent is not None:
+                place = (element.start, element.part)
+                mutable_accumulator.due.setdefault(place, set()).add((element.run, element.sent))
+            return mutable_accumulator
+        for part, run, ranges in element.tickets:
+            mutable_accumulator.admit(element.step, part, run, ranges)
+        if not len(element.packed):
             return mutable_accumulator
         steps = mutable_accumulator.steps
         cells = steps.get(element.step)
@@ -74,10 +135,7 @@ class CollectCells(beam.CombineFn):
         """Take maxima step by step, and unite the declarations."""
         merged = Collected()
         for one in accumulators:
-            merged.parts = max(merged.parts, one.parts)
-            merged.replayed |= one.replayed
-            for start, bits in one.closed.items():
-                merged.close(start, bits)
+            merged.take(one)
             for step, cells in one.steps.items():
                 merged.steps[step] = _merged(merged.steps[step], cells) if step in merged.steps else cells.shared()
         return merged
@@ -85,6 +143,25 @@ class CollectCells(beam.CombineFn):
     def extract_output(self, accumulator: Collected) -> Collected:
         """What was collected."""
         return accumulator
+
+
+def both(one: Collected, other: Collected) -> Collected:
+    """What came of a shard in a window in two panes, of which either may repeat what the other has.
+
+    How many readings went into a cell then nobody knows; the larger number is taken.
+    """
+    found = Collected()
+    found.take(one)
+    found.take(other)
+    for step in one.steps.keys() | other.steps.keys():
+        first, second = one.steps.get(step), other.steps.get(step)
+        if first is None or second is None:
+            found.steps[step] = (first or second or Cells.empty(0, 0)).shared()
+            continue
+        readings = max(first.readings, second.readings)
+        found.steps[step] = _merged(first.shared(), second)
+        found.steps[step].readings = readings
+    return found
 
 
 def _merged(cells: Cells, other: Cells) -> Cells:

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import apache_beam as beam
 import pyarrow as pa
@@ -19,14 +19,19 @@ from apache_beam.pvalue import PBegin, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
+from ..schemas.mappings import RegisterValue
 from ..schemas.readings import RejectReason
 from ..schemas.settings import FileFormat, FileSource, Readings, SettingsError
-from ..schemas.slots import time_zone
+from ..schemas.slots import SlotGrid, time_zone
 from . import coders, decode_avro, decode_csv, decode_jsonl, decode_parquet
 from .ahead import read_ahead
+from .counters import RiseOfCounters, counters_of
 from .decode_rows import RawRows, RowDecoder, RowReader
 from .files import SourceFileError, expand, open_bytes, open_text
 from .rejects import DECODED, METRICS, counter_name, reject_batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of typing with Python 3.11
 
 REJECTED = "rejected"
 #: Bytes of text that are parsed at a time, for each row of a batch.
@@ -34,6 +39,12 @@ _LINE_BYTES = 64
 
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
+
+_FOLLOWED = (
+    "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
+    "files that are followed are read as they appear: send them through Kafka, or read the files when all of them are "
+    "there, with quiltstream run without --live"
+)
 
 #: More problems than these are not listed.
 _SHOWN_PROBLEMS = 20
@@ -65,6 +76,20 @@ class FileTask:
     groups: tuple[int, int, int] = (0, 0, 0)
 
 
+class HowRead(TypedDict, total=False):
+    """How files are read, where it is not as usual.
+
+    Attributes:
+        timezone: zone of stamps without an offset.
+        group: column with the group, where the grouping comes from the data.
+        batch_rows: readings in a batch, about; for text files so many lines of usual length.
+    """
+
+    timezone: str
+    group: str | None
+    batch_rows: int
+
+
 @dataclass(frozen=True)
 class FileDecoder:
     """Decodes the files of a source; a plain value that travels to any machine.
@@ -87,37 +112,45 @@ class FileDecoder:
 
     @classmethod
     def of(
-        cls,
-        source: FileSource,
-        readings: Readings,
-        *,
-        timezone: str = "UTC",
-        group: str | None = None,
-        batch_rows: int = 1 << 17,
+        cls, source: FileSource, readings: Readings, *, counters: bool = False, **how: Unpack[HowRead]
     ) -> FileDecoder:
         """The decoder of a source.
 
+        Args:
+            source: format and paths or patterns.
+            readings: the columns and how to read them.
+            counters: whether counters are read as they are, because their rise is found later.
+            how: the zone, the group, and how much at a time.
+
         Raises:
             SettingsError: the time format cannot be read, the delimiter cannot be used, or the readings are mapped in
-                a way that only messages have.
+                a way that only messages have, or only files that are all there.
         """
         decode_csv.check_delimiter(source.delimiter)
+        if isinstance(readings.value, RegisterValue) and not counters:
+            raise SettingsError([_FOLLOWED])
         from .message_files import MessageFileDecoder, are_messages  # noqa: PLC0415 - it builds on this module
 
-        if are_messages(source.format, readings):
-            messages = MessageFileDecoder(source.format, source.delimiter, readings, timezone, group, batch_rows)
+        of_messages = are_messages(source.format, readings)
+        if not of_messages:
+            readings.check_columns()
+        readings = counters_of(readings)
+        if of_messages:
+            messages = MessageFileDecoder(source.format, source.delimiter, readings, **how)
             messages.check()
             return messages
-        readings.check_columns()
-        decoder = cls(source.format, source.delimiter, readings, timezone, group, batch_rows)
+        decoder = cls(source.format, source.delimiter, readings, **how)
         try:
             decoder.rows()
         except ValueError as error:
             raise SettingsError([f"readings.time_format: {error}"]) from None
         return decoder
 
-    def rows(self) -> RowReader:
+    def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
         """What turns raw rows into readings.
+
+        Args:
+            memory: what it remembers at the beginning: that of another one.
 
         Raises:
             ValueError: the time format cannot be read.
@@ -205,10 +238,9 @@ class ReadReadings(beam.PTransform[Any, Any]):
     Args:
         source: format and paths or patterns.
         readings: the columns and how to read them.
-        timezone: zone of stamps without an offset.
-        group: column with the group, where the grouping comes from the data.
-        batch_rows: readings in a batch, about; for text files so many lines of usual length.
         resolve: makes a path of the settings absolute.
+        grid: the slots; needed where the value is a register.
+        how: the zone, the group, and how much at a time.
 
     Raises:
         SettingsError: a pattern names no file, a file lacks a column or cannot be read; one line for every mistake.
@@ -219,16 +251,20 @@ class ReadReadings(beam.PTransform[Any, Any]):
         source: FileSource,
         readings: Readings,
         *,
-        timezone: str = "UTC",
-        group: str | None = None,
-        batch_rows: int = 1 << 17,
         resolve: Callable[[str], str] = str,
+        grid: SlotGrid | None = None,
+        **how: Unpack[HowRead],
     ) -> None:
         super().__init__()
-        time_zone(timezone)
-        if batch_rows < 1:
+        time_zone(how.get("timezone", "UTC"))
+        if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        self._decoder = FileDecoder.of(source, readings, timezone=timezone, group=group, batch_rows=batch_rows)
+        self._rises: RiseOfCounters | None = None
+        if isinstance(readings.value, RegisterValue):
+            if grid is None:
+                raise SettingsError(["readings.value: a register needs the slots of the settings"])
+            self._rises = RiseOfCounters(readings.value.register_, readings.scale, grid)
+        self._decoder = FileDecoder.of(source, readings, counters=self._rises is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
         for path in expand(source.patterns, resolve, source.setting):
@@ -265,7 +301,8 @@ class ReadReadings(beam.PTransform[Any, Any]):
         )
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch
-        return DecodedReadings(decoded.readings, decoded[REJECTED])
+        readings = decoded.readings if self._rises is None else decoded.readings | "Rise" >> self._rises
+        return DecodedReadings(readings, decoded[REJECTED])
 
 
 class DecodeFiles(beam.DoFn):

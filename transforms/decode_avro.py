@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..schemas.settings import SettingsError
+from .avro_times import TIMES, plain_times
 from .decode_csv import missing_column
 from .decode_rows import Columns, RawRows
 from .files import SourceFileError
@@ -42,6 +43,17 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
         raise SettingsError(problems)
 
 
+def has_column(stream: BinaryIO, path: str, name: str) -> bool:
+    """Whether the records of a file have a column; the stream stands at its start afterwards.
+
+    Raises:
+        SourceFileError: it is not an Avro file.
+    """
+    schema: Any = _reader(stream, path).writer_schema
+    stream.seek(0)
+    return isinstance(schema, dict) and any(one["name"] == name for one in schema.get("fields", ()))
+
+
 def _is_simple(kind: Any) -> bool:
     if isinstance(kind, list):
         return all(_is_simple(one) for one in kind)
@@ -62,7 +74,7 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
     """
     try:
         blocks = cast("Any", fastavro.block_reader(stream))
-        schema = fastavro.parse_schema(_plain_times(blocks.writer_schema))
+        schema = fastavro.parse_schema(plain_times(blocks.writer_schema))
         kinds = {one["name"]: _time_of(one["type"]) for one in blocks.writer_schema["fields"]}
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
@@ -89,33 +101,11 @@ def _record(stream: BinaryIO, schema: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", fastavro.schemaless_reader(stream, schema, None))
 
 
-#: Logical types of times: Arrow reads their integers at once, and none of them is out of Python's range.
-_TIMES = {
-    "timestamp-millis": pa.timestamp("ms", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "timestamp-nanos": pa.timestamp("ns", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("ms"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "local-timestamp-nanos": pa.timestamp("ns"),
-}
-
-
-def _plain_times(schema: Any) -> Any:
-    """A schema whose timestamps are integers."""
-    if isinstance(schema, list):
-        return [_plain_times(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("logicalType") in _TIMES:
-        return schema["type"]
-    return {name: _plain_times(value) for name, value in schema.items() if not name.startswith("__")}
-
-
 def _time_of(kind: Any) -> pa.DataType | None:
     """The Arrow type of a column of timestamps."""
     for one in kind if isinstance(kind, list) else [kind]:
-        if isinstance(one, dict) and one.get("logicalType") in _TIMES:
-            return _TIMES[one["logicalType"]]
+        if isinstance(one, dict) and one.get("logicalType") in TIMES:
+            return TIMES[one["logicalType"]]
     return None
 
 

@@ -19,7 +19,7 @@ from pyarrow import json as arrow_json
 from ..schemas.settings import SettingsError
 from .decode_csv import missing_column
 from .decode_rows import Columns, RawRows
-from .decode_text import Block, is_utf8, text_blocks
+from .decode_text import Block, is_text, is_utf8, text_blocks
 
 _LF, _CR, _OPEN, _CLOSE = 10, 13, 123, 125
 
@@ -207,7 +207,7 @@ def _row(line: bytes, columns: Columns) -> list[str | None] | None:
     for name in columns.names:
         one = found.get(name)
         if isinstance(one, str):
-            if not _is_text(one):
+            if not is_text(one):
                 return None
             row.append(str(one))
         elif one is None:
@@ -217,15 +217,6 @@ def _row(line: bytes, columns: Columns) -> list[str | None] | None:
         else:
             row.append("true" if one is True else "false" if one is False else "[]")  # no value and no time either
     return row
-
-
-def _is_text(text: str) -> bool:
-    """Whether a string has a form in UTF-8: half of a surrogate pair has none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _ints(numbers: list[int]) -> npt.NDArray[np.int64]:

@@ -90,17 +90,29 @@ class Decoded:
         readings: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA``; ``None`` if there are none.
         earliest_us: the earliest reading's instant, 0 if there are none.
         rejects: the other rows; each is in exactly one of them.
+        rows: the position of each reading's row, shape (n,); ``None`` where a reading is not of one row.
     """
 
     readings: pa.RecordBatch | None
     earliest_us: int
     rejects: tuple[Rejects, ...]
+    rows: Ints | None = None
+
+
+def earliest_of(readings: pa.RecordBatch) -> int:
+    """Instant of the earliest of some readings."""
+    return int(readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).min())
 
 
 class RowReader(Protocol):
     """Turns the raw rows of a file into readings; it belongs to one worker."""
 
     columns: Columns
+
+    @property
+    def memory(self) -> str:
+        """What a position must carry of the rows before it, as text."""
+        ...
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some rows."""
@@ -131,6 +143,11 @@ class RowDecoder:
         self._scale = readings.scale
         self._live_clocks = live_clocks
         self._pseudonyms = None if readings.pseudonyms is None else PseudonymsOf(readings.pseudonyms)
+
+    @property
+    def memory(self) -> str:
+        """Nothing: each row speaks for itself."""
+        return ""
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some rows; the time this takes in Python does not depend on how many they are.
@@ -170,14 +187,16 @@ class RowDecoder:
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
         arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
+        positions = raw.positions
         if not keep.all():
             if not keep.any():
                 return Decoded(None, 0, tuple(rejects))
             kept = pa.array(keep)
             arrays = [array.filter(kept) for array in arrays]
-            times = times[keep]
+            times, positions = times[keep], positions[keep]
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
-        return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), int(times.min()), tuple(rejects))
+        readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return Decoded(readings, int(times.min()), tuple(rejects), positions)
 
 
 def _first_of_each_row(problems: list[Problem]) -> list[Problem]:

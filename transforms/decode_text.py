@@ -33,6 +33,15 @@ class Block:
         return self.data.count(b"\n") if self.data else 1
 
 
+def is_text(text: str) -> bool:
+    """Whether a string has a form in UTF-8: half of a surrogate pair has none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def text_blocks(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[Block]:
     """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added.
 

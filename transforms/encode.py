@@ -26,16 +26,18 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.readings import REJECT_SCHEMA, RejectReason
-from ..schemas.slots import Schedule, SlotGrid
+from ..schemas.slots import Schedule
 from ..store.records import Store
 from ..store.specs import Registration
 from .ahead import Ahead, keep_large_blocks
 from .batches import ReadingColumns, reading_columns
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
-from .marks import Mark, horizon_of, is_backlog, mark_of
+from .closings import MILLISECOND_US, closing_of, closings_by
+from .marks import Mark, horizon_of, is_backlog, mark_of, tickets_of
 from .plan import Plan
 from .rejects import METRICS, counter_name
 from .rosters import Members, Presence, first_sight, newest
+from .tickets import Range, Tickets, ranges
 
 REJECTED = "rejected"
 
@@ -44,9 +46,6 @@ _HELD_CELLS = 1 << 24
 
 #: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
 _DENSE = 0.5
-
-#: Beam's runners tell instants apart no finer.
-_MILLISECOND_US = 1_000
 
 #: Seconds from one look for a newer roster to the next.
 _LOOK_S = 5.0
@@ -70,6 +69,8 @@ class CellBlock:
         packed: the packed readings, shape (n,), or (rows * width,) with ``ABSENT`` in cells without any; of the
             narrowest type that holds them.
         readings: how many readings they come from.
+        tickets: (part, run, numbers) of the batches whose readings of this step and shard are in it, or are known to be
+            none.
     """
 
     step: int
@@ -78,23 +79,7 @@ class CellBlock:
     index: npt.NDArray[np.int32] | Ints | None
     packed: Narrow
     readings: int
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """A part of the source declares a window complete, for one shard.
-
-    Attributes:
-        start: first slot of the window.
-        part: number of the part.
-        parts: how many parts there are.
-        replayed: whether the part read the window again from its start.
-    """
-
-    start: int
-    part: int = 0
-    parts: int = 1
-    replayed: bool = False
+    tickets: tuple[tuple[int, int, tuple[Range, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +96,7 @@ class EncodedBatch:
         strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
         given: the batch.
         encoder: what encoded it.
+        tickets: the batch's, where its part gives any.
     """
 
     parts: tuple[tuple[int, Ints, Ints], ...]
@@ -122,6 +108,7 @@ class EncodedBatch:
     strangers: tuple[tuple[str, str | None], ...]
     given: pa.RecordBatch
     encoder: Encoder
+    tickets: Tickets | None
 
 
 @dataclass(frozen=True)
@@ -191,7 +178,8 @@ class Encoder:
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
-        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self)
+        tickets = tickets_of(batch)
+        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         """Which rows count, and how many do not for which reason."""
@@ -221,8 +209,7 @@ class Encoder:
 
     def closings(self, mark: Mark) -> Iterator[WindowedValue]:
         """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
-        for start in closed_starts(self.schedule, self.plan.grid, mark.after_us, mark.until_us):
-            closing = Closing(start, mark.part, mark.parts, mark.replayed)
+        for closing in closings_by(mark, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
                 yield closing_of(self.plan.grid, self.schedule, shard, closing)
@@ -255,33 +242,6 @@ class Encoder:
             yield lowest + int(found[one]), index[part], packed[part]
 
 
-def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:
-    """First slots of the schedule's windows that end after one instant and not after another."""
-    size, every, first = schedule.size, schedule.every, schedule.first
-
-    def ended(instant: int) -> int:
-        """How many windows end by an instant."""
-        slots = (instant - grid.origin_us) // grid.interval_us  # whole slots that are over
-        return max(0, (slots - size - first) // every + 1)
-
-    begin, end = ended(after_us), ended(until_us)
-    if schedule.stop is not None:
-        begin, end = min(begin, len(schedule)), min(end, len(schedule))
-    return range(first + begin * every, first + end * every, every)
-
-
-def closings_of(grid: SlotGrid, schedule: Schedule, members: Members, closing: Closing) -> Iterator[WindowedValue]:
-    """A declaration for every shard with series."""
-    for shard in members.occupied:
-        yield closing_of(grid, schedule, shard, closing)
-
-
-def closing_of(grid: SlotGrid, schedule: Schedule, shard: int, closing: Closing) -> WindowedValue:
-    """A declaration for a shard, just before the end of its window's first step."""
-    instant = grid.time_of(closing.start + schedule.every) - _MILLISECOND_US
-    return WindowedValue((shard, closing), Timestamp(micros=instant), (GlobalWindow(),))
-
-
 class EncodeCells(beam.DoFn):
     """Record batches of readings to ``(shard, CellBlock)`` in the block's step, and marks to ``(shard, Closing)``.
 
@@ -307,6 +267,7 @@ class EncodeCells(beam.DoFn):
         self._encoder: Encoder | None = None
         self._ahead: Ahead[tuple[pa.RecordBatch, Timestamp], EncodedBatch] | None = None
         self._steps: dict[int, Cells] = {}
+        self._tickets: _Tickets = {}
         self._held = 0
 
     def setup(self) -> None:
@@ -325,7 +286,7 @@ class EncodeCells(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
-        self._steps, self._held = {}, 0
+        self._steps, self._tickets, self._held = {}, {}, 0
         if self._ahead is not None:
             self._ahead.forget()
 
@@ -365,7 +326,7 @@ class EncodeCells(beam.DoFn):
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
         """Emit what is held under the old numbers, and encode with those of another registration from now on."""
-        if self._steps:
+        if self._steps or self._tickets:
             yield from self._flush()
         self._encoder = Encoder.of(self._plan, registration, sight=self._sight)
 
@@ -400,19 +361,25 @@ class EncodeCells(beam.DoFn):
         self._outside.inc(encoded.outside)
         self._settled.inc(encoded.settled)
         every, rows = encoder.schedule.every, len(encoder.members.names)
+        tickets = {} if encoded.tickets is None else encoded.tickets.by_step()
         for step, index, packed in encoded.parts:
+            ticket = tickets.pop(step, [])
             if step not in self._steps:
                 if self._held + rows * every > _HELD_CELLS:
                     yield from self._flush()
                 if rows * every > _HELD_CELLS:  # not even one step of the whole roster can be held
-                    yield from self._blocks(step, index, packed, len(index))
+                    yield from self._blocks(step, index, packed, len(index), _told(ticket))
                     continue
                 self._steps[step] = Cells.empty(rows, every)
                 self._held += rows * every
             self._steps[step].put(index, packed)
+            # a ticket only ever goes where the readings are
+            self._tickets.setdefault(step, []).extend(ticket)
+        for step, ticket in tickets.items():
+            self._tickets.setdefault(step, []).extend(ticket)
+        for reason, count in encoded.rejects.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
         if encoded.rejects:
-            for reason, count in encoded.rejects.items():
-                Metrics.counter(METRICS, counter_name(reason)).inc(count)
             yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
 
     # no property: Beam looks at every attribute when the graph is built
@@ -424,30 +391,38 @@ class EncodeCells(beam.DoFn):
     def _flush(self) -> Iterator[WindowedValue]:
         """Emit what is held, one block per step and shard, and forget it."""
         held, self._steps, self._held = self._steps, {}, 0
+        found, self._tickets = self._tickets, {}
+        nothing = np.zeros(0, dtype=np.int64)
+        for step in found.keys() - held.keys():  # no reading of the batches counts there, which is to be known
+            yield from self._blocks(step, nothing, nothing, 0, _told(found[step]))
         for step, cells in held.items():
+            told = _told(found.get(step, []))
             flat = cells.packed.reshape(-1)
             present = flat != ABSENT
             count = int(np.count_nonzero(present))
             if count > _DENSE * len(flat):
-                yield from self._whole_blocks(step, flat, cells.readings - count)
+                yield from self._whole_blocks(step, flat, cells.readings - count, told)
             else:
                 index = np.flatnonzero(present)
-                yield from self._blocks(step, index, flat[index], cells.readings)
+                yield from self._blocks(step, index, flat[index], cells.readings, told)
 
-    def _whole_blocks(self, step: int, flat: Ints, surplus: int) -> Iterator[WindowedValue]:
+    def _whole_blocks(self, step: int, flat: Ints, surplus: int, told: _Told) -> Iterator[WindowedValue]:
         """One block per shard with all the cells of a step."""
         encoder = self._current()
         width = encoder.schedule.every
-        for shard in range(len(encoder.members.first) - 1):
+        for shard in range(encoder.members.shards):
             rows = encoder.members.shard_rows(shard)
-            if rows:
+            if rows or told:
                 part = flat[rows.start * width : rows.stop * width]
                 count = int(np.count_nonzero(part != ABSENT)) + surplus
                 surplus = 0
-                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count))
+                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count, told))
 
-    def _blocks(self, step: int, index: Ints, packed: Ints, readings: int) -> Iterator[WindowedValue]:
-        """One block per shard of the readings of a step; ``index`` is number * width + column."""
+    def _blocks(self, step: int, index: Ints, packed: Ints, readings: int, told: _Told) -> Iterator[WindowedValue]:
+        """One block per shard of the readings of a step; ``index`` is number * width + column.
+
+        With tickets, of every shard: a series may have joined that this worker does not know yet.
+        """
         encoder = self._current()
         width = encoder.schedule.every
         # what is beyond one reading a cell is tallied with the first shard that has any: the tally is the job's
@@ -457,20 +432,35 @@ class EncodeCells(beam.DoFn):
             order = np.argsort(index, kind="stable")
             index, packed = index[order], packed[order]
         ends = np.searchsorted(index, edges)
-        for shard in np.flatnonzero(np.diff(ends)).tolist():
+        for shard in range(encoder.members.shards) if told else np.flatnonzero(np.diff(ends)).tolist():
             part = slice(int(ends[shard]), int(ends[shard + 1]))
             rows = len(encoder.members.shard_rows(shard))
             cells: npt.NDArray[Any] = index[part] - edges[shard]
             if rows * width <= np.iinfo(np.int32).max:
                 cells = cells.astype(np.int32)
-            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), len(cells) + surplus))
+            count = len(cells) + surplus
+            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), count, told))
             surplus = 0
 
     def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
         """A block with its key, just before the end of its step: no earlier than a live source's watermark can be."""
         stop = self._current().schedule.anchor + (block.step + 1) * block.width
-        instant = self._plan.grid.time_of(stop) - _MILLISECOND_US
+        instant = self._plan.grid.time_of(stop) - MILLISECOND_US
         return WindowedValue((shard, block), Timestamp(micros=instant), (GlobalWindow(),))
+
+
+_Tickets = dict[int, list[tuple[int, int, int]]]
+"""Step -> (part, run, number) of the batches that are held."""
+
+_Told = tuple[tuple[int, int, tuple[Range, ...]], ...]
+
+
+def _told(tickets: list[tuple[int, int, int]]) -> _Told:
+    """Tickets as a block tells them."""
+    runs: dict[tuple[int, int], list[int]] = {}
+    for part, run, number in tickets:
+        runs.setdefault((part, run), []).append(number)
+    return tuple((part, run, ranges(numbers)) for (part, run), numbers in sorted(runs.items()))
 
 
 def _take(table: Ints, positions: Ints) -> Ints:

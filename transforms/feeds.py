@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..schemas.readings import RejectReason
@@ -20,6 +22,9 @@ from .rejects import reject_batch
 
 #: Where a part begins.
 BEGIN = ""
+
+#: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
+_AHEAD_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,11 @@ class Piece:
         rows: readings in the batches.
         latest_us: instant of the latest reading, or ``None`` without any.
         source: which of the reader's sources it is from, where the reader mixes several.
+        came_us: when the last of it came, by the clock of whoever took it from the producers, such as a broker;
+            ``None`` where nobody says. Nothing behind the piece came earlier, but for the allowed lateness.
+        lost_us: of what came before this instant the part may have lost something for ever, so windows that start
+            before it may lack readings; by positions and stamps of the source, never by what readings hold. ``None``
+            where nothing is known to be lost.
     """
 
     position: str
@@ -46,6 +56,38 @@ class Piece:
     rows: int = 0
     latest_us: int | None = None
     source: str | None = None
+    came_us: int | None = None
+    lost_us: int | None = None
+
+    def vote(self, now_us: int) -> int | None:
+        """How far its readings say that their source has come; ``None`` without a reading that says so.
+
+        A reading cannot have been taken after it came. One that says so comes from a clock that runs ahead, and counts
+        for the instant at which it came; one that is stamped over a day after that has jumped, and does not count.
+        Where nobody says when it came it counts as it is; no clock runs ahead of the wall's whatever it says.
+
+        Args:
+            now_us: the wall clock.
+        """
+        latest, limit = self.latest_us, self._limit(now_us)
+        if latest is not None and latest > limit:
+            latest = max((int(one.max()) for one in self._times(limit)), default=None)
+        return latest if latest is None or self.came_us is None else min(latest, self.came_us)
+
+    def ahead(self, now_us: int) -> int:
+        """How many readings are stamped over a day after they came."""
+        limit = self._limit(now_us)
+        if self.latest_us is None or self.latest_us <= limit:
+            return 0
+        return self.rows - sum(len(one) for one in self._times(limit))
+
+    def _limit(self, now_us: int) -> int:
+        return _AHEAD_US + (now_us if self.came_us is None else min(now_us, self.came_us))
+
+    def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
+        """The times of each batch that are not after an instant, where there are any."""
+        times = [one.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for one in self.batches]
+        return [found for one in times if len(found := one[one <= limit_us])]
 
 
 class Reader(ABC):

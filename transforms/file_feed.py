@@ -10,6 +10,7 @@ import base64
 import glob
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -45,7 +46,7 @@ class ArrivingFiles(Feed):
     and rename it. Files that are there at the start are all read before any window closes. A file that changes after it
     was read is not read again. A damaged file is passed over, counted and rejected; the others go on. So is the rest of
     one that vanishes while it is being read. One that changes meanwhile is counted as damaged too and read from its
-    beginning, once.
+    beginning, once. Rows of windows that start before such a file came say that they may lack readings.
 
     Attributes:
         decoder: how a file is read; ``batch_rows`` is also how much of it a piece holds, about.
@@ -88,7 +89,9 @@ class _FileReader(Reader):
         self._batches: Iterator[tuple[int, int, RawRows]] | None = None
         self._waiting: list[str] = []
         self._trouble: str | None = None
-        self._rows = feed.decoder.rows()
+        self._came_us: int | None = None
+        self._lost_us: int | None = at.get("lost")
+        self._rows = feed.decoder.rows(at.get("memory", ""))
 
     def read(self) -> Piece | None:
         if self._batches is not None and self._half is not None:
@@ -156,17 +159,30 @@ class _FileReader(Reader):
         except (SettingsError, SourceFileError):
             return self._finish(half.path, [*decoded, _damaged()])
         self._half, self._batches = half, batches
-        return piece_of(half.path, decoded, self._position, settled=False)
+        return self._piece(half.path, decoded, settled=False)
 
     def _finish(self, path: str, decoded: list[Decoded]) -> Piece:
         self._half, self._batches = None, None
         self._done.add(path)
-        return piece_of(path, decoded, self._position, settled=not self._waiting)
+        return self._piece(path, decoded, settled=not self._waiting)
+
+    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> Piece:
+        if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
+            # what it held was taken before it came
+            came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
+            self._lost_us = max(came_us, self._lost_us or 0)
+        made = piece_of(path, decoded, self._position, settled=settled)
+        return replace(made, came_us=self._came_us, lost_us=self._lost_us)
 
     @property
     def _position(self) -> str:
         half = None if self._half is None else asdict(self._half)
-        return json.dumps({"done": self._done.text, "half": half}, separators=(",", ":"))
+        at: dict[str, Any] = {"done": self._done.text, "half": half}
+        if self._lost_us is not None:
+            at["lost"] = self._lost_us
+        if self._rows.memory:
+            at["memory"] = self._rows.memory
+        return json.dumps(at, separators=(",", ":"))
 
     def _raw(self, half: _Half) -> Iterator[tuple[int, int, RawRows]]:
         """The batches of a file from a place on, each with the place behind it."""
@@ -177,16 +193,20 @@ class _FileReader(Reader):
             given = 0
 
     def _stamp(self, path: str) -> str | None:
-        """What a file is like; ``None`` if it is not there."""
+        """What a file is like; ``None`` if it is not there. When it came is noted."""
         cut = f"{_CUT}-{self._feed.decoder.batch_rows}"
+        self._came_us = None
         if is_local(path):
             with suppress(OSError):
                 found = Path(path).stat()
+                # the time of a change of name or content, which nobody can set, and copying does not keep
+                self._came_us = found.st_ctime_ns // 1_000
                 return f"{cut}-{found.st_size}-{found.st_mtime_ns}"
             return None
         with suppress(BeamIOError, OSError):
             (match,) = FileSystems.match([path])
             for one in match.metadata_list:
+                self._came_us = round(one.last_updated_in_seconds * 1e6) or None
                 return f"{cut}-{one.size_in_bytes}-{one.last_updated_in_seconds}"
         return None
 

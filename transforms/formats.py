@@ -7,10 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..schemas.files import part_name
-from ..schemas.readings import REJECT_SCHEMA
+from ..schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
 from ..schemas.rowfiles import RELEASES, RowForm, read_rows, write_rows, write_stream
 
-__all__ = ["REJECTS", "RELEASES", "RowForm", "part_name", "read_releases", "read_rows", "write_rows", "write_stream"]
+__all__ = [
+    "LETTERS",
+    "REJECTS",
+    "RELEASES",
+    "RowForm",
+    "part_name",
+    "read_releases",
+    "read_rows",
+    "write_rows",
+    "write_stream",
+]
 
 #: Rejected rows, by where they were.
 REJECTS = RowForm(
@@ -26,6 +36,21 @@ REJECTS = RowForm(
         ],
     },
     ("source", "position", "reason"),
+)
+
+
+#: The same with sizes and letters.
+LETTERS = RowForm(
+    LETTER_SCHEMA,
+    {
+        **REJECTS.avro,
+        "fields": [
+            *REJECTS.avro["fields"],
+            {"name": "size", "type": ["null", "long"]},
+            {"name": "letter", "type": ["null", "string"]},
+        ],
+    },
+    REJECTS.order,
 )
 
 

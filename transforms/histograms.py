@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
-from apache_beam.transforms import window
-from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
@@ -24,8 +22,9 @@ from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
 from .hosts import check_hosts
 from .modes import check_modes
+from .panes import GatherPanes, window_into
 from .plan import Plan, make_plan
-from .release import REFUSED, CountCells, ReleaseHistograms, ScheduledClosings, SumTallies
+from .release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
 from .survey import RegisterQuery, SurveyReadings, register
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
@@ -117,14 +116,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             cells.element_type = closings.element_type = _SHARDED
             cells = (cells, closings) | "Join" >> beam.Flatten()
         cells.element_type = _SHARDED
-        counted = (
-            cells
-            | "Window" >> beam.WindowInto(_windows(plan))
-            | "Collect" >> beam.CombinePerKey(CollectCells())
-            | "Count" >> beam.ParDo(CountCells(plan), registration).with_output_types(tuple[int, Any])
-        )
+        windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
+        collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
+        if live:
+            collected = collected | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+        counted = collected | "Count" >> beam.ParDo(CountCells(plan), registration).with_output_types(_SHARDED)
         if plan.grouped:
-            counted = counted | "Sum" >> beam.CombinePerKey(SumTallies())
+            counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
+            if live:
+                counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(
             REFUSED, main="releases"
         )
@@ -146,13 +146,3 @@ def check_live(plan: Plan) -> None:
         problems.append("windows.start is missing: a live source never ends, so its first window must be set")
     if problems:
         raise SettingsError(problems)
-
-
-def _windows(plan: Plan) -> window.WindowFn:
-    grid, schedule = plan.grid, plan.schedule
-    size = Duration(micros=schedule.size * grid.interval_us)
-    period = Duration(micros=schedule.every * grid.interval_us)
-    anchor = Timestamp(micros=grid.time_of(schedule.anchor))
-    if schedule.overlap == 1:
-        return window.FixedWindows(size, anchor)
-    return window.SlidingWindows(size, period, anchor)

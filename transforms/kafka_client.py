@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..schemas.secrets import Option, SecretError, resolved
+from .broker_errors import BrokerUnavailableError
 
 #: Tells of trouble with brokers; the lines of librdkafka go there as well.
 LOG = logging.getLogger("quiltstream.kafka")
@@ -33,6 +34,7 @@ _AWAY = {
     "LEADER_NOT_AVAILABLE": "a partition has no leader now",
     "NOT_LEADER_FOR_PARTITION": "a partition's leader is moving",
     "BROKER_NOT_AVAILABLE": "a broker is not available",
+    "_BAD_MSG": "what a broker answers cannot be read; it may be larger than receive.message.max.bytes",
 }
 
 #: Names of errors that somebody must mend in the settings or at the broker.
@@ -53,16 +55,8 @@ _WRONG = {
 }
 
 
-class KafkaUnavailableError(RuntimeError):
-    """A broker cannot be used; the message says what is in the way.
-
-    Attributes:
-        passing: whether it may go away by itself, so that another attempt makes sense.
-    """
-
-    def __init__(self, text: str, *, passing: bool = False) -> None:
-        super().__init__(text)
-        self.passing = passing
+class KafkaUnavailableError(BrokerUnavailableError):
+    """Brokers of Kafka cannot be used."""
 
 
 def name_of(error: Any) -> str:
@@ -80,6 +74,11 @@ def meaning_of(error: Any) -> str:
 def is_passing(error: Any) -> bool:
     """Whether an error may go away by itself."""
     return name_of(error) not in _WRONG
+
+
+def is_kafkas(error: BaseException) -> bool:
+    """Whether an error is of the client, and not a mistake of this program."""
+    return type(error).__module__.startswith(("cimpl", "confluent_kafka"))
 
 
 def unavailable(what: str, error: Any) -> KafkaUnavailableError:
@@ -178,6 +177,7 @@ __all__ = [
     "LOG",
     "Cluster",
     "KafkaUnavailableError",
+    "is_kafkas",
     "is_passing",
     "meaning_of",
     "name_of",

@@ -6,11 +6,14 @@ ones by itself. Partitions are assigned, never subscribed to, and the position o
 its partitions. Whatever the runner runs again is read again from there; a consumer group is at most told about it.
 
 A lane keeps a clock for each of its partitions (see :mod:`.clocks`). A partition that was never read to its end, or
-whose broker does not answer, is not silent but unknown, and holds the lane's clock.
+whose broker does not answer, is not silent but unknown, and holds the lane's clock. Where a partition ends is asked of
+its leader: what came with the last messages is old when the leader hangs. What is not read of a partition, because it
+was gone or lies before the start, is kept as a gap (see :mod:`.kafka_gaps`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections import deque
@@ -24,10 +27,21 @@ from ..schemas.readings import RejectReason
 from .clocks import Reach
 from .decode_rows import Decoded
 from .feeds import Feed, Piece, Reader, piece_of
-from .kafka_client import LOG, Cluster, KafkaUnavailableError, is_passing, meaning_of, topic_partition, unavailable
-from .kafka_messages import messages_of, with_sizes
-from .kafka_positions import name_of_place, offsets_of, position_text, stamps_of
-from .kafka_start import EARLIEST, Place, Start, first_offsets
+from .kafka_client import (
+    LOG,
+    Cluster,
+    KafkaUnavailableError,
+    is_kafkas,
+    is_passing,
+    meaning_of,
+    topic_partition,
+    unavailable,
+)
+from .kafka_gaps import Gaps
+from .kafka_health import Health
+from .kafka_messages import came_us, messages_of, with_sizes, without_second_times
+from .kafka_positions import lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
+from .kafka_start import EARLIEST, Place, Start, begins, first_offsets, last_offsets
 from .messages import MessageDecoder, SourceAwayError
 from .rejects import Rejects
 
@@ -38,6 +52,9 @@ _WAIT_S = 0.1
 #: How long a question to a broker may take, and the longest pause between two attempts.
 _ANSWER_S = 3.0
 _LONGEST_PAUSE_S = 10.0
+
+#: Seconds for which the leaders' answer where the partitions end is good.
+_TOLD_S = 1.0
 
 #: Seconds from one commit for monitoring to the next.
 _COMMIT_S = 5.0
@@ -51,6 +68,8 @@ _CONSUMER: Mapping[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
+    # the brokers judge how large a message may be; the client would refuse what they took, and ask for it for ever
+    "receive.message.max.bytes": 2_147_483_647,
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
 }
@@ -90,13 +109,13 @@ class KafkaFeed(Feed):
         """A reader of a lane; it asks no broker before it reads.
 
         Raises:
-            SettingsError: the position is that of a lane of another number of lanes.
+            SettingsError: the position is that of a lane of another number of lanes, or of topics in another order.
         """
         return KafkaReader(self, part, position)
 
     def lane_of(self, topic: str, partition: int) -> int:
         """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
-        return (self.topics.index(topic) + partition) % self.lanes
+        return lane_of(self.topics, (topic, partition), self.lanes)
 
 
 class KafkaReader(Reader):
@@ -111,8 +130,10 @@ class KafkaReader(Reader):
     def __init__(self, feed: KafkaFeed, lane: int, position: str) -> None:
         self._feed = feed
         self._lane = lane
-        self._offsets = offsets_of(position, feed.topics, feed.lanes)
+        self._decoder = feed.decoder.fresh(memory_of(position))
+        self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
         self._stamps = stamps_of(position)
+        self._gaps = Gaps.of(position)
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Place, int] = {}
         self._begun = bool(position)
@@ -121,9 +142,12 @@ class KafkaReader(Reader):
         self._groups: deque[tuple[Place, list[Any]]] = deque()
         self._pieces: deque[Piece] = deque()
         self._ends: dict[Place, int] = {}
+        #: where the leaders said that partitions end, and when
+        self._told: dict[Place, int] = {}
+        self._told_at = float("-inf")
         self._behind: set[Place] = set(self._offsets)
         self._reached: dict[Place, Reach] = {}
-        self._leaderless: set[Place] = set()
+        self._health = Health(feed.cluster.servers)
         self._down = True
         self._trouble: str | None = None
         self._waiting: str | None = None
@@ -149,15 +173,17 @@ class KafkaReader(Reader):
     @property
     def sources(self) -> Mapping[str, Reach]:
         """The lane's partitions; before the broker has named them, the topics."""
-        if not self._assigned:
-            return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
         away = self._down
-        return {name_of_place(one): Reach.UNKNOWN if away else self._reached[one] for one in self._offsets}
+        # a lane without a partition follows the wall clock, but not while one may be made that nobody can see
+        if not self._assigned or (away and not self._offsets):
+            return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
+        places = {*self._offsets, *self._health.leaderless}
+        return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
 
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._trouble or self._waiting
+        return self._trouble or self._waiting or self._health.trouble
 
     def kept(self) -> None:
         """Tell the consumer group, if there is one to be told; nothing depends on it."""
@@ -194,7 +220,7 @@ class KafkaReader(Reader):
         except KafkaUnavailableError as error:
             self._failed(str(error))
         except Exception as error:
-            if not _is_kafkas(error):
+            if not is_kafkas(error):
                 raise
             self._failed(str(unavailable(self._name, self._cause_of(error))))
         else:
@@ -231,23 +257,44 @@ class KafkaReader(Reader):
             mine = {(topic, one): told.partitions[one] for one in told.partitions if self._is_mine(topic, one)}
             there |= set(mine)
             leaderless |= {place for place, one in mine.items() if one.leader < 0}
-        self._leaderless = leaderless | (set(self._offsets) - there)
-        fresh = sorted(there - set(self._offsets))
+        self._health.looked(leaderless | (set(self._offsets) - there))
+        # one without a leader is found when it has one; until then it is not known, and not silent
+        fresh = sorted(there - leaderless - set(self._offsets))
         if fresh or not self._assigned:
             start = EARLIEST if self._begun else feed.start
-            found = first_offsets(self._consumer, fresh, start, _ANSWER_S)
-            self._offsets |= found
+            now_us = time.time_ns() // 1_000
+            found = begins(self._consumer, fresh, start, _ANSWER_S)
+            for place, begin in found.items():
+                self._offsets[place] = begin.offset
+                self._gaps.begun(place, begin, start, now_us)
             self._behind |= set(found)
             if not self._assigned:
                 self._look_back()
             self._assign()
             # what was found is kept by the runner before anything is read from there
-            self._pieces.append(Piece(self._position, settled=not self._behind))
+            self._pieces.append(Piece(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
             self._begun = True
+        self._seek_denied()
+        self._ask_ends()
+
+    def _seek_denied(self) -> None:
+        """Ask again for what was denied: the client tells only once of it, and not that it is denied no longer."""
+        for place in self._health.denied & set(self._offsets):
+            try:
+                self._consumer.seek(topic_partition(*place, self._offsets[place]))
+            except Exception as error:  # noqa: PERF203 - each partition for itself
+                # one that was assigned this moment cannot be sought yet
+                if not is_kafkas(error):
+                    raise
+
+    def _ask_ends(self) -> None:
+        """Have the leaders say where the partitions end."""
+        asked = [place for place in self._offsets if place not in self._health]
+        self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
 
     def _look_back(self) -> None:
         """Begin so long before the position as the decoder needs to remember what came before it."""
-        back_ms = -(-self._feed.decoder.lookback_us // 1_000)
+        back_ms = -(-self._decoder.lookback_us // 1_000)
         known = [place for place in self._stamps if place in self._offsets]
         if not back_ms or not known:
             return
@@ -285,7 +332,7 @@ class KafkaReader(Reader):
         try:
             messages = self._consumer.consume(_MESSAGES, _WAIT_S)
         except Exception as error:
-            if not _is_kafkas(error):
+            if not is_kafkas(error):
                 raise
             self._failed(str(unavailable(self._name, error)))
         else:
@@ -302,6 +349,7 @@ class KafkaReader(Reader):
                 group = groups.get(place)
                 if group is None:
                     group = groups[place] = []
+                    self._health.heard(place)
                 group.append(one)
             else:
                 again |= self._event(place, one.offset(), error)
@@ -316,11 +364,15 @@ class KafkaReader(Reader):
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             # control records at the end are no messages, and are passed over
             self._ends[place] = offset
+            self._health.heard(place)
             return False
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
             return self._lost(place)
-        if not is_passing(error):
-            self._failed(f"{name_of_place(place)} at {self._feed.cluster.servers}: {meaning_of(error)}")
+        if place[0] not in self._feed.topics:
+            # the client asks for its group at once, though nothing but monitoring may need it
+            LOG.log(logging.WARNING if self._feed.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
+        elif not is_passing(error):
+            self._health.deny(place, meaning_of(error))
         else:
             self._said(error)
         return False
@@ -330,7 +382,7 @@ class KafkaReader(Reader):
         try:
             found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
         except Exception as error:
-            if not _is_kafkas(error):
+            if not is_kafkas(error):
                 raise
             self._failed(str(unavailable(self._name, error)))
             # fetching begins anew at the offset that is not there, and comes here again
@@ -346,9 +398,10 @@ class KafkaReader(Reader):
         )
         self._offsets |= found
         self._floors.pop(place, None)
+        self._gaps.found(place, time.time_ns() // 1_000)
         damaged = Rejects(RejectReason.DAMAGED_SOURCE, np.array([before], dtype=np.int64))
         lost = piece_of(name_of_place(place), [Decoded(None, 0, (damaged,))], self._position, settled=False)
-        self._pieces.append(replace(lost, source=name_of_place(place)))
+        self._pieces.append(replace(lost, source=name_of_place(place), lost_us=self._gaps.until_us))
         return True
 
     def _decoded(self) -> Piece | None:
@@ -358,18 +411,20 @@ class KafkaReader(Reader):
         messages = messages_of(group[again:] or group)
         try:
             if again:
-                self._feed.decoder.decode(messages_of(group[:again]))
-            decoded = self._feed.decoder.decode(messages) if again < len(group) else []
+                self._decoder.decode(without_second_times(messages_of(group[:again])))
+            decoded = self._decoder.decode(without_second_times(messages)) if again < len(group) else []
         except SourceAwayError as error:
             # nothing is wrong with the messages: they wait
             self._waiting = str(error)
             return None
         self._waiting = None
         self._groups.popleft()
+        if again < len(group):
+            self._gaps.read(place, int(messages.stamps_us[0]))
         self._offsets[place] = int(messages.positions[-1]) + 1
         if self._offsets[place] >= floor:
             self._floors.pop(place, None)
-        if self._feed.decoder.lookback_us:
+        if self._decoder.lookback_us:
             self._stamps[place] = int(messages.stamps_us[-1]) // 1_000
         end = self._ends.get(place, -1)
         if end > self._offsets[place] and not any(other == place for other, _ in self._groups):
@@ -379,30 +434,44 @@ class KafkaReader(Reader):
             self._behind.discard(place)
         name = name_of_place(place)
         piece = piece_of(name, decoded, self._position, settled=not self._behind)
-        return replace(piece, source=name, rejects=tuple(with_sizes(one, messages) for one in piece.rejects))
+        rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
+        return replace(piece, source=name, rejects=rejects, came_us=came_us(messages), lost_us=self._gaps.until_us)
+
+    def _reach_of(self, place: Place) -> Reach:
+        return Reach.UNKNOWN if place in self._health else self._reached[place]
 
     def _reach(self, place: Place) -> Reach:
-        if self._down or place in self._leaderless:
+        if self._down or place in self._health:
             return Reach.UNKNOWN
         _, end = self._consumer.get_watermark_offsets(topic_partition(*place, -1), cached=True)
         if end < 0:
             return Reach.UNKNOWN
-        if self._offsets[place] < end and self._ends.get(place, -1) < end:
+        if self._comes_before(place, end) or any(other == place for other, _ in self._groups):
             return Reach.BEHIND
-        return Reach.BEHIND if any(other == place for other, _ in self._groups) else Reach.END
+        if time.monotonic() - self._told_at > _TOLD_S:
+            try:
+                self._ask_ends()
+            except Exception as error:
+                if not is_kafkas(error):
+                    raise
+                self._failed(str(unavailable(self._name, error)))
+                return Reach.UNKNOWN
+        if place not in self._told:
+            return Reach.UNKNOWN
+        return Reach.BEHIND if self._comes_before(place, self._told[place]) else Reach.END
+
+    def _comes_before(self, place: Place, end: int) -> bool:
+        """Whether a partition was read up to before an offset; control records at its end are no messages."""
+        return self._offsets[place] < end and self._ends.get(place, -1) < end
 
     @property
     def _position(self) -> str:
         offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
-        return position_text(offsets, self._stamps, self._feed.lanes)
+        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory)
 
 
 def _offset(message: Any) -> int:
     return int(message.offset())
-
-
-def _is_kafkas(error: Exception) -> bool:
-    return type(error).__module__.startswith(("cimpl", "confluent_kafka"))
 
 
 __all__ = ["KafkaFeed", "KafkaReader"]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ..schemas.letters import Letters
+from ..schemas.slots import parse_instant
+from .letters import with_letters
 from .messages import Messages
+
+_YEAR_1971_US = parse_instant("1971-01-01")
+
+
+#: The header by which the gateway says that the MQTT broker may have sent a message before.
+REPEATED = ("mqtt-dup", b"1")
 
 
 def messages_of(group: list[Any]) -> Messages:
@@ -24,11 +34,31 @@ def messages_of(group: list[Any]) -> Messages:
     )
 
 
-def with_sizes(rejects: pa.RecordBatch, messages: Messages) -> pa.RecordBatch:
-    """Rejects with the sizes of their messages in bytes beside them."""
+def came_us(messages: Messages) -> int | None:
+    """When the last of some messages was stamped; ``None`` without stamps, or with those of a clock never set."""
+    latest = int(messages.stamps_us.max(initial=-1))
+    return latest if latest >= _YEAR_1971_US else None
+
+
+def without_second_times(messages: Messages) -> Messages:
+    """The same, but for the stamps of those that may have come before.
+
+    Such a stamp is not when the message came first: a reading without a time of its own would be counted in two slots,
+    and the second is a copy, which no belief about the series explains. So it has none, and is rejected.
+    """
+    repeated = [REPEATED in one for one in messages.headers]
+    if not any(repeated):
+        return messages
+    return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
+
+
+def with_sizes(rejects: pa.RecordBatch, messages: Messages, letters: Letters | None = None) -> pa.RecordBatch:
+    """Rejects with the sizes of their messages in bytes beside them, and with letters that hold them if one may."""
+    if letters is not None:
+        return with_letters(rejects, messages, letters)
     sizes = np.fromiter((0 if one is None else len(one) for one in messages.payloads), np.int64, len(messages))
     at = np.searchsorted(messages.positions, rejects.column("position").to_numpy(zero_copy_only=False))
     return rejects.append_column("size", pa.array(sizes[np.minimum(at, len(sizes) - 1)], pa.int64()))
 
 
-__all__ = ["messages_of", "with_sizes"]
+__all__ = ["REPEATED", "came_us", "messages_of", "with_sizes", "without_second_times"]

@@ -1,41 +1,27 @@
-"""Topics of Kafka as sinks: released rows, each under its release id, and rejects.
+"""Topics of Kafka as sinks.
 
-A row's key is its release id, and a row of record never changes, so a row that is sent again is the same message: a
-compacted topic keeps one of each. A bundle ends when the brokers have what it sent; what they refuse fails the bundle,
-the runner runs it again, and the rows come from the ledger of record once more.
+A row's key is its release id, so a compacted topic keeps one of each, however often a row was sent. A bundle ends when
+the brokers have what it sent (see :mod:`.message_sink`).
 """
 
 from __future__ import annotations
 
-import io
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
-import apache_beam as beam
-import fastavro
-import pyarrow as pa
-from fastavro.schema import fingerprint, to_parsing_canonical_form
-
-from ..schemas.releases import RELEASE_VERSION
-from . import coders
-from .formats import REJECTS, RELEASES, RowForm, write_stream
-from .kafka_client import LOG, Cluster, KafkaUnavailableError, meaning_of, unavailable
+from .kafka_client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, unavailable
+from .message_sink import Message, MessageFormat, MessageSender, MessageTopic
 from .pulse import Pulse
-
-MessageFormat = Literal["json", "avro-single-object"]
-
-#: Headers of every message.
-SCHEMA, VERSION, DOMAIN, QUERY = "quiltstream.schema", "quiltstream.version", "quiltstream.domain", "quiltstream.query"
-
-_CONTENT = {"json": "application/json", "avro-single-object": "avro/binary"}
 
 _PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 20,
     "delivery.timeout.ms": 120_000,
+    # the brokers judge how large a message may be
+    "message.max.bytes": 1_000_000_000,
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
 }
@@ -43,19 +29,18 @@ _PRODUCER = {
 #: Seconds between two lines about brokers that do not take what was sent.
 _TELL_S = 10.0
 
-Message = tuple[bytes | None, bytes, list[tuple[str, bytes]]]
-"""Key, value and headers."""
 
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic that rows are sent to; a plain value that travels to any worker.
+@dataclass(frozen=True)
+class Topic(MessageTopic):
+    """A topic that rows are sent to.
 
     Attributes:
         cluster: where the brokers are.
         name: of the topic.
         format: of the values.
     """
+
+    kind: ClassVar[str] = "kafka"
 
     cluster: Cluster
     name: str
@@ -66,57 +51,12 @@ class Topic:
         """It in words."""
         return f"topic {self.name} at {self.cluster.servers}"
 
-
-def release_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
-    """A block of releases as messages, keyed by release id."""
-    table = RELEASES.sorted(RELEASES.table([batch]))
-    columns = (table.column(name).to_pylist() for name in ("release_id", "domain", "query"))
-    for value, key, domain, query in zip(_values(table, RELEASES, format_), *columns, strict=True):
-        names = [(DOMAIN, str(domain).encode()), (QUERY, str(query).encode())]
-        yield str(key).encode(), value, [*_headers("release", format_), *names]
+    def sender(self, field: str) -> Sender:
+        """A producer for it."""
+        return Sender(self, field)
 
 
-def reject_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
-    """Rejects as messages without keys: reason, source and position, and the size where it is known; no content."""
-    form = REJECTS
-    if "size" in batch.schema.names:
-        size = pa.field("size", pa.int64(), nullable=False)
-        fields = [*REJECTS.avro["fields"], {"name": "size", "type": "long"}]
-        form = RowForm(REJECTS.schema.append(size), {**REJECTS.avro, "fields": fields}, REJECTS.order)
-    for value in _values(form.sorted(form.table([batch])), form, format_):
-        yield None, value, _headers("reject", format_)
-
-
-def _headers(schema: str, format_: MessageFormat) -> list[tuple[str, bytes]]:
-    return [
-        ("content-type", _CONTENT[format_].encode()),
-        (SCHEMA, schema.encode()),
-        (VERSION, RELEASE_VERSION.encode()),
-    ]
-
-
-def _values(table: pa.Table, form: RowForm, format_: MessageFormat) -> list[bytes]:
-    if format_ == "json":
-        stream = io.BytesIO()
-        write_stream(stream, "jsonl", table, form)
-        return stream.getvalue().split(b"\n")[:-1]
-    head = single_object_head(form.avro)
-    schema = fastavro.parse_schema(form.avro)
-    return [head + _avro(schema, row) for row in table.to_pylist()]
-
-
-def _avro(schema: Any, row: Any) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, row)
-    return stream.getvalue()
-
-
-def single_object_head(schema: Any) -> bytes:
-    """What stands before a single object of Avro: a mark, and the fingerprint of its schema."""
-    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
-
-
-class Sender:
+class Sender(MessageSender):
     """Sends messages to a topic; it belongs to one worker.
 
     Args:
@@ -152,7 +92,7 @@ class Sender:
             except BufferError:  # noqa: PERF203 - the client is full: wait until it has sent some
                 self._producer.poll(0.5)
             except Exception as error:
-                if not type(error).__module__.startswith(("cimpl", "confluent_kafka")):
+                if not is_kafkas(error):
                     raise
                 raise self._lost(unavailable(self._where, error)) from None
             else:
@@ -200,73 +140,4 @@ class Sender:
         LOG.warning("%s: %s", self._where, self._cause)
 
 
-class _Send(beam.DoFn):
-    """Sends batches and ends each bundle when the brokers have them."""
-
-    def __init__(self, topic: Topic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
-        self._topic = topic
-        self._field = field
-        self._messages = messages
-
-    def setup(self) -> None:
-        self._sender = Sender(self._topic, self._field)
-
-    def process(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._sender.send(self._messages(batch, self._topic.format))
-
-    def finish_bundle(self) -> None:
-        self._sender.finish()
-
-    def teardown(self) -> None:
-        self._sender.close()
-
-
-class SendReleases(beam.PTransform[Any, Any]):
-    """Send record batches of releases to a topic.
-
-    Args:
-        topic: where to.
-    """
-
-    def __init__(self, topic: Topic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Send(self._topic, "sink.kafka", release_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
-
-
-class SendRejects(beam.PTransform[Any, Any]):
-    """Send rejects to a topic, at least once.
-
-    Args:
-        topic: where to.
-    """
-
-    def __init__(self, topic: Topic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Send(self._topic, "rejects.kafka", reject_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
-
-
-__all__ = [
-    "DOMAIN",
-    "QUERY",
-    "SCHEMA",
-    "VERSION",
-    "SendRejects",
-    "SendReleases",
-    "Sender",
-    "Topic",
-    "coders",
-    "reject_messages",
-    "release_messages",
-    "single_object_head",
-]
+__all__ = ["Sender", "Topic"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from .kafka_client import topic_partition
 
@@ -34,12 +34,32 @@ class Start:
             raise ValueError(f"a start at {self.instant_us} us is before 1970, where no broker stamps messages")
 
 
+#: In the place of an instant it asks for the offset behind the last message.
+_THE_END = -1
+
 #: Where partitions that appear later begin.
 EARLIEST = Start()
 
 
 def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, int]:
-    """The offsets where some partitions begin.
+    """The offsets where some partitions begin: those of :func:`begins`, alone."""
+    return {place: one.offset for place, one in begins(consumer, places, start, timeout_s).items()}
+
+
+class Begin(NamedTuple):
+    """Where a partition begins.
+
+    Attributes:
+        offset: where it is read from.
+        first: the oldest offset that is there.
+    """
+
+    offset: int
+    first: int
+
+
+def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
+    """Where some partitions begin.
 
     Args:
         consumer: of confluent-kafka; for ``group`` it has the group's name.
@@ -64,7 +84,23 @@ def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
     elif start.kind == "latest":
         found = {place: end for place, (_, end) in ends.items()}
-    return {place: max(found.get(place, -1), first) for place, (first, _) in ends.items()}
+    return {place: Begin(max(found.get(place, -1), first), first) for place, (first, _) in ends.items()}
+
+
+def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
+    """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
+
+    Args:
+        consumer: of confluent-kafka.
+        places: the partitions.
+        timeout_s: how long it may take.
+
+    Raises:
+        Exception: confluent-kafka's, if a broker does not answer.
+    """
+    asked = [topic_partition(*place, _THE_END) for place in places]
+    answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
+    return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
 def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
@@ -82,4 +118,4 @@ def _failed(error: Any) -> Exception:
     return KafkaException(error)
 
 
-__all__ = ["EARLIEST", "Place", "Start", "first_offsets"]
+__all__ = ["EARLIEST", "Begin", "Place", "Start", "begins", "first_offsets", "last_offsets"]

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .kafka_client import KafkaUnavailableError, name_of, topic_partition, unavailable
-from .kafka_sink import DOMAIN, QUERY, SCHEMA, Topic
+from .kafka_client import KafkaUnavailableError, is_kafkas, name_of, topic_partition, unavailable
+from .kafka_sink import Topic
 from .kafka_start import EARLIEST, Place, first_offsets
+from .message_sink import DOMAIN, QUERY, SCHEMA
 
 _ANSWER_S = 10.0
 
@@ -51,7 +52,7 @@ def read_ids(
     except KafkaUnavailableError:
         raise
     except Exception as error:
-        if not type(error).__module__.startswith(("cimpl", "confluent_kafka")):
+        if not is_kafkas(error):
             raise
         raise unavailable(topic.text, error) from None
     finally:

@@ -2,11 +2,12 @@
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
-clock of a part is its latest reading less the allowed lateness, never ahead of the wall clock, and readings stamped
-over a day ahead of that do not count for it; it moves only when nothing more was waiting, so a backlog of files may be
-in any order. A part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a
-schedule with an end is complete up to now, as in a batch job; an endless one stays where its clock is. Where a part
-mixes several sources it follows the slowest of them (see :mod:`.clocks`), also in a backlog.
+clock of a part is its latest reading less the allowed lateness. A reading counts for no more than the instant at which
+it came (see :meth:`.feeds.Piece.vote`), so that a clock that runs ahead closes nothing that a right one would not,
+in a backlog neither. The clock moves only when nothing more was waiting, so a backlog of files may be in any order. A
+part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
+complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
+follows the slowest of them (see :mod:`.clocks`), also in a backlog.
 
 Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
 :mod:`.marks`) *before* the watermark follows.
@@ -14,16 +15,14 @@ Each batch says how far its part had come before it, and each move of the clock 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.coders import Coder
-from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PBegin, TaggedOutput
@@ -33,12 +32,14 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from . import coders
-from .clocks import Heard, Reach, clock_of, heard_of, waited_for
+from .clocks import Reach, clock_of, heard_of, waited_for
 from .decode import DecodedReadings
 from .feeds import BEGIN, Feed, Piece, Reader
 from .marks import Mark, mark_batch, with_horizon
 from .pulse import Pulse
 from .rejects import DECODED, METRICS, counter_name
+from .spans import Progress, Span, SpanCoder, SpanTracker
+from .tickets import Issued, Steps, Tickets
 
 REJECTED = "rejected"
 
@@ -59,6 +60,7 @@ class Pace:
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
+        steps: where the windows lie, so that batches get tickets (see :mod:`.tickets`); ``None``: they get none.
     """
 
     begin_us: int
@@ -69,118 +71,8 @@ class Pace:
     stay_s: float = 0.0
     rest_s: float = 0.0
     together: bool = False
+    steps: Steps | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a part has come: all that a runner keeps of it.
-
-    Attributes:
-        position: where the feed goes on.
-        clock_us: windows that end by this instant were declared complete.
-        latest_us: latest reading, or ``None``.
-        heard_us: wall clock of the last reading, or of the start.
-        followed: whether everything that was there at the start has been read.
-        over: whether the part will never be read again.
-        sources: what was heard of each source that the part mixes; empty where it is one source.
-    """
-
-    position: str
-    clock_us: int
-    latest_us: int | None = None
-    heard_us: int = 0
-    followed: bool = False
-    over: bool = False
-    sources: dict[str, Heard] = field(default_factory=dict[str, Heard])
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The restriction: from one progress to another, or without end."""
-
-    start: Progress
-    stop: Progress | None = None
-
-
-class SpanCoder(Coder):
-    """Spans as JSON: plain, deterministic, and readable in a savepoint of any version."""
-
-    def encode(self, value: Span) -> bytes:
-        """Write a span."""
-        return json.dumps(asdict(value)).encode()
-
-    def decode(self, encoded: bytes) -> Span:
-        """Read a span."""
-        plain = json.loads(encoded)
-        return Span(_progress(plain["start"]), None if plain["stop"] is None else _progress(plain["stop"]))
-
-    def is_deterministic(self) -> bool:
-        """It is."""
-        return True
-
-    def to_type_hint(self) -> Any:
-        """The type of the values."""
-        return Span
-
-
-def _progress(plain: dict[str, Any]) -> Progress:
-    # those of older savepoints tell no sources
-    sources = {name: Heard(**one) for name, one in plain.pop("sources", {}).items()}
-    return Progress(**plain, sources=sources)
-
-
-class SpanTracker(RestrictionTracker):
-    """Claims progress, one after another; splitting means stopping after the last claim."""
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-        self._claimed: Progress | None = None
-
-    def current_restriction(self) -> Span:
-        """The span."""
-        return self._span
-
-    def try_claim(self, position: Progress) -> bool:
-        """Claim everything up to a progress; refused once the span has an end."""
-        if self._span.stop is not None:
-            return False
-        self._claimed = position
-        return True
-
-    def try_split(self, fraction_of_remainder: float) -> tuple[Span, Span] | None:
-        """End the span after the last claim; the rest is another one's. It has no middle."""
-        if self._span.stop is not None or fraction_of_remainder != 0:
-            return None
-        at = self._span.start if self._claimed is None else self._claimed
-        if at.over:
-            return None
-        self._span = replace(self._span, stop=at)
-        return self._span, Span(at)
-
-    def check_done(self) -> None:
-        """See that nothing of the span is left.
-
-        Raises:
-            ValueError: the reader returned in the middle.
-        """
-        if self._span.stop is None and (self._claimed is None or not self._claimed.over):
-            raise ValueError("the live reader returned without handing the rest of its part back")
-
-    def current_progress(self) -> RestrictionProgress:
-        """Nobody knows how much will come.
-
-        The fraction is given because Beam else divides by the bytes of the output so far, of which it has no estimate
-        before the first: a split that Prism asks for then fails, and the job with it.
-        """
-        return RestrictionProgress(fraction=0.0, completed=0, remaining=1)
-
-    def is_bounded(self) -> bool:
-        """A live source ends never, or when nobody knows."""
-        return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
-
-
-#: A reading stamped further ahead of the wall clock comes from a meter whose clock has jumped: it moves no clock.
-_AHEAD_US = 86_400_000_000
 
 #: What one call reads before it hands the rest back.
 _CALL_ROWS = 1 << 20
@@ -191,6 +83,9 @@ _LONGER = 10.0
 
 #: Added to the whole seconds of a pause: Beam takes off what passes until the runner hears of it.
 _PAUSE_MARGIN_S = 0.1
+
+#: Seconds that a reader lets pass at most without a sign of life, however rarely it looks at its source.
+_BEAT_S = 10.0
 
 
 def _now_us() -> int:
@@ -215,14 +110,16 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._schema = schema
         self._now = now
         self._readers: dict[int, tuple[str, Reader]] = {}
+        self._look_at: dict[int, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Readers belong to a worker and do not travel."""
-        return {**self.__dict__, "_readers": {}}
+        """Readers, and when they look, belong to a worker and do not travel."""
+        return {**self.__dict__, "_readers": {}, "_look_at": {}}
 
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
         self._decoded = Metrics.counter(METRICS, DECODED)
+        self._ahead = Metrics.counter(METRICS, "readings-ahead")
         self._polls = Metrics.counter(METRICS, "polls")
         self._behind = Metrics.distribution(METRICS, "watermark-behind-ms")
 
@@ -236,7 +133,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def initial_restriction(self, element: int) -> Span:
         """From the beginning, without end."""
-        return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now()))
+        issued = None if self._pace.steps is None else Issued()
+        return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
 
     def create_tracker(self, restriction: Span) -> SpanTracker:
         """A tracker of a span."""
@@ -268,17 +166,30 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         start: Progress = tracker.current_restriction().start
         reader, kept = self._reader_at(element, start.position), False
         try:
-            kept = yield from self._follow(element, start, reader, tracker, estimator)
+            kept = self._waits(element, start, reader, tracker)
+            if not kept:
+                kept = yield from self._follow(element, start, reader, tracker, estimator)
         finally:
             # a reader that nobody will ask again must not go on taking messages beside the next one
             if not kept:
                 reader.close()
 
+    def _waits(self, part: int, start: Progress, reader: Reader, tracker: Any) -> bool:
+        """Whether it is not time to look yet: then nothing is done but to tell that there is a worker."""
+        left = self._look_at.pop(part, 0.0) - time.monotonic()
+        if left <= 0:
+            return False
+        self._polls.inc()
+        Pulse.of(part).live(start.clock_us)
+        self._readers[part] = (start.position, reader)
+        tracker.defer_remainder(self._pause(part, left))
+        return True
+
     def _follow(
         self, element: int, start: Progress, reader: Reader, tracker: Any, estimator: Any
     ) -> Generator[Any, None, bool]:
         """Read for a while; whether the reader waits for the next call."""
-        began = progress = start
+        progress = start
         Pulse.of(element).kept_us = progress.clock_us
         self._polls.inc()
         if estimator.current_watermark() is None:
@@ -292,16 +203,15 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             # silence is not known of a source that cannot be read
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
             sources = reader.sources
+            tickets, before = self._ticketed(element, before, piece)
             progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
-            if self._waits_for_others and progress.over and began.clock_us < progress.clock_us:
-                # the others may follow what the runner keeps: so it ends with its next call
-                progress = replace(progress, over=False)
+            ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
             sent |= piece is not None or mark is not None
             if piece is not None:
                 rows += piece.rows
-                yield from self._rows(piece, before.clock_us, backlog=not before.followed)
+                yield from self._rows(piece, tickets, before.clock_us, backlog=not before.followed)
             if mark is not None:
                 yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
@@ -315,6 +225,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             )
             if progress.over:
                 return False
+            if ends:
+                break
             if piece is None:
                 waited = True
                 # what was sent goes on when the call ends
@@ -323,7 +235,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 time.sleep(self._pace.poll_s)
                 deadline = time.monotonic() + _CALL_S * longer
         self._readers[element] = (progress.position, reader)
-        tracker.defer_remainder(self._pause() if waited and not sent else Duration(self._pace.rest_s))
+        waits = waited and not sent
+        tracker.defer_remainder(self._pause(element, self._pace.poll_s) if waits else Duration(self._pace.rest_s))
         return True
 
     def _reader_at(self, part: int, position: str) -> Reader:
@@ -336,19 +249,32 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             reader.close()
         return self._feed.reader(part, position)
 
+    def _ending(self, start: Progress, progress: Progress) -> Progress:
+        """A part that has come to its end says so with its next call only, where it matters.
+
+        Where parts follow what the runner keeps of each other, the others must see this one's end there. And where
+        Flink's runner ends a call for a checkpoint, it lets the watermark of a part that is over pass the rows of that
+        call, which then are too late for their windows; it waits for them where something is handed back.
+        """
+        later = self._waits_for_others or self._pace.rest_s > 0
+        return replace(progress, over=False) if later and start.clock_us < progress.clock_us else progress
+
     @property
     def _waits_for_others(self) -> bool:
         return self._pace.together and self._feed.parts > 1
 
-    def _pause(self) -> Duration:
+    def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
 
+        A long wait is cut, so that whoever watches sees that there is a worker; not where the runner keeps every call.
         Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
         in its state for ever (Beam's issue 27648).
         """
-        whole = int(self._pace.poll_s)
+        if wait_s > _BEAT_S and not self._pace.rest_s:
+            self._look_at[part], wait_s = time.monotonic() + wait_s, _BEAT_S
+        whole = int(wait_s)
         if whole or not self._pace.rest_s:
-            time.sleep(self._pace.poll_s - whole)
+            time.sleep(wait_s - whole)
         return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._pace.rest_s))
 
     def _step(
@@ -363,10 +289,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
         pace, now = self._pace, self._now()
         after = before
-        latest = None if piece is None else _latest(piece, now + _AHEAD_US)
+        latest = None if piece is None else piece.vote(now)
         if piece is not None:
             known = [one for one in (before.latest_us, latest) if one is not None]
             after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
+            after = replace(after, lost_us=piece.lost_us)
         clock = before.clock_us
         if sources is None:
             settled = piece is None or piece.settled
@@ -391,22 +318,36 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
         mark = None
         if clock > before.clock_us:
-            mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=not before.followed)
+            replayed = not before.followed
+            mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=replayed, lost_us=after.lost_us)
+            if pace.steps is not None and after.issued is not None:
+                sent, issued = after.issued.declare(pace.steps, clock)
+                after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
         return after, mark
+
+    def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[Tickets | None], Progress]:
+        batches, steps = () if piece is None else piece.batches, self._pace.steps
+        if steps is None or before.issued is None:
+            return [None] * len(batches), before
+        tickets, issued = before.issued.issue(part, batches, steps, before.clock_us)
+        return [*tickets], replace(before, issued=issued)
 
     def _waited_for(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:
             return ()
         return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
 
-    def _rows(self, piece: Piece, horizon_us: int, *, backlog: bool) -> Iterator[Any]:
+    def _rows(self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, *, backlog: bool) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         for reject in piece.rejects:
             yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
         self._decoded.inc(piece.rows)
-        for batch in piece.batches:
-            yield TimestampedValue(with_horizon(batch, horizon_us, backlog=backlog), _timestamp(horizon_us))
+        if ahead := piece.ahead(self._now()):
+            self._ahead.inc(ahead)
+        for batch, given in zip(piece.batches, tickets, strict=True):
+            said = with_horizon(batch, horizon_us, backlog=backlog, tickets=given)
+            yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: Progress) -> None:
         """Let the watermark follow what was declared."""
@@ -419,14 +360,6 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if reached is None or _timestamp(clock) > reached:
             estimator.set_watermark(_timestamp(clock))
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
-
-
-def _latest(piece: Piece, limit_us: int) -> int | None:
-    """The latest reading of a piece that is not stamped later than an instant."""
-    if piece.latest_us is None or piece.latest_us <= limit_us:
-        return piece.latest_us
-    times = [batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for batch in piece.batches]
-    return max((int(found.max()) for one in times if len(found := one[one <= limit_us])), default=None)
 
 
 def _timestamp(instant_us: int) -> Timestamp:

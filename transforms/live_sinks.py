@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ..schemas.settings import FileFormat
 from . import coders
-from .formats import REJECTS, RELEASES
+from .formats import LETTERS, REJECTS, RELEASES
+from .letters import all_with_letters
 from .sinks import write_batches
 
 #: Files of a bundle that are written at once.
@@ -105,6 +106,8 @@ class _WriteBlocks(beam.DoFn):
 
 
 class _WriteRejects(beam.DoFn):
+    form = REJECTS
+
     def __init__(self, folder: str, format_: FileFormat) -> None:
         self._folder = folder
         self._format: FileFormat = format_
@@ -122,7 +125,14 @@ class _WriteRejects(beam.DoFn):
             return
         when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         path = in_folder(self._folder, f"{when}-{uuid.uuid4().hex[:16]}.{self._format}")
-        write_batches(path, self._format, held, REJECTS)
+        write_batches(path, self._format, held, self.form)
+
+
+class _WriteLetters(_WriteRejects):
+    form = LETTERS
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        super().process(all_with_letters(batch))
 
 
 class WriteBlocks(_IntoFolder):
@@ -141,4 +151,10 @@ class WriteRejects(_IntoFolder):
     writer = _WriteRejects
 
 
-__all__ = ["WriteBlocks", "WriteRejects", "block_name", "coders", "in_folder", "write_block"]
+class WriteLetters(WriteRejects):
+    """The same with sizes, and with the letters that hold the content of messages."""
+
+    writer = _WriteLetters
+
+
+__all__ = ["WriteBlocks", "WriteLetters", "WriteRejects", "block_name", "coders", "in_folder", "write_block"]

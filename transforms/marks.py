@@ -2,9 +2,9 @@
 
 A runner's watermark says when a window may fire; it cannot say whether the source had really come so far. Runners fire
 early when a job is drained, when a source ends, or when they lose part of one. So each part of a live source declares
-every window that it has read completely, and a window is published only when all parts have. Whatever the runner does,
-a window that fires without the declarations is dropped and stays missing, instead of being on record half empty for
-ever.
+every window that it has read completely, and a window is published only when all parts have, and what they sent is
+there (see :mod:`.tickets`). Whatever the runner does, a window that fires without the declarations is dropped and stays
+missing, instead of being on record half empty for ever.
 
 A mark is an empty record batch with the declaration in its schema's metadata, so that it passes wherever readings do.
 A batch of readings carries in the same way how far its part had come before it: readings of windows that the part has
@@ -19,8 +19,11 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from .tickets import Tickets
+
 _MARK = b"quiltstream.mark"
 _HORIZON = b"quiltstream.horizon_us"
+_TICKETS = b"quiltstream.tickets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,10 @@ class Mark:
         after_us: the instant of the part's last mark; windows that end by then were declared before.
         until_us: windows that end by this instant are complete.
         replayed: whether the readings were read again from the start of the source, not as they arrived.
+        lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
+        run: name of the run of the part's tickets.
+        sent: (step, how many tickets the part gave in it), of every step of the windows that are complete by this mark
+            with any; ``None`` where the part gives no tickets.
     """
 
     part: int
@@ -40,6 +47,9 @@ class Mark:
     after_us: int
     until_us: int
     replayed: bool = False
+    lost_us: int | None = None
+    run: int = 0
+    sent: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.part < self.parts:
@@ -65,18 +75,32 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 def mark_of(batch: pa.RecordBatch) -> Mark | None:
     """The mark that a batch is; ``None`` for readings."""
     found = (batch.schema.metadata or {}).get(_MARK)
-    return None if found is None else Mark(**json.loads(found))
+    if found is None:
+        return None
+    plain = json.loads(found)
+    sent = plain.pop("sent", None)
+    return Mark(**plain, sent=None if sent is None else _pairs(sent))
 
 
-def with_horizon(batch: pa.RecordBatch, horizon_us: int, *, backlog: bool = False) -> pa.RecordBatch:
+def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((step, number) for step, number in plain)
+
+
+def with_horizon(
+    batch: pa.RecordBatch, horizon_us: int, *, backlog: bool = False, tickets: Tickets | None = None
+) -> pa.RecordBatch:
     """A batch that says up to which instant its part had declared windows complete before it.
 
     Args:
         batch: readings.
         horizon_us: the instant.
         backlog: whether it was there when the job began: readings of windows on record are then read again, not late.
+        tickets: the batch's, where its part gives any.
     """
-    return batch.replace_schema_metadata({_HORIZON: f"{horizon_us}{'+' if backlog else ''}".encode()})
+    said = {_HORIZON: f"{horizon_us}{'+' if backlog else ''}".encode()}
+    if tickets is not None:
+        said[_TICKETS] = json.dumps([tickets.part, tickets.run, tickets.numbers]).encode()
+    return batch.replace_schema_metadata(said)
 
 
 def horizon_of(batch: pa.RecordBatch) -> int | None:
@@ -90,4 +114,13 @@ def is_backlog(batch: pa.RecordBatch) -> bool:
     return (batch.schema.metadata or {}).get(_HORIZON, b"").endswith(b"+")
 
 
-__all__ = ["Mark", "horizon_of", "is_backlog", "mark_batch", "mark_of", "with_horizon"]
+def tickets_of(batch: pa.RecordBatch) -> Tickets | None:
+    """The tickets of a batch; ``None`` where its part gives none."""
+    found = (batch.schema.metadata or {}).get(_TICKETS)
+    if found is None:
+        return None
+    part, run, numbers = json.loads(found)
+    return Tickets(part, run, _pairs(numbers))
+
+
+__all__ = ["Mark", "horizon_of", "is_backlog", "mark_batch", "mark_of", "tickets_of", "with_horizon"]

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from ..schemas.mapping_checks import columns_problems
-from ..schemas.mappings import RegisterValue
 from ..schemas.settings import Readings, SettingsError
 from . import decode_avro
 from .decode import FileDecoder, FileTask
@@ -24,6 +23,9 @@ from .messages import Messages
 from .payloads import PayloadDecoder
 
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
+
+#: Says that a message may have come before, so that ``received`` is not when it came first. Files may lack it.
+DUP = "dup"
 
 #: Messages that are decoded at a time; a payload may be large.
 _BATCH = 1_000
@@ -44,14 +46,6 @@ class MessageFileDecoder(FileDecoder):
         Raises:
             SettingsError: they cannot, or a library for it is missing.
         """
-        if isinstance(self.readings.value, RegisterValue):
-            raise SettingsError(
-                [
-                    "readings.value is a register, whose rise is known only where the messages of a series come one "
-                    "after another, and files are read side by side: send them through Kafka, or map what the meter "
-                    "says of each interval"
-                ]
-            )
         if self.readings.payload == "avro":
             raise SettingsError(
                 ["readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"]
@@ -63,9 +57,13 @@ class MessageFileDecoder(FileDecoder):
         """What takes the messages apart."""
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
-    def rows(self) -> RowReader:
-        """What turns messages into readings."""
-        return MessageRows(self.payloads)
+    def rows(self, memory: str = "") -> RowReader:
+        """What turns messages into readings.
+
+        Args:
+            memory: what it remembers at the beginning: that of another one.
+        """
+        return MessageRows(self.payloads.fresh(memory))
 
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns; it is read as a whole.
@@ -85,7 +83,8 @@ class MessageFileDecoder(FileDecoder):
             SourceFileError: the file is damaged.
         """
         with open_bytes(task.path) as stream:
-            yield from decode_avro.avro_rows(stream, task.path, _COLUMNS, min(self.batch_rows, _BATCH))
+            columns = _WITH_DUP if decode_avro.has_column(stream, task.path, DUP) else _COLUMNS
+            yield from decode_avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH))
 
 
 class _MessageColumns(Columns):
@@ -97,7 +96,17 @@ class _MessageColumns(Columns):
         return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD))
 
 
+class _ColumnsWithDup(_MessageColumns):
+    """The columns of a segment that says which messages may have come before."""
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """(what needs it, column) of each, for messages."""
+        return (*super().settings, ("source.avro, read as messages", DUP))
+
+
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
+_WITH_DUP = _ColumnsWithDup(TOPIC, (RECEIVED,), PAYLOAD)
 
 
 class MessageRows:
@@ -111,6 +120,11 @@ class MessageRows:
 
     def __init__(self, decoder: PayloadDecoder) -> None:
         self._decoder = decoder
+
+    @property
+    def memory(self) -> str:
+        """What a position must carry of the messages before it."""
+        return self._decoder.memory
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some messages.
@@ -132,13 +146,16 @@ def _messages(raw: RawRows) -> Messages:
     count = len(raw.positions)
     try:
         stamps = raw.columns[RECEIVED].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        if DUP in raw.columns:
+            again = raw.columns[DUP].cast(pa.bool_()).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+            stamps = np.where(again, -1, stamps)
         payloads = raw.columns[PAYLOAD].cast(pa.binary()).to_pylist()
         topics = raw.columns[TOPIC].cast(pa.utf8()).fill_null("").to_pylist()
     except pa.ArrowException as error:
         raise SettingsError(
             [
                 f"source.avro: a column of the messages is of another type ({type(error).__name__}); {PAYLOAD} is "
-                f"bytes, {TOPIC} text, and {RECEIVED} a time stamp in microseconds"
+                f"bytes, {TOPIC} text, {RECEIVED} a time stamp in microseconds, and {DUP} a truth value"
             ]
         ) from None
     return Messages(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..schemas.letters import Letters
 from .decode_rows import Decoded
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -48,7 +49,12 @@ class SourceAwayError(RuntimeError):
 
 
 class MessageDecoder(ABC):
-    """Takes messages apart; a plain value that travels to any worker."""
+    """Takes messages apart; a plain value that travels to any worker.
+
+    One that remembers something of earlier messages must not remember what came behind a position to which its reader
+    is taken back. So each reader takes a decoder of its own by :meth:`fresh`, begun with the :attr:`memory` that its
+    position carries, and reads again what :attr:`lookback_us` says.
+    """
 
     @abstractmethod
     def decode(self, messages: Messages) -> list[Decoded]:
@@ -57,6 +63,24 @@ class MessageDecoder(ABC):
         Raises:
             SourceAwayError: something else is needed for it and is away; the same messages are given again later.
         """
+
+    def fresh(self, memory: str = "") -> MessageDecoder:  # noqa: ARG002 - of those that remember something
+        """A decoder of the same kind for one reader, which remembers nothing but what it is given.
+
+        Args:
+            memory: what a position carries: the :attr:`memory` of the decoder that read up to it.
+        """
+        return self
+
+    @property
+    def memory(self) -> str:
+        """What a position must carry of the messages before it, because it may lie too far back to be read again."""
+        return ""
+
+    @property
+    def letters(self) -> Letters | None:
+        """To whom the content of rejected messages is encrypted; ``None``: it is kept nowhere."""
+        return None
 
     @property
     def lookback_us(self) -> int:

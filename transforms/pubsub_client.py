@@ -11,11 +11,19 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from .broker_errors import BrokerUnavailableError
+
 #: Tells of trouble with the service.
 LOG = logging.getLogger("quiltstream.pubsub")
 
 #: What a worker held that is gone comes to another one after so many seconds.
 LEASE_S = 30
+
+#: The client keeps a message from others for so long at most while the runner does not keep it; then it comes again.
+HELD_S = 24 * 3_600
+
+#: Bytes of messages that the client lets wait to be acknowledged; from there on Pub/Sub holds others back.
+MOST_BYTES = 512 << 20
 
 _EXTRA = "Pub/Sub needs the package google-cloud-pubsub, which is not installed here; pip install 'quiltstream[gcp]'"
 
@@ -34,16 +42,8 @@ _WRONG = {
 }
 
 
-class PubSubUnavailableError(RuntimeError):
-    """A subscription or topic cannot be used; the message says what is in the way.
-
-    Attributes:
-        passing: whether it may go away by itself, so that another attempt makes sense.
-    """
-
-    def __init__(self, text: str, *, passing: bool = False) -> None:
-        super().__init__(text)
-        self.passing = passing
+class PubSubUnavailableError(BrokerUnavailableError):
+    """A subscription or topic of Pub/Sub cannot be used."""
 
 
 def unavailable(what: str, error: BaseException) -> PubSubUnavailableError:
@@ -111,16 +111,18 @@ def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], m
     """
     limits = _library().types.FlowControl(
         max_messages=messages,
-        max_bytes=512 << 20,
-        max_lease_duration=24 * 3600,
+        max_bytes=MOST_BYTES,
+        max_lease_duration=HELD_S,
         max_duration_per_lease_extension=LEASE_S,
     )
     return client.subscribe(subscription, callback=callback, flow_control=limits, await_callbacks_on_shutdown=True)
 
 
 __all__ = [
+    "HELD_S",
     "LEASE_S",
     "LOG",
+    "MOST_BYTES",
     "PubSubUnavailableError",
     "is_clients",
     "new_publisher",

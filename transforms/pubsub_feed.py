@@ -42,7 +42,16 @@ from ..schemas.slots import parse_instant
 from .feeds import Feed, Piece, Reader, piece_of
 from .kafka_messages import with_sizes
 from .messages import MessageDecoder, Messages, SourceAwayError
-from .pubsub_client import LOG, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
+from .pubsub_client import (
+    HELD_S,
+    LOG,
+    MOST_BYTES,
+    PubSubUnavailableError,
+    is_clients,
+    new_subscriber,
+    stream_of,
+    unavailable,
+)
 
 #: Messages that are decoded at once, and how long a look waits for the first.
 _MESSAGES = 10_000
@@ -73,6 +82,7 @@ class PubSubFeed(Feed):
         id_attribute: attribute that names a message; ``None``: Pub/Sub's own id.
         settle_s: how long the clock waits for what may be waiting.
         outstanding: messages that may wait to be acknowledged.
+        most_bytes: bytes of them that may; the client's own limit.
         subscriber: makes a client; the tests' own.
         stream: begins to stream its messages; the tests' own.
         now: the wall clock in seconds; the tests' own.
@@ -84,13 +94,31 @@ class PubSubFeed(Feed):
     id_attribute: str | None = None
     settle_s: float = 60.0
     outstanding: int = 100_000
+    most_bytes: int = MOST_BYTES
     subscriber: Callable[[], Any] = field(default=new_subscriber, repr=False)
     stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
     now: Callable[[], float] = field(default=_wall_s, repr=False)
 
     def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every feed's
-        """A reader; a position only tells whether the last reader may go on, Pub/Sub has none."""
-        return PubSubReader(self)
+        """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
+        return PubSubReader(self, position)
+
+
+class _Held:
+    """Messages that the runner has not kept yet.
+
+    Attributes:
+        messages: the messages.
+        since_s: when they were read, by the wall clock.
+        size: their bytes, as the client counts them.
+    """
+
+    __slots__ = ("messages", "since_s", "size")
+
+    def __init__(self, messages: list[Any], since_s: float) -> None:
+        self.messages = messages
+        self.since_s = since_s
+        self.size = sum(one.size for one in messages)
 
 
 class PubSubReader(Reader):
@@ -98,14 +126,17 @@ class PubSubReader(Reader):
 
     Args:
         feed: the subscription.
+        position: of the last reader; empty at the beginning.
     """
 
-    def __init__(self, feed: PubSubFeed) -> None:
+    def __init__(self, feed: PubSubFeed, position: str = "") -> None:
         self._feed = feed
+        # behind the token and the number of pieces; older positions have only these
+        self._decoder = feed.decoder.fresh("".join(position.split(":", 2)[2:]))
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._taken: list[Any] = []
         self._read: list[Any] = []
-        self._unkept: dict[int, list[Any]] = {}
+        self._unkept: dict[int, _Held] = {}
         self._recent = RecentIds()
         self._token = uuid.uuid4().hex
         self._pieces = self._receipts = 0
@@ -138,14 +169,19 @@ class PubSubReader(Reader):
     def receipt(self) -> Callable[[], None] | None:
         """Acknowledges what was read since the last receipt; to be called when the runner has kept it."""
         read, self._read = self._read, []
+        now = self._feed.now()
+        # the client has given them up, and they come again: what is kept of them here would only grow
+        for number in [number for number, held in list(self._unkept.items()) if now - held.since_s > HELD_S]:
+            self._unkept.pop(number, None)
         if not read:
             return None
         number = self._receipts = self._receipts + 1
-        self._unkept[number] = read
+        self._unkept[number] = _Held(read, now)
 
         def acknowledge() -> None:
             # another thread's: a dictionary gives each receipt once
-            for message in self._unkept.pop(number, ()):
+            held = self._unkept.pop(number, None)
+            for message in () if held is None else held.messages:
                 message.ack()
 
         return acknowledge
@@ -155,7 +191,8 @@ class PubSubReader(Reader):
         self._closed = True
         stream, self._stream = self._stream, None
         client, self._client = self._client, None
-        unkept = [one for _, group in (self._unkept.popitem() for _ in range(len(self._unkept))) for one in group]
+        held = [self._unkept.popitem()[1] for _ in range(len(self._unkept))]
+        unkept = [one for group in held for one in group.messages]
         self._give_back([*self._drained(), *self._taken, *self._read, *unkept])
         self._taken, self._read = [], []
         if stream is not None:
@@ -260,9 +297,16 @@ class PubSubReader(Reader):
             self._stream is not None
             and self._waiting is None
             and self._arrived.empty()
-            and len(self._read) + sum(map(len, list(self._unkept.values()))) < _FULL * self._feed.outstanding
+            and not self._full
             and self._feed.now() >= self._settled_s
         )
+
+    @property
+    def _full(self) -> bool:
+        """Whether so much waits for the runner, in messages or in bytes, that Pub/Sub may be holding others back."""
+        held = [_Held(self._read, 0.0), *list(self._unkept.values())]
+        messages, size = sum(len(one.messages) for one in held), sum(one.size for one in held)
+        return messages >= _FULL * self._feed.outstanding or size >= _FULL * self._feed.most_bytes
 
     # The messages
 
@@ -270,7 +314,7 @@ class PubSubReader(Reader):
         taken = self._taken
         messages = messages_of(taken, self._feed.timestamp_attribute)
         try:
-            decoded = self._feed.decoder.decode(messages)
+            decoded = self._decoder.decode(messages)
         except SourceAwayError as error:
             # nothing is wrong with the messages: they wait
             self._waiting = str(error)
@@ -281,12 +325,13 @@ class PubSubReader(Reader):
         piece = piece_of(self._feed.subscription, decoded, self._position, settled=self._settled)
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
         latest = [one for one in (piece.latest_us, *beats) if one is not None and one >= 0]
-        rejects = tuple(with_sizes(one, messages) for one in piece.rejects)
-        return replace(piece, rejects=rejects, latest_us=max(latest, default=None))
+        rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
+        came = round(max(map(_published_s, taken)) * 1e6)
+        return replace(piece, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
 
     @property
     def _position(self) -> str:
-        return f"{self._token}:{self._pieces}"
+        return f"{self._token}:{self._pieces}:{self._decoder.memory}"
 
 
 class RecentIds:

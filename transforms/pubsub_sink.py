@@ -1,21 +1,17 @@
-"""Topics of Pub/Sub as sinks: released rows, each with its release id as an attribute, and rejects.
+"""Topics of Pub/Sub as sinks.
 
 A topic keeps no rows and drops no doubles, so whoever reads it keeps the first row of each ``release_id``; a row of
-record never changes, so all of them are the same. A bundle ends when the service has what was sent; what it refuses
-fails the bundle, the runner runs it again, and the rows come from the ledger of record once more.
+record never changes, so all of them are the same. A bundle ends when the service has what was sent (see
+:mod:`.message_sink`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-import apache_beam as beam
-import pyarrow as pa
-
-from . import coders
-from .kafka_sink import Message, MessageFormat, reject_messages, release_messages
+from .message_sink import Message, MessageFormat, MessageSender, MessageTopic
 from .pubsub_client import LOG, PubSubUnavailableError, is_clients, new_publisher, unavailable
 from .pulse import Pulse
 
@@ -30,8 +26,8 @@ _HANDED = 10_000
 
 
 @dataclass(frozen=True)
-class PubSubTopic:
-    """A topic that rows are sent to; a plain value that travels to any worker.
+class PubSubTopic(MessageTopic):
+    """A topic that rows are sent to.
 
     Attributes:
         name: its whole name.
@@ -39,12 +35,18 @@ class PubSubTopic:
         publisher: makes a client; the tests' own.
     """
 
+    kind: ClassVar[str] = "pubsub"
+
     name: str
     format: MessageFormat = "json"
     publisher: Callable[[], Any] = field(default=new_publisher, repr=False)
 
+    def sender(self, field: str) -> PubSubSender:
+        """A publisher for it."""
+        return PubSubSender(self, field)
 
-class PubSubSender:
+
+class PubSubSender(MessageSender):
     """Sends messages to a topic; it belongs to one worker.
 
     Args:
@@ -112,68 +114,4 @@ class PubSubSender:
         return found
 
 
-class _Publish(beam.DoFn):
-    """Sends batches and ends each bundle when the service has them."""
-
-    def __init__(self, topic: PubSubTopic, setting: str, messages: Callable[..., Iterator[Message]]) -> None:
-        self._topic = topic
-        self._setting = setting
-        self._messages = messages
-
-    def setup(self) -> None:
-        self._sender = PubSubSender(self._topic, self._setting)
-
-    def process(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._sender.send(self._messages(batch, self._topic.format))
-
-    def finish_bundle(self) -> None:
-        self._sender.finish()
-
-    def teardown(self) -> None:
-        self._sender.close()
-
-
-class PublishReleases(beam.PTransform[Any, Any]):
-    """Send record batches of releases to a topic.
-
-    Args:
-        topic: where to.
-    """
-
-    def __init__(self, topic: PubSubTopic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Publish(self._topic, "sink.pubsub", release_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
-
-
-class PublishRejects(beam.PTransform[Any, Any]):
-    """Send rejects to a topic, at least once.
-
-    Args:
-        topic: where to.
-    """
-
-    def __init__(self, topic: PubSubTopic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Publish(self._topic, "rejects.pubsub", reject_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
-
-
-__all__ = [
-    "RELEASE_ID",
-    "PubSubSender",
-    "PubSubTopic",
-    "PubSubUnavailableError",
-    "PublishRejects",
-    "PublishReleases",
-    "coders",
-]
+__all__ = ["RELEASE_ID", "PubSubSender", "PubSubTopic", "PubSubUnavailableError"]

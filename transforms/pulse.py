@@ -21,7 +21,8 @@ class Pulse:
     """The last signs of life of one part.
 
     Attributes:
-        beaten: monotonic seconds of the last look at the source, 0 before the first.
+        beaten: monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between
+            two looks that are far apart.
         heard: monotonic seconds of the last reading.
         latest_us: latest reading.
         clock_us: windows that end by this instant were declared complete.
@@ -29,6 +30,7 @@ class Pulse:
         trouble: why nothing can be read now, as the reader says.
         waited_for: sources that had no reading yet, and hold windows back.
         kept_us: the clock that the runner keeps: what was declared up to it is in the runner's hands.
+        looked: monotonic seconds of the last look at the source, 0 before the first.
     """
 
     beaten: float = 0.0
@@ -39,6 +41,7 @@ class Pulse:
     trouble: str | None = None
     waited_for: tuple[str, ...] = ()
     kept_us: int | None = None
+    looked: float = 0.0
 
     @staticmethod
     def of(part: int) -> Pulse:
@@ -74,6 +77,10 @@ class Pulse:
         with _lock:
             return dict(_complaints)
 
+    def live(self, kept_us: int) -> None:
+        """Note that a worker was here, though it is not time to look."""
+        self.beaten, self.kept_us = time.monotonic(), kept_us
+
     def beat(
         self,
         latest_us: int | None,
@@ -84,7 +91,7 @@ class Pulse:
         waited_for: tuple[str, ...] = (),
     ) -> None:
         """Note a look at the source."""
-        self.beaten = time.monotonic()
+        self.looked = self.beaten = time.monotonic()
         if rows:
             self.heard = self.beaten
         if latest_us is not None:

@@ -17,18 +17,19 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.ledger import LEDGER_SCHEMA
+from ..schemas.releases import LIVE, least_complete
 from ..schemas.slots import Schedule, Window
 from ..store.layout import Layout, layout_of
 from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Block, Draft, Registration
 from .cells import Ints, state_bits
+from .closings import Closing, closings_of
 from .collect import Collected
-from .encode import Closing, closings_of
+from .panes import Gather, is_whole, slots_of
 from .plan import Plan
 from .rejects import METRICS
 from .rosters import Members, PlacesByRoster, newest
@@ -43,33 +44,30 @@ _HELD = 4096
 _HELD_COUNTS = 1 << 22
 
 
-def window_of(plan: Plan, window: IntervalWindow) -> Window:
-    """The slots of a Beam window."""
-    start = plan.grid.slots_of(int(window.start.micros))
-    return Window(start, start + (int(window.end.micros) - int(window.start.micros)) // plan.grid.interval_us)
-
-
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Histograms of one shard in one window, and whether they are all of it.
 
     Attributes:
-        counts: int64, shape (keys of the shard, bins), in the order of ``Roster.shard_keys``; no rows where a shard of
-            series was not declared complete.
-        complete: bits of the shards of series that were declared complete.
-        needed: bits of those that count here.
-        replayed: whether a part of the source read the window again from its start.
+        parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
+            bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
+        needed: bits of the shards that count here.
+        completeness: how the source was read, as the rows say it.
     """
 
-    counts: Ints
-    complete: int
+    parts: dict[int, Ints]
     needed: int
-    replayed: bool = False
+    completeness: str = LIVE
 
     @property
     def whole(self) -> bool:
         """Whether the window may be published."""
-        return self.complete & self.needed == self.needed
+        return bool(self.needed) and sum(self.parts) & self.needed == self.needed
+
+    @property
+    def counts(self) -> Ints:
+        """The histograms, of the same shape; only where there is a part."""
+        return reduce(np.add, self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class Counted:
         window: the window.
         counts: int64, shape (rows of the shard, bins); rows without a reading at the end may be left out.
         complete: whether the shard was declared complete.
-        replayed: whether a part of the source read the window again from its start.
+        completeness: how the source was read, as the rows say it.
         place: its place in Beam.
     """
 
@@ -89,7 +87,7 @@ class Counted:
     window: Window
     counts: Ints
     complete: bool
-    replayed: bool
+    completeness: str
     place: WindowedValue
 
 
@@ -127,12 +125,13 @@ class CountCells(beam.DoFn):
         registration: Registration,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
     ) -> Iterator[WindowedValue]:
         """Count the cells of one shard in one window."""
         shard, collected = element
         self._registration = newest(self._registration, registration)
         schedule = registration.query.schedule
-        slots = window_of(self._plan, window)
+        slots = slots_of(self._plan.grid, window)
         # at the ends of a sliding schedule only whole windows are published
         if not schedule.contains(slots):
             return
@@ -141,9 +140,9 @@ class CountCells(beam.DoFn):
                 shard,
                 slots,
                 self._count(slots, collected, schedule),
-                collected.complete(slots.start),
-                slots.start in collected.replayed,
-                WindowedValue(None, timestamp, (window,)),
+                is_whole(collected, slots.start, pane),
+                collected.completeness(slots.start),
+                WindowedValue(None, timestamp, (window,), pane),
             )
         )
         self._numbers += self._counted[-1].counts.size
@@ -168,18 +167,17 @@ class CountCells(beam.DoFn):
         """The histograms that a window's roster asks for; without counts where the window is not complete."""
         roster = registration.roster_of(one.window)
         places = self._places.of(registration, roster)
-        complete = int(one.complete) << one.shard
-        nothing = np.zeros((0, one.counts.shape[1]), dtype=np.int64)
+        bit = 1 << one.shard
         if roster.kind == "series":
             rows = places.rows[one.shard]
             if len(rows):
-                counts = _rows(one.counts, rows) if complete else nothing
-                yield one.shard, Tally(counts, complete, 1 << one.shard, one.replayed)
+                parts = {bit: _rows(one.counts, rows)} if one.complete else {}
+                yield one.shard, Tally(parts, bit, one.completeness)
             return
         for part in places.groups[one.shard]:
             sums = np.zeros((part.keys, one.counts.shape[1]), dtype=np.int64)
             np.add.at(sums, part.places, _rows(one.counts, part.rows))
-            yield part.target, Tally(sums if complete else nothing, complete, part.needed, one.replayed)
+            yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
     def _count(self, window: Window, collected: Collected, schedule: Schedule) -> Ints:
         """How many cells of each series of the shard are in each bin."""
@@ -218,35 +216,48 @@ class ScheduledClosings(beam.DoFn):
 
 
 class SumTallies(beam.CombineFn):
-    """Adds the histograms of a group's series in different shards."""
+    """Puts the histograms of a group's series in different shards together; one that comes again changes nothing."""
 
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> Tally:
         """Nothing."""
-        return None
+        return Tally({}, 0)
 
-    def add_input(self, mutable_accumulator: Any, element: Tally) -> Any:
-        """Add one tally."""
-        return element if mutable_accumulator is None else _sum(mutable_accumulator, element)
+    def add_input(self, mutable_accumulator: Tally, element: Tally) -> Tally:
+        """Take one tally in."""
+        return together(mutable_accumulator, element)
 
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        """Add sums."""
-        present = [one for one in accumulators if one is not None]
-        return reduce(_sum, present) if present else None
+    def merge_accumulators(self, accumulators: Iterable[Tally]) -> Tally:
+        """All in one."""
+        return reduce(together, accumulators, Tally({}, 0))
 
-    def extract_output(self, accumulator: Any) -> Any:
-        """The sum."""
+    def extract_output(self, accumulator: Tally) -> Tally:
+        """All of them."""
         return accumulator
 
 
-def _sum(one: Tally, other: Tally) -> Tally:
-    counts = (one.counts, other.counts)
-    return Tally(
-        # what is not complete has no counts, and lacks its bit
-        counts[0] + counts[1] if len(counts[0]) == len(counts[1]) else max(counts, key=len),
-        one.complete | other.complete,
-        one.needed | other.needed,
-        one.replayed or other.replayed,
-    )
+def together(one: Tally, other: Tally) -> Tally:
+    """Two tallies of a key in one."""
+    parts = dict(one.parts)
+    for bit, counts in other.parts.items():
+        # complete ones are the same; were they not, all workers would choose the same
+        parts[bit] = max(parts.get(bit, counts), counts, key=lambda found: (int(found.sum()), found.tobytes()))
+    return Tally(parts, one.needed | other.needed, least_complete(one.completeness, other.completeness))
+
+
+class GatherTallies(Gather):
+    """``(shard, Tally)`` of each pane of a sum to the same of all of them."""
+
+    def is_empty(self, found: Tally) -> bool:
+        """Whether no shard had anything to say."""
+        return not found.needed
+
+    def is_whole(self, found: Tally, window: Any, pane: Any) -> bool:  # noqa: ARG002 - a tally knows what it needs
+        """Whether it is the whole sum."""
+        return found.whole
+
+    def united(self, one: Tally, other: Tally) -> Tally:
+        """The shards of either."""
+        return together(one, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +339,10 @@ class ReleaseHistograms(beam.DoFn):
         shard, tally = element
         self._registration = newest(self._registration, registration)
         if not tally.whole:
-            self._incomplete.inc()
+            self._incomplete.inc(int(bool(tally.needed)))  # an empty pane is none
             return
         place = WindowedValue(None, timestamp, (window,))
-        completeness = "replayed" if tally.replayed else "live"
-        self._held.append(Held(window_of(self._plan, window), shard, tally.counts, completeness, place))
+        self._held.append(Held(slots_of(self._plan.grid, window), shard, tally.counts, tally.completeness, place))
         if len(self._held) >= _BATCH:
             yield from self._flush()
 

@@ -50,6 +50,26 @@ resource "google_project_iam_member" "worker" {
   member  = "serviceAccount:${google_service_account.worker.email}"
 }
 
+# A Flex Template's launcher runs under the job's own account: there it creates the job, which names that account.
+resource "google_project_iam_member" "launcher" {
+  project = var.project
+  role    = "roles/dataflow.developer"
+  member  = "serviceAccount:${google_service_account.worker.email}"
+}
+
+resource "google_service_account_iam_member" "launcher" {
+  service_account_id = google_service_account.worker.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = "serviceAccount:${google_service_account.worker.email}"
+}
+
+# The launcher and the workers pull the image.
+resource "google_artifact_registry_repository_iam_member" "image" {
+  repository = var.repository
+  role       = "roles/artifactregistry.reader"
+  member     = "serviceAccount:${google_service_account.worker.email}"
+}
+
 resource "google_pubsub_subscription_iam_member" "reads" {
   for_each     = toset(["roles/pubsub.subscriber", "roles/pubsub.viewer"])
   subscription = google_pubsub_subscription.readings.name
@@ -103,10 +123,13 @@ resource "google_dataflow_flex_template_job" "live" {
   }
 
   depends_on = [
+    google_artifact_registry_repository_iam_member.image,
+    google_project_iam_member.launcher,
     google_project_iam_member.worker,
     google_pubsub_subscription_iam_member.reads,
     google_pubsub_topic_iam_member.writes,
     google_secret_manager_secret_iam_member.password,
+    google_service_account_iam_member.launcher,
     google_storage_bucket_iam_member.files,
   ]
 }

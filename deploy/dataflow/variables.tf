@@ -17,6 +17,11 @@ variable "image" {
   }
 }
 
+variable "repository" {
+  type        = string
+  description = "The image's repository in Artifact Registry, projects/PROJECT/locations/REGION/repositories/NAME."
+}
+
 variable "template" {
   type        = string
   description = "The template's file, gs://BUCKET/FOLDER/template.json, made by gcloud dataflow flex-template build."

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from .libraries import properties
+from .lines import Outlet
 from .rejects import RejectFile
 from .released import ReleaseSource, row_of
 from .sent import Known, ReleasedRow, Sent
+from .stall import Stall
 from .tally import Dropped, Tally
+
+_LOG = logging.getLogger("quiltstream.gateway")
 
 _WAIT_S = 0.2
 _BUSY_S = 0.05
-
-
-class Outlet(Protocol):
-    """What is needed of a connection to the broker."""
-
-    connected: bool
-    generation: int
-
-    def turn(self, seconds: float) -> None:
-        """Read and write what can be."""
-        ...
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
-        """Publish a message."""
-        ...
-
-    def forget(self) -> None:
-        """Drop what is not confirmed."""
-        ...
-
-    def close(self, seconds: float = 2.0) -> None:
-        """End the connection."""
-        ...
 
 
 class Back:
@@ -71,6 +52,7 @@ class Back:
         self._rejects = rejects
         self._window = window
         self._under_way: dict[int, tuple[ReleasedRow, bool]] = {}
+        self._stall = Stall()
 
     def run(self, outlet: Outlet, stop: Callable[[], bool], patience: float) -> None:
         """Publish until told to stop.
@@ -99,6 +81,7 @@ class Back:
     def confirmed(self, packet: int) -> None:
         """The broker has a message, by its packet id."""
         self._under_way.pop(packet, None)
+        self._stall.moved()
 
     def _new(self, taken: list[bytes]) -> list[tuple[ReleasedRow, bool]]:
         """The rows that are to be sent, each with whether it is the newest of its topic."""
@@ -127,12 +110,12 @@ class Back:
         """Whether the broker has all rows; if not, there was no time left."""
         waiting = rows[::-1]
         generation = outlet.generation
+        self._stall.moved()
         while waiting or self._under_way:
             if over():
                 return False
             if outlet.generation != generation:
                 # packet ids of the old connection mean nothing now: what it did not confirm is published again
-                outlet.forget()
                 waiting += list(self._under_way.values())[::-1]
                 self._under_way.clear()
                 generation = outlet.generation
@@ -146,6 +129,14 @@ class Back:
                 )
                 self._under_way[packet] = (row, newest)
             outlet.turn(_BUSY_S)
+            if not outlet.connected:
+                self._stall.moved()  # the connection says itself what it waits for
+            elif (seconds := self._stall.to_tell()) is not None:
+                _LOG.warning(
+                    "the broker has confirmed no release for %.0f s; %d are under way, and no further ones are sent",
+                    seconds,
+                    len(self._under_way),
+                )
         return True
 
 
@@ -163,4 +154,4 @@ def _until(stop: Callable[[], bool], patience: float) -> Callable[[], bool]:
     return over
 
 
-__all__ = ["Back", "Outlet"]
+__all__ = ["Back"]

@@ -174,12 +174,11 @@ class Connection:
         self._client.ack(packet, 1)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
-        """Publish with QoS 1, while :attr:`connected`; the packet id that :attr:`on_sent` is called with."""
-        return self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
+        """Publish with QoS 1, while :attr:`connected`; the packet id that ``on_sent`` is called with.
 
-    def forget(self) -> None:
-        """Drop what was published and not confirmed: its owner publishes it again."""
-        self._client.drop_out_messages()
+        What a connection did not confirm is forgotten with the next :attr:`generation`: its owner publishes it again.
+        """
+        return self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
 
     def close(self, seconds: float = 2.0) -> None:
         """Write what is waiting and say good-bye; the session stays at the broker."""
@@ -271,6 +270,9 @@ class Connection:
         if reason.value >= FAILURE:
             self._fail(reason, "does not take the connection")
             return
+        # before the library publishes once more what the old connection did not confirm: the owner does that itself,
+        # and a message that is dropped later counts against the library's limit of messages under way for ever
+        self._client.drop_out_messages()
         self.connected = True
         self.generation += 1
         self._since = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...schemas.gateway import Tls
-from ...schemas.secrets import FromEnvironment, FromFile, SecretError
+from ...schemas.secrets import FromEnvironment, FromFile, SecretError, filled
 from ..failures import CommandError
 
 PathOf = Callable[[str], Path]
@@ -38,10 +38,7 @@ def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) ->
 
 def options_of(name: str, options: Mapping[str, Any], path_of: PathOf) -> dict[str, Any]:
     """Options of a library with their secrets filled in."""
-    return {
-        key: secret_of(f"{name}.{key}", value, path_of) if isinstance(value, (FromEnvironment, FromFile)) else value
-        for key, value in options.items()
-    }
+    return filled(options, lambda key, secret: secret_of(f"{name}.{key}", secret, path_of))
 
 
 def tls_context(tls: Tls, path_of: PathOf) -> ssl.SSLContext:

@@ -11,11 +11,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .hops import Hop
+from .lines import Line
 from .message import Message
 from .rejects import RejectFile
+from .stall import Stall
 from .tally import Dropped, Tally
 
 _LOG = logging.getLogger("quiltstream.gateway")
@@ -23,31 +25,6 @@ _LOG = logging.getLogger("quiltstream.gateway")
 #: Seconds that a turn waits with nothing to do, and with messages at a hop that says nothing by itself.
 _IDLE_S = 0.25
 _BUSY_S = 0.002
-
-#: Seconds after which a next hop that takes nothing is told of, and told of again.
-_STALLED_S = 15.0
-_REPEAT_S = 60.0
-
-
-class Line(Protocol):
-    """What is needed of a connection to the broker."""
-
-    connected: bool
-    generation: int
-    reconnects: int
-    fresh: int
-
-    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:
-        """Read and write what can be."""
-        ...
-
-    def ack(self, packet: int) -> None:
-        """Acknowledge a message."""
-        ...
-
-    def close(self, seconds: float = 2.0) -> None:
-        """End the connection."""
-        ...
 
 
 class _Flight(NamedTuple):
@@ -94,8 +71,7 @@ class Forward:
         self._held = 0
         self._waiting: deque[tuple[int, Message]] = deque()
         self._number = 0
-        self._moved = time.monotonic()
-        self._told = float("-inf")
+        self._stall = Stall()
 
     def run(self, line: Line, stop: Callable[[], bool], patience: float) -> None:
         """Forward until told to stop, then finish what is under way.
@@ -140,7 +116,7 @@ class Forward:
         number, size = self._number, taken.size
         packet = message.mid if message.qos else 0
         if not self._flights:
-            self._moved = time.monotonic()
+            self._stall.moved()
         self._flights[number] = _Flight(self._generation, packet, size, topic, len(payload))
         self._held += size
         if self._waiting or not self._hop.offer(number, taken):
@@ -184,9 +160,14 @@ class Forward:
         tally.in_flight, tally.bytes_in_flight = len(self._flights), self._held
         tally.reconnects, tally.sessions_lost = line.reconnects, line.fresh
         if had:
-            self._moved = time.monotonic()
-        elif self._flights:
-            self._stalled()
+            self._stall.moved()
+        elif self._flights and (seconds := self._stall.to_tell()) is not None:
+            _LOG.warning(
+                "the next hop has taken nothing for %.0f s; %d messages wait here, the rest at the broker, and nothing "
+                "is acknowledged",
+                seconds,
+                len(self._flights),
+            )
 
     def _answered(self, number: int, line: Line) -> None:
         flight = self._flights.pop(number)
@@ -205,17 +186,6 @@ class Forward:
         if message.qos and self._line is not None:
             self._line.ack(message.mid)
             self._tally.acknowledged += 1
-
-    def _stalled(self) -> None:
-        now = time.monotonic()
-        if now - self._moved > _STALLED_S and now - self._told > _REPEAT_S:
-            self._told = now
-            _LOG.warning(
-                "the next hop has taken nothing for %.0f s; %d messages wait here, the rest at the broker, and nothing "
-                "is acknowledged",
-                now - self._moved,
-                len(self._flights),
-            )
 
     def _finish(self, line: Line, patience: float) -> None:
         """Read no more, wait for the hop, acknowledge what it has, and go."""
@@ -249,4 +219,4 @@ def _none() -> bool:
     return False
 
 
-__all__ = ["Forward", "Line"]
+__all__ = ["Forward"]

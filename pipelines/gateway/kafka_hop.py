@@ -46,6 +46,8 @@ class KafkaHop(Hop):
         self._options = {
             "linger.ms": 5,
             "compression.type": "lz4",
+            # limits.message and the broker judge how large a message may be; librdkafka's own limit is below both
+            "message.max.bytes": 1_000_000_000,
             **options,
             "bootstrap.servers": servers,
             "enable.idempotence": True,

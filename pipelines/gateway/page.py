@@ -17,12 +17,13 @@ class MetricsPage:
     Args:
         port: of the loopback address; 0 takes a free one.
         text: what to serve.
+        setting: that names the port.
 
     Raises:
         CommandError: the port is taken, or not to be had.
     """
 
-    def __init__(self, port: int, text: Callable[[], str]) -> None:
+    def __init__(self, port: int, text: Callable[[], str], setting: str = "metrics.port") -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = self.path.partition("?")[0] == "/metrics"
@@ -40,7 +41,7 @@ class MetricsPage:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         except OSError as error:
             raise CommandError(
-                f"metrics.port {port}: cannot be listened on ({error.strerror or type(error).__name__}); choose another"
+                f"{setting} {port}: cannot be listened on ({error.strerror or type(error).__name__}); choose another"
             ) from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])

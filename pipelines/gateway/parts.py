@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from ...schemas.gateway import GatewaySettings, Level, seconds
+from ...schemas.gateway import GatewaySettings, KafkaReleases, KafkaTarget, Level, seconds
 from ...schemas.secrets import FromEnvironment, FromFile
 from ..failures import CommandError
 from .connection import Session
@@ -18,6 +18,8 @@ from .kafka_hop import KafkaHop
 from .libraries import kafka, paho
 from .released import FolderSource, KafkaSource, ReleaseSource
 from .sent import Sent
+
+S = TypeVar("S")
 
 #: The longest session of MQTT 5: as long as the broker keeps anything.
 _FOR_EVER = 0xFFFFFFFF
@@ -45,16 +47,10 @@ class Parts:
         Raises:
             HopError: it cannot be used.
         """
-        forward = self.settings.forward
-        if forward is None:
-            raise ValueError("the settings have no section forward")
-        if forward.to.kafka is not None:
-            to = forward.to.kafka
+        to = _there("forward", self.settings.forward).to.chosen
+        if isinstance(to, KafkaTarget):
             return KafkaHop(to.servers, to.topic, to.key, self.options["forward"])
-        folder = forward.to.folder
-        if folder is None:
-            raise ValueError("forward.to names nothing")
-        return FolderHop(self.settings.path(folder.path), size=folder.size, age=seconds(folder.age))
+        return FolderHop(self.settings.path(to.path), size=to.size, age=seconds(to.age))
 
     def source(self, sent: Sent) -> ReleaseSource:
         """Where releases come from.
@@ -62,17 +58,11 @@ class Parts:
         Raises:
             HopError: it cannot be used.
         """
-        back = self.settings.back
-        if back is None:
-            raise ValueError("the settings have no section back")
-        if back.from_.kafka is not None:
-            topic = back.from_.kafka
+        given = _there("back", self.settings.back).from_.chosen
+        if isinstance(given, KafkaReleases):
             member = self.settings.back_client_id
-            return KafkaSource(topic.servers, topic.topic, topic.group or member, member, self.options["back"])
-        folder = back.from_.folder
-        if folder is None:
-            raise ValueError("back.from names nothing")
-        return FolderSource(self.settings.path(folder.path), seconds(folder.poll), sent)
+            return KafkaSource(given.servers, given.topic, given.group or member, member, self.options["back"])
+        return FolderSource(self.settings.path(given.path), seconds(given.poll), sent)
 
 
 def parts_of(settings: GatewaySettings) -> Parts:
@@ -140,6 +130,12 @@ def receive_maximum(messages: int) -> int:
     return messages - max(2, messages // 10)
 
 
+def _there(name: str, section: S | None) -> S:
+    if section is None:
+        raise ValueError(f"the settings have no section {name}")
+    return section
+
+
 def _writable(name: str, settings: GatewaySettings, text: str | None) -> None:
     """Check that a file could be made, without making anything."""
     if text is None:
@@ -160,27 +156,23 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
         given, limits = settings.forward, settings.forward.limits
         kept = f"which the broker keeps for {broker.session}"
         yield "forward", f"{', '.join(given.topics)}, in session {broker.client_id!r}, {kept}"
-        if given.to.kafka is not None:
-            to = given.to.kafka
+        to = given.to.chosen
+        if isinstance(to, KafkaTarget):
             key = f"level {to.key.level} of the topic" if isinstance(to.key, Level) else "the topic"
             yield "to", f"Kafka topic {to.topic!r} at {to.servers}, keyed by {key}"
-        if given.to.folder is not None:
-            yield (
-                "to",
-                f"Avro files in {settings.path(given.to.folder.path)}, sealed after {given.to.folder.age}",
-            )
+        else:
+            yield "to", f"Avro files in {settings.path(to.path)}, sealed after {to.age}"
         yield (
             "holds",
             f"at most {limits.messages:,} messages and {limits.bytes:,} bytes; drops messages above {limits.message:,} "
             f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
         )
     if settings.back is not None:
-        given = settings.back
-        place, folder = given.from_.kafka, given.from_.folder
+        given, place = settings.back, settings.back.from_.chosen
         where = (
             f"Kafka topic {place.topic!r} at {place.servers}"
-            if place is not None
-            else f"the files *.jsonl of {settings.path('' if folder is None else folder.path)}"
+            if isinstance(place, KafkaReleases)
+            else f"the files *.jsonl of {settings.path(place.path)}"
         )
         yield "back", f"{where}, to {given.prefix}/QUERY/SERIES, {'' if given.retain else 'not '}retained"
     port = settings.metrics.port

@@ -148,7 +148,8 @@ class KafkaSource(ReleaseSource):
         servers: the brokers.
         topic: where from.
         group: who we are.
-        member: which one of the group: one that was killed and comes back takes its partitions over at once.
+        member: which one of the group: one that was killed and comes back for the same topic takes its partitions over
+            at once.
         options: librdkafka's own, secrets filled in.
         library: what makes consumers; the tests' own.
     """
@@ -161,7 +162,9 @@ class KafkaSource(ReleaseSource):
         self._told = float("-inf")
         settings = {
             "auto.offset.reset": "earliest",
-            "group.instance.id": member,
+            # a member that comes back keeps its partitions without a look at what it subscribes to: one of another
+            # topic is another member
+            "group.instance.id": f"{member}:{topic}",
             **options,
             "bootstrap.servers": servers,
             "group.id": group,

@@ -160,14 +160,39 @@ def test_the_job_has_private_workers_of_one_build_and_no_refused_mode(terraform:
     assert "hot_key" not in text
 
 
-def test_the_account_has_no_rights_over_the_project_but_the_workers_own(terraform: dict[str, Any]) -> None:
+def test_the_account_has_no_rights_over_the_project_but_the_workers_and_the_launchers(
+    terraform: dict[str, Any],
+) -> None:
+    """The launcher of a Flex Template runs under the job's own account, and creates the job there."""
     resources = terraform["resource"]
     members = resources["google_project_iam_member"]
-    assert {one["role"] for one in members.values()} == {"roles/dataflow.worker"}
+    assert sorted(one["role"] for one in members.values()) == ["roles/dataflow.developer", "roles/dataflow.worker"]
     reads = resources["google_pubsub_subscription_iam_member"]["reads"]
     assert reads["for_each"] == '${toset(["roles/pubsub.subscriber", "roles/pubsub.viewer"])}'
     assert resources["google_pubsub_topic_iam_member"]["writes"]["role"] == "roles/pubsub.publisher"
     assert not any(kind.endswith(("_iam_binding", "_iam_policy")) for kind in resources)
+
+
+def test_the_account_may_pull_the_image_and_create_a_job_under_itself(terraform: dict[str, Any]) -> None:
+    resources = terraform["resource"]
+    image = resources["google_artifact_registry_repository_iam_member"]["image"]
+    assert (image["role"], image["repository"]) == ("roles/artifactregistry.reader", "${var.repository}")
+    itself = resources["google_service_account_iam_member"]["launcher"]
+    assert itself["role"] == "roles/iam.serviceAccountUser"
+    assert itself["service_account_id"] == "${google_service_account.worker.name}"
+    worker = "serviceAccount:${google_service_account.worker.email}"
+    assert {one["member"] for one in _members(resources)} == {worker}
+
+
+def test_the_job_waits_for_every_right_of_its_account(terraform: dict[str, Any]) -> None:
+    resources = terraform["resource"]
+    job = resources["google_dataflow_flex_template_job"]["live"]
+    rights = {f"${{{kind}.{name}}}" for kind in resources if kind.endswith("_iam_member") for name in resources[kind]}
+    assert set(job["depends_on"]) == rights
+
+
+def _members(resources: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for kind, named in resources.items() if kind.endswith("_iam_member") for one in named.values()]
 
 
 def test_everything_that_terraform_names_is_declared(terraform: dict[str, Any], folder: Path) -> None:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
+from quiltstream.pipelines.verdict import Board, Cause, Verdict
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store.records import Store
@@ -102,11 +103,32 @@ def test_rules_use_only_metrics_that_there_are() -> None:
     used = {name for rule in rules() for name in names_in(rule["expr"])}
     gateway = set(re.findall(r"^# TYPE (\S+)", Tally().prometheus(), re.MULTILINE))
     ledger = {f"quiltstream_ledger_{name}" for name in page_module.METRICS}
+    live = set(re.findall(r"^# TYPE (\S+)", whole_page_of_a_live_job(), re.MULTILINE))
     named = counters()
     beam = {BEAM + re.sub(r"\W", "_", name) for name, kind in named.items() if kind == "counter"}
     assert {"loss-micro-epsilon", "watermark-behind-ms"} == {name for name, kind in named.items() if kind != "counter"}
-    assert used <= {*gateway, *ledger, *beam, *FLINKS, "quiltstream_rejected", "up"}
+    assert used <= {*gateway, *ledger, *live, *beam, *FLINKS, "quiltstream_rejected", "up"}
+    assert {name for name in used if name.startswith("quiltstream_live_")} <= live
     assert {"quiltstream_rejected", "up", "quiltstream_gateway_dropped_total", f"{BEAM}blocks_incomplete"} <= used
+
+
+def whole_page_of_a_live_job() -> str:
+    """What the watchdog's page says when it knows everything."""
+    board = Board()
+    board.begin()
+    board.note(Verdict(frozenset(), 1.0, 1))
+    return board.text()
+
+
+def test_the_causes_in_rules_are_the_watchdogs_and_each_is_told_by_one_alert() -> None:
+    told: list[str] = []
+    for rule in rules():
+        for how, pattern in re.findall(r'quiltstream_live_trouble\{cause(=~|!~)"([^"]+)"\} == 1', rule["expr"]):
+            named = pattern.split("|")
+            assert set(named) <= {cause.value for cause in Cause}
+            told += named if how == "=~" else [cause.value for cause in Cause if cause.value not in named]
+    # a job that failed is begun again, or its command ends: that is told by other alerts
+    assert sorted(told) == sorted(cause.value for cause in Cause if cause is not Cause.FAILED)
 
 
 def test_the_reasons_in_rules_are_reasons() -> None:

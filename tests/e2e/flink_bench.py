@@ -22,6 +22,9 @@ from .stamped import last_calls
 #: Without a new row for so long, what is missing will not come by itself: Flink takes a job up again in seconds.
 QUIET = 75.0
 
+#: Seconds from one look for such a row to the next: each opens every ledger.
+LOOK = 2.0
+
 #: The lock that keeps a transaction of a job from going on.
 LOCK = 7_021_977
 
@@ -78,6 +81,7 @@ class FlinkBench(Bench):
         self.job = ""
         self._lost = False
         self._seen, self._since = -1, time.monotonic()
+        self._looked = 0.0
         self._open()
 
     def _open(self) -> None:
@@ -134,8 +138,9 @@ class FlinkBench(Bench):
         """Start a job on the cluster; without a savepoint it has nothing but the ledger."""
         script, settings = str(HERE / "live_job.py"), str(self.folder / "settings.yaml")
         words = ("--noise", "stamped", "--end", "600", "--")
-        self._since = time.monotonic()
         self.job = self.cluster.submit(script, settings, *words, savepoint=savepoint)
+        # a submission has taken a minute on a loaded machine, and is no silence of the job
+        self._since = time.monotonic()
         return self.job
 
     def account(self) -> str:
@@ -152,6 +157,11 @@ class FlinkBench(Bench):
     def symptom(self) -> str | None:
         return SYMPTOM if self._lost or any(one.symptom() for one in self.others) else None
 
+    def set_up(self) -> bool:
+        """Whether no job is being set up: taken up again, it is silent for as long as the machine takes for that."""
+        jobs = [one for one in (self.job, *map(self._id, self.started)) if one]
+        return all(self.cluster.state(one) in ENDED or self.cluster.set_up(one) for one in jobs)
+
     def forgotten(self) -> bool:
         """Whether the runner has not called a part of the reader for long which is neither over nor in a call."""
         last = last_calls(self.folder / "calls")
@@ -166,10 +176,11 @@ class FlinkBench(Bench):
         fails the test when the patience ends.
         """
         now = time.monotonic()
-        if now - self._since < 1:
+        if now - max(self._since, self._looked) < LOOK:
             return
+        self._looked = now
         rows = sum(len(one.rows()) for one in (self, *self.others))
-        if rows != self._seen:
+        if rows != self._seen or not self.set_up():
             self._seen, self._since = rows, now
         if now - self._since <= QUIET or not self.forgotten():
             return
@@ -214,14 +225,14 @@ def held_release(url: str, day: int) -> Generator[Callable[[], bool]]:
     with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as connection:
         connection.execute(
             sql.SQL(
-                "create function hold() returns trigger language plpgsql as $$ begin "
+                "create or replace function hold() returns trigger language plpgsql as $$ begin "
                 "if exists (select from quiltstream_releases where window_start = new.window_start) "
                 "then perform pg_advisory_xact_lock_shared({}); end if; return new; end $$"
             ).format(sql.Literal(LOCK))
         )
         connection.execute(
             sql.SQL(
-                "create trigger hold before insert on quiltstream_releases for each row "
+                "create or replace trigger hold before insert on quiltstream_releases for each row "
                 "when (new.window_start = {}) execute function hold()"
             ).format(sql.Literal(day * DAY))
         )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -76,6 +78,15 @@ class KafkaBroker:
         """End it at once (``kill -9``)."""
         self._processes.kill("broker")
 
+    def hang(self) -> None:
+        """Have it do nothing, with all its connections standing (``kill -STOP``)."""
+        os.killpg(self._processes.pid("broker"), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have it go on after that."""
+        os.killpg(self._processes.pid("broker"), signal.SIGCONT)
+        self._processes.wait_for("broker", "answers", self._answers, _READY_S)
+
     def stop(self) -> None:
         """Ask it to end."""
         self._processes.end("broker")
@@ -109,6 +120,20 @@ class KafkaBroker:
 
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+
+    def set(self, topic: str, setting: str, value: str) -> None:
+        """Change a setting of a topic."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+            AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage] - their documented place
+            ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+            ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+        )
+
+        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self.admin()
+        admin.incremental_alter_configs([changed])[changed].result(20)
 
     def admin(self) -> Any:
         """An administrator's client."""

@@ -319,10 +319,12 @@ class Bench:
         return len({row.window_start for row in self.rows()})
 
     def until(self, true: Callable[[], Any], what: str) -> Any:
-        """Wait until something is true; it is a failure if it never is."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until something is true; it is a failure if it never is, also after a job was begun anew."""
+        deadline, retries = time.monotonic() + PATIENCE, self.retries
         while not (found := true()):
             self.watch()
+            if self.retries > retries:
+                deadline, retries = time.monotonic() + PATIENCE, self.retries
             if time.monotonic() > deadline:
                 pytest.fail(f"not within {PATIENCE:.0f} s: {what}; {self.account()}")
             time.sleep(0.2)

@@ -2,7 +2,8 @@
 
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
 transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
-``left``, and each call of the reader, in ``calls``; and the wall clock of the source may be a file's content.
+``left``, and each call of the reader, in ``calls``; the wall clock of the source may be a file's content, and windows
+may fire panes that the transform does not ask for.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ def clock_of(path: str) -> int:
 @click.option("--clock", type=_FILE)
 @click.option("--look", type=float, default=0.3)
 @click.option("--end", type=float)
+@click.option("--panes")
 def main(
-    settings: Path, beam_options: tuple[str, ...], *, noise: str, clock: Path | None, look: float, end: float | None
+    settings: Path,
+    beam_options: tuple[str, ...],
+    *,
+    noise: str,
+    clock: Path | None,
+    look: float,
+    end: float | None,
+    panes: str | None,
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
@@ -49,6 +58,10 @@ def main(
         live_run._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if clock is not None:
         live._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
+    if panes is not None:
+        import apache_beam as beam  # noqa: PLC0415 - as above
+
+        beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
     read = read_settings(settings)
     histograms = PrivateHistograms(read, noise="private" if noise == "private" else "none")
     if noise == "stamped":

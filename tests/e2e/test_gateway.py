@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .gateway_job import TOPICS, GatewayProcess, Meters, records_of, tally_of, to_folder
+from .gateway_job import TOPICS, GatewayProcess, Meters, number_of, records_of, tally_of, to_folder
 from .mosquitto import CONFIGURATION, MosquittoBroker
 
 Start = Callable[[dict[str, Any]], GatewayProcess]
+
+#: The number of a message that is published when all others are.
+LAST = 10**9
 
 
 @pytest.fixture
@@ -36,18 +41,15 @@ def settled(one: GatewayProcess, count: int) -> bool:
     return metrics["acknowledged_total"] >= count and metrics["in_flight"] == 0
 
 
-def quiet(one: GatewayProcess) -> None:
-    """Wait until no message has come for two seconds and none is under way."""
-    before, since = -1.0, time.monotonic()
+def drained(one: GatewayProcess, port: int) -> None:
+    """Publish a last message and wait until it is in a sealed file: the broker sends it behind everything before."""
+    Meters(port, [LAST]).join()
+    one.wait_until("the last message is there", lambda: LAST in tally_of(records_of(one.folder / "spool")), 120)
 
-    def still() -> bool:
-        nonlocal before, since
-        metrics = one.metrics()
-        if metrics["received_total"] != before or metrics["in_flight"]:
-            before, since = metrics["received_total"], time.monotonic()
-        return time.monotonic() - since > 2
 
-    one.wait_until("quiet", still, 120)
+def counts_of(one: GatewayProcess) -> Counter[int]:
+    """How often each message is in the sealed files, without the last one."""
+    return tally_of(record for record in records_of(one.folder / "spool") if number_of(record["payload"]) != LAST)
 
 
 def test_messages_arrive_once_with_all_that_is_known_of_them(mosquitto: MosquittoBroker, gateway: Start) -> None:
@@ -75,15 +77,14 @@ def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: Mosqui
         time.sleep(0.3)
         one.start()
     confirmed = meters.join()
-    quiet(one)
+    drained(one, mosquitto.port)
     duplicates += one.metrics()["duplicates_total"]
     assert one.stop() == 0
-    records = records_of(one.folder / "spool")
-    counts = tally_of(records)
+    counts = counts_of(one)
     assert confirmed == set(range(15_000))
-    assert confirmed <= counts.keys()
+    assert confirmed == counts.keys()
     # one that is there twice was flagged when it came again
-    flagged = tally_of(record for record in records if record["dup"])
+    flagged = tally_of(record for record in records_of(one.folder / "spool") if record["dup"])
     assert all(times - 1 <= flagged[number] for number, times in counts.items())
     print(f"of 15,000 messages {sum(counts.values()) - 15_000} are there twice, {duplicates:.0f} came flagged")  # noqa: T201 - what was measured
 
@@ -91,18 +92,22 @@ def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: Mosqui
 def test_a_broker_restarted_in_order_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     one = gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(8_000), rate=2_000)
-    time.sleep(1.5)
+    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
     mosquitto.stop()
-    time.sleep(1)
+    one.wait_until("told", lambda: "cannot be reached" in one.log)
     mosquitto.start()
     confirmed = meters.join()
-    quiet(one)
+    drained(one, mosquitto.port)
     assert one.metrics()["reconnects_total"] >= 1
     assert one.metrics()["sessions_lost_total"] == 0
     assert one.stop() == 0
     assert confirmed == set(range(8_000))
-    assert confirmed <= tally_of(records_of(one.folder / "spool")).keys()
-    assert "cannot be reached" in one.log
+    counts = counts_of(one)
+    assert confirmed == counts.keys()
+    # twice are those that the meters sent twice, because their own connection broke, and those that came flagged
+    flagged = tally_of(record for record in records_of(one.folder / "spool") if record["dup"])
+    assert all(times - 1 <= flagged[number] + (number in meters.repeated) for number, times in counts.items())
+    print(f"of 8,000 messages {sum(counts.values()) - 8_000} are there twice; meters sent {len(meters.repeated)} twice")  # noqa: T201 - what was measured
 
 
 def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allows(
@@ -118,15 +123,17 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
     one.kill()
     window = 200
     meters = Meters(mosquitto.port, range(100_000), window=window)
+    until = time.monotonic() + 120
     while len(meters.confirmed) < 10_000:
+        assert time.monotonic() < until, f"{len(meters.confirmed)} messages confirmed"
         time.sleep(0.01)
     mosquitto.kill()
     confirmed = meters.give_up()
     mosquitto.start()
     one.start()
-    quiet(one)
+    drained(one, mosquitto.port)
     assert one.stop() == 0
-    lost = confirmed - tally_of(records_of(one.folder / "spool")).keys()
+    lost = confirmed - counts_of(one).keys()
     print(f"of {len(confirmed):,} messages that the killed broker had confirmed {len(lost):,} are lost")  # noqa: T201 - what was measured
     # it looks at the count of changes once in a round of its loop, in which every client may have sent its window
     assert len(lost) <= interval + 2 * window
@@ -136,12 +143,15 @@ def test_a_broker_that_is_away_is_waited_for_from_the_start(mosquitto: Mosquitto
     mosquitto.stop()
     one = GatewayProcess(to_folder(mosquitto.port))
     try:
-        one.start("trying again in")
+        one.start("(try 3)")
         mosquitto.start()
         one.wait_until("subscribed", lambda: "subscribed to" in one.log)
         Meters(mosquitto.port, range(10)).join()
         one.wait_until("all acknowledged", lambda: settled(one, 10))
         assert one.stop() == 0
+        # each wait is between half of its length and all of it, and the lengths double
+        waits = re.findall(r"cannot be reached \(Connection refused\); trying again in ([0-9.]+) s", one.log)
+        assert all(0.25 * 2**n - 0.06 <= float(wait) <= 0.5 * 2**n + 0.06 for n, wait in enumerate(waits))
     finally:
         one.close()
 
@@ -153,9 +163,10 @@ def test_a_broker_that_stands_still_is_left_and_found_again(mosquitto: Mosquitto
     mosquitto.pause()
     try:
         one.wait_until("lost", lambda: "is not there any more" in one.log)
+        before = one.log.count("subscribed to")
     finally:
         mosquitto.resume()
-    one.wait_until("found again", lambda: one.log.count("subscribed to") == 2)
+    one.wait_until("found again", lambda: one.log.count("subscribed to") > before)
     Meters(mosquitto.port, range(10)).join()
     one.wait_until("all acknowledged", lambda: settled(one, 10))
 
@@ -203,8 +214,14 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: M
         settings["mqtt"]["client_id"] = name
         both.append(gateway(settings))
     Meters(mosquitto.port, range(1_000)).join()
-    for one in both:
-        quiet(one)
+
+    def all_acknowledged() -> bool:
+        metrics = [one.metrics() for one in both]
+        return sum(one["acknowledged_total"] for one in metrics) >= 1_000 and not any(
+            one["in_flight"] for one in metrics
+        )
+
+    both[0].wait_until("all acknowledged", all_acknowledged)
     counts = [tally_of(records) for one in both if one.stop() == 0 and (records := records_of(one.folder / "spool"))]
     assert len(counts) == 2
     assert counts[0] + counts[1] == dict.fromkeys(range(1_000), 1)
@@ -218,6 +235,7 @@ def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: Mosquitto
     before = one.rss
     Meters(mosquitto.port, range(2_000), size=100_000).join()
     one.wait_until("full", lambda: one.metrics()["bytes_in_flight"] > 8_000_000)
+    one.wait_until("told", lambda: "no broker can be reached" in one.log)
     time.sleep(2)
     metrics = one.metrics()
     assert 8_000_000 < metrics["bytes_in_flight"] < 8_200_000
@@ -225,7 +243,6 @@ def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: Mosquitto
     grown = one.rss - before
     print(f"memory grew by {grown / 1e6:.0f} MB for 8 MB in flight")  # noqa: T201 - what was measured
     assert grown < 60_000_000
-    assert "no broker can be reached" in one.log
     assert one.stop() == 0
     assert "the broker sends them again" in one.log
 
@@ -255,15 +272,15 @@ def test_a_stop_under_load_is_quick_and_leaves_nothing_behind_but_at_the_broker(
 ) -> None:
     one = gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(6_000), rate=2_000)
-    time.sleep(1)
-    began = time.monotonic()
+    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 500)
     assert one.stop() == 0
-    assert time.monotonic() - began < 5
+    # what was under way was finished, and not given up when the patience of `stop` was over
+    assert "the next hop did not confirm" not in one.log
     first = tally_of(records_of(one.folder / "spool"))
     assert not list(Path(one.folder / "spool").glob(".*.open"))
     one.start()
     meters.join()
-    quiet(one)
+    drained(one, mosquitto.port)
     assert one.stop() == 0
-    counts = tally_of(records_of(one.folder / "spool"))
+    counts = counts_of(one)
     assert 0 < len(first) < len(counts) == 6_000

@@ -107,6 +107,31 @@ def test_each_release_is_published_once_under_its_query_and_key_and_the_newest_i
     assert gateway.stop() == 0
 
 
+def test_a_broker_that_is_away_at_the_start_and_later_gets_the_releases_when_it_is_there(
+    mosquitto: MosquittoBroker, gateway: GatewayProcess
+) -> None:
+    reader = Reader(mosquitto.port)
+    mosquitto.stop()
+    gateway.start("(try 3)")
+    out = gateway.folder / "out"
+    write(out, "1.jsonl", [row(1, f"k{key}") for key in range(300)])
+    mosquitto.start()
+    reader.wait(300)
+    gateway.wait_until("noted", lambda: gateway.metrics()["sent_total"] == 300)
+    mosquitto.stop()
+    write(out, "2.jsonl", [row(2, f"k{key}") for key in range(300)])
+    gateway.wait_until("told", lambda: gateway.log.count("cannot be reached (Connection refused); trying again") > 3)
+    mosquitto.start()
+    reader.wait(600)
+    gateway.wait_until("noted", lambda: gateway.metrics()["sent_total"] == 600)
+    assert gateway.stop() == 0
+    reader.close()
+    assert "is not there any more; trying again in" in gateway.log
+    assert {told: one for _, one, _, told in reader.found} == {
+        f"{window}-k{key}": row(window, f"k{key}") for window in (1, 2) for key in range(300)
+    }
+
+
 def test_killed_and_restarted_it_sends_every_release_at_least_once_and_none_with_other_values(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:

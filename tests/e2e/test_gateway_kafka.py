@@ -100,7 +100,36 @@ def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     assert one.stop() == 0
     assert confirmed == set(range(12_000))
     assert found.keys() == confirmed
+    assert "no broker can be reached" in one.log
     print(f"of 12,000 messages {sum(found.values()) - 12_000} are there more than once")  # noqa: T201 - what was measured
+
+
+def test_a_kafka_broker_restarted_in_order_costs_nothing_and_repeats_nothing(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    """The producer is idempotent and lives on: a batch that it sends again is known to the broker."""
+    topic = kafka.topic()
+    one = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    meters = Meters(mosquitto.port, range(12_000), rate=1_000)
+    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
+    kafka.stop()
+    one.wait_until("told", lambda: "no broker can be reached" in one.log)
+    one.wait_until("full", lambda: one.metrics()["in_flight"] >= 900)
+    kafka.start()
+    confirmed = meters.join()
+    acknowledged(one, 12_000)
+    metrics = one.metrics()
+    assert one.stop() == 0
+    found = kafka.read(topic)
+    counts = Counter(number_of(message.value()) for message in found)
+    assert confirmed == set(range(12_000))
+    assert counts.keys() == confirmed
+    # nothing is there twice but what the MQTT broker sent again, and that is flagged and counted
+    flagged = Counter(number_of(message.value()) for message in found if dict(message.headers())["mqtt-dup"] == b"1")
+    assert all(times - 1 <= flagged[number] for number, times in counts.items())
+    assert counts.total() - 12_000 <= metrics["duplicates_total"]
+    assert "messages are taken again" in one.log
+    print(f"of 12,000 messages {counts.total() - 12_000} are there more than once")  # noqa: T201 - what was measured
 
 
 def test_a_kafka_broker_that_is_away_at_the_start_is_waited_for_with_the_messages_at_the_mqtt_broker(
@@ -124,11 +153,13 @@ def test_a_kafka_broker_that_is_away_at_the_start_is_waited_for_with_the_message
 def test_a_missing_topic_ends_the_gateway_and_the_messages_stay_at_the_broker(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
-    one = gateway(to_kafka(mosquitto, kafka.servers, "not-there"))
+    topic = kafka.topic()
+    # its session is at the broker, which sends it the messages as soon as it comes
+    assert gateway(to_kafka(mosquitto, kafka.servers, topic)).stop() == 0
     Meters(mosquitto.port, range(10)).join()
+    one = gateway(to_kafka(mosquitto, kafka.servers, "not-there"))
     assert one.ended() == 2
     assert "there is no topic 'not-there'; create it" in one.log
-    topic = kafka.topic()
     another = gateway(to_kafka(mosquitto, kafka.servers, topic))
     acknowledged(another, 10)
     assert another.metrics()["duplicates_total"] == 10
@@ -200,3 +231,50 @@ def test_releases_of_a_kafka_topic_go_back_once_over_kills_of_the_gateway(
     assert all(found == row(int(told.split("-")[0]), told.split("-")[1]) for _, found, _, told in reader.found)
     log = one.log
     assert "Error" not in log
+
+
+def test_a_gateway_that_is_given_another_topic_of_releases_reads_that_one(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    """Kafka gives a member that comes back the partitions it had, of whatever topic they are."""
+    reader = Reader(mosquitto.port)
+    for window in (1, 2):
+        topic = kafka.topic()
+        kafka.send(topic, [(number % 3, json.dumps(row(window, f"k{number}")).encode()) for number in range(30)])
+        place = {"servers": kafka.servers, "topic": topic, "options": {"session.timeout.ms": 6_000}}
+        settings: dict[str, Any] = {
+            "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-3"},
+            "back": {"from": {"kafka": place}, "prefix": "released"},
+        }
+        one = gateway(settings, "connected")
+        reader.wait(30 * window)
+        assert one.stop() == 0
+    reader.close()
+
+
+def test_releases_wait_in_kafka_while_it_is_away_at_the_start_and_later(
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+) -> None:
+    topic = kafka.topic(2)
+    kafka.send(topic, [(number % 2, json.dumps(row(1, f"k{number}")).encode()) for number in range(300)])
+    kafka.stop()
+    reader = Reader(mosquitto.port)
+    settings: dict[str, Any] = {
+        "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-2"},
+        "back": {"from": {"kafka": {"servers": kafka.servers, "topic": topic}}, "prefix": "released"},
+    }
+    one = gateway(settings, "trying again")
+    assert "Kafka: " in one.log
+    kafka.start()
+    reader.wait(300)
+    one.wait_until("noted", lambda: one.metrics()["sent_total"] == 300)
+    kafka.stop()
+    kafka.start()
+    kafka.send(topic, [(number % 2, json.dumps(row(2, f"k{number}")).encode()) for number in range(300)])
+    reader.wait(600)
+    one.wait_until("noted", lambda: one.metrics()["sent_total"] == 600)
+    assert one.stop() == 0
+    reader.close()
+    assert sorted(told for *_, told in reader.found) == sorted(
+        f"{window}-k{number}" for window in (1, 2) for number in range(300)
+    )

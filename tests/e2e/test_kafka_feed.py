@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -73,6 +74,21 @@ def feed(cluster: Cluster, topic: str) -> KafkaFeed:
     return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
+def allow(kafka: KafkaBroker, user: str, topic: str, right: str) -> None:
+    from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+        AclBinding,  # pyright: ignore[reportPrivateImportUsage] - their documented place
+        AclOperation,  # pyright: ignore[reportPrivateImportUsage]
+        AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
+        ResourcePatternType,  # pyright: ignore[reportPrivateImportUsage]
+        ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+    )
+
+    exact, permission = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    rule = AclBinding(ResourceType.TOPIC, topic, exact, f"User:{user}", "*", AclOperation[right], permission)
+    admin = kafka.admin()
+    admin.create_acls([rule])[rule].result(20)
+
+
 def test_a_broker_that_is_killed_is_told_and_nothing_is_lost_when_it_is_back(kafka):
     topic = kafka.topic(2)
     kafka.send(topic, [(n % 2, reading(f"a{n}", 0)) for n in range(100)])
@@ -125,6 +141,51 @@ def test_a_user_with_a_password_reads_and_a_stranger_or_a_wrong_password_is_told
     pieces_until(wrong, lambda _: "user and password" in (wrong.trouble or ""))
     assert "hunter2" not in str(wrong.trouble)
     wrong.close()
+
+
+def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(kafka, monkeypatch):
+    topic = kafka.topic(1)
+    monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
+    options: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "stranger",
+        "sasl.password": FromEnvironment(env="QS_TEST_KAFKA"),
+    }
+    allow(kafka, "stranger", topic, "DESCRIBE")
+    reader = feed(Cluster(kafka.sasl_servers, options), topic).reader(0, BEGIN)
+    said = f"{topic}/0 at {kafka.sasl_servers}: the user may not use the topic; ask for the right to it"
+    pieces_until(reader, lambda _: reader.trouble == said)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        assert reader.read() is None
+        assert reader.trouble == said
+        assert set(reader.sources.values()) == {Reach.UNKNOWN}
+    # there is nothing to read, and it is seen all the same
+    allow(kafka, "stranger", topic, "READ")
+    pieces_until(reader, lambda _: reader.trouble is None)
+    settle(reader)
+    kafka.send(topic, [(0, reading("a", 0))])
+    assert read(reader, 1) == ["a"]
+    reader.close()
+
+
+def test_a_broker_that_hangs_leaves_nothing_read_to_its_end(kafka):
+    topic = kafka.topic(1)
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    settle(reader)
+    kafka.hang()
+    try:
+        # the connection stands, and the client would believe for a minute that nothing comes
+        pieces_until(reader, lambda _: set(reader.sources.values()) == {Reach.UNKNOWN})
+        assert reader.trouble is not None
+        assert "no broker answered in time" in reader.trouble
+    finally:
+        kafka.go_on()
+    kafka.send(topic, [(0, reading("a", 0))])
+    assert read(reader, 1) == ["a"]
+    settle(reader)
+    reader.close()
 
 
 def test_messages_of_a_transaction_that_was_taken_back_are_not_read_and_hold_nothing_up(kafka):

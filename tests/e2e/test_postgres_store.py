@@ -17,7 +17,8 @@ from quiltstream.store import (
     StoreUnavailable,
 )
 
-from ..store.contract import StoreContract, prices
+from ..store.contract import StoreContract
+from ..store.proofs import prices
 from ..store.samples import domain, drafts, query, seen
 from .postgres import PostgresServer
 from .postgres_schemas import OnPostgres, new_schema

@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a shard without readings is not published",
-        file="transforms/encode.py",
+        file="transforms/closings.py",
         old="for shard in members.occupied:",
         new="for shard in members.occupied[1:]:",
         tests=("tests/transforms/test_histograms.py::test_a_series_without_any_reading_is_published_in_every_window",),
@@ -141,6 +141,23 @@ MUTANTS: tuple[Mutant, ...] = (
         old="if not tally.whole:",
         new="if tally.counts is None:",
         tests=(f"{_LIVE}::test_a_window_that_its_source_did_not_declare_complete_is_never_on_record",),
+    ),
+    Mutant(
+        name="a window is published without all of its tickets",
+        file="transforms/collect.py",
+        old="return self.complete(start) and all(",
+        new="return self.complete(start) and None is not all(",
+        tests=(
+            "tests/transforms/test_panes.py::"
+            "test_however_the_elements_of_a_window_are_cut_into_panes_it_is_whole_only_with_all_of_them",
+        ),
+    ),
+    Mutant(
+        name="a shard that comes twice counts twice",
+        file="transforms/release.py",
+        old="parts[bit] = max(parts.get(bit, counts), counts, key=",
+        new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
+        tests=("tests/transforms/test_panes.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",

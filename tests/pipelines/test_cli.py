@@ -42,6 +42,9 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger migrate",
         "ledger merge",
         "gateway",
+        "letters",
+        "letters key",
+        "letters open",
         "schema",
     }
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.kafka_places import patiently, refuse_topics
+from quiltstream.pipelines.kafka_places import patiently
 from quiltstream.pipelines.kafka_source import kafka_feed, start_of
 from quiltstream.pipelines.live import pace_of
+from quiltstream.pipelines.message_places import refuse_topics
 from quiltstream.schemas.settings import Settings, SettingsError, read_settings
 from quiltstream.transforms.kafka_client import KafkaUnavailableError
 from quiltstream.transforms.kafka_start import EARLIEST, Start
@@ -71,6 +72,18 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
     assert begun(settings, 2) == again
 
 
+def test_a_register_is_read_again_from_before_the_first_missing_window_and_what_is_reread(tmp_path: Path) -> None:
+    register = READINGS | {"value": {"register": {"path": "kwh", "rollover": 100_000}}}
+    settings = made(tmp_path, {"reread": "6h"}, readings=register)
+    kafka = settings.source.kafka if settings.source is not None else None
+    assert kafka is not None
+    grid, schedule = settings.grid, settings.schedule
+    slot = schedule.first + 2 * schedule.every + schedule.size - 1
+    feed = kafka_feed(settings, kafka, pace_of(settings, grid, schedule, grid.time_of(slot)))
+    assert feed.decoder.lookback_us >= 2 * SLOT_US
+    assert feed.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - feed.decoder.lookback_us)
+
+
 def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
     settings = made(tmp_path, {"start": "latest"}, query="begun-again")
     kafka = settings.source.kafka if settings.source is not None else None
@@ -116,7 +129,11 @@ def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "source.kafka is for live jobs: use quiltstream run --live, or name files"),
+        (
+            {},
+            "source.kafka is for live jobs: use quiltstream run --live, or name files; a live job ends by itself at "
+            "windows.stop",
+        ),
         ({"sink": {"kafka": {"servers": "h:1", "topic": "out"}}}, "sink.kafka is for live jobs"),
         ({"rejects": {"kafka": {"servers": "h:1", "topic": "bad"}}}, "rejects.kafka is for live jobs"),
     ],

@@ -22,7 +22,7 @@ from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, schema
 
 from .jobs import HOMES, Done, Job, readings, write_as, write_csv
-from .test_live import WINDOWS, made, run
+from .live_jobs import WINDOWS, made, run
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

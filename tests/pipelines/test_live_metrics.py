@@ -21,7 +21,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.rejects import DECODED, METRICS, counter_name
 
 from .jobs import HOMES, Job, readings, write_csv
-from .test_live import made, run
+from .live_jobs import made, run
 
 
 @pytest.fixture(autouse=True)

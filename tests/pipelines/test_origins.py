@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from quiltstream.pipelines.launch import graph_of
+from quiltstream.schemas.settings import read_settings
 
 from .jobs import HOMES, Job, call, job, readings
 from .test_fit import EDGES, OPTIONS
@@ -50,6 +54,27 @@ def test_a_model_of_the_one_series_that_is_published_is_labelled_whatever_it_was
     made = one_house(tmp_path)
     fit_one(made, name)
     assert is_given(made)
+
+
+def test_a_job_handed_to_a_cluster_labels_its_model_as_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher sees the same files as a run that stays."""
+    made = one_house(tmp_path)
+    fit_one(made, "another name")
+    windows = {"size": "1d", "start": "2024-03-01"}
+    rows = [row for row in readings(days=20) if row[0] == "m1"]
+    changes: dict[str, Any] = {"windows": windows, "sink": {"parquet": "out"}, "rejects": None}
+    job(tmp_path, rows, model="model.json", **changes, **ONE, **NO_ROSTER)
+    # files of a bucket, for all that the launcher knows
+    monkeypatch.setattr("quiltstream.pipelines.launch.is_local", lambda _: False)
+    for change, given in (("", True), ("m1,2024-06-01T00:00Z,0.1\n", False)):
+        with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
+            file.write(change)
+        (tmp_path / "ledger.db").unlink(missing_ok=True)
+        graph = graph_of(read_settings(made.settings), [])
+        with closing(graph.follower):
+            assert graph.follower.registration.query.given_model == given
 
 
 def test_a_copy_of_the_file_elsewhere_is_the_same_history(tmp_path: Path) -> None:

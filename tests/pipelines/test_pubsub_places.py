@@ -17,9 +17,9 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines import live, live_engine
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.kafka_places import refuse_topics
 from quiltstream.pipelines.live import pace_of
 from quiltstream.pipelines.live_places import sink_place
+from quiltstream.pipelines.message_places import refuse_topics
 from quiltstream.pipelines.pubsub_places import SinkPubSub, begun_in_subscription, goes_on, pubsub_feed
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings import Settings, SettingsError, read_settings

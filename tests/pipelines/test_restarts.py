@@ -26,7 +26,7 @@ from quiltstream.store import Store
 from quiltstream.store.errors import BudgetRefused, StoreBusy, StoreDamaged, StoreError, StoreUnavailable
 
 from .jobs import Done, Job
-from .test_live import Pipeline, Result, made, run
+from .live_jobs import Pipeline, Result, made, run
 
 # What a failure means
 

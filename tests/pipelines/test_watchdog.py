@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.watchdog import PATIENCE_S, Watchdog
+from quiltstream.pipelines.verdict import Cause
+from quiltstream.pipelines.watchdog import PATIENCE_S, Asked, Watchdog
 from quiltstream.transforms.live import Pace
 from quiltstream.transforms.pulse import Pulse
 
@@ -29,12 +31,19 @@ class Post:
         self.at += seconds
         return self.at
 
-    def look(self, *pulses: Pulse, missing: int | None = 1, tallies: dict[str, int] | None = None) -> list[str]:
-        return self.dog.look(missing, dict(enumerate(pulses)), tallies)
+    def look(
+        self, *pulses: Pulse, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
+    ) -> list[str]:
+        return self.dog.look(missing, dict(enumerate(pulses)), tallies, **around)
+
+    @property
+    def causes(self) -> set[str]:
+        """What the metric says of the last look."""
+        return {cause.value for cause in self.dog.verdict.causes}
 
     def pulse(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Pulse:
         """A reader that looked just now."""
-        return Pulse(self.at, self.at if heard is None else heard, latest_us, clock_us, 1)
+        return Pulse(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
 
 
 def test_a_job_that_goes_on_gives_no_warning() -> None:
@@ -75,13 +84,31 @@ def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
     assert "no worker has looked" in post.look(tallies={"polls": 9})[0]
 
 
-def test_a_slow_poll_gives_readers_more_time() -> None:
-    post = Post(Pace(begin_us=0, poll_s=60.0))
+@pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
+def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
+    post = Post(Pace(begin_us=0, poll_s=poll_s))
     still = post.pulse()
-    post.after(179)
-    assert not any("no worker" in text for text in post.look(still))
-    post.after(2)
+    post.after(PATIENCE_S)
+    assert post.look(still) == []
+    post.after(1)
     assert "no worker" in post.look(still)[0]
+    assert post.causes == {"no-worker"}
+
+
+def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
+    """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
+    post = Post(Pace(begin_us=0, poll_s=60.0))
+    heard = post.at
+    for minute in range(10):
+        heard = looked = post.at
+        for _ in range(6):
+            post.after(10.0)
+            pulse = Pulse(post.at, heard, None, 0, 1, looked=looked)
+            assert not any("nothing new" in text or "no worker" in text for text in post.look(pulse)), minute
+            assert "source-silent" not in post.causes
+    # a look that found nothing tells it
+    assert "nothing new for over 30 s" in post.look(Pulse(post.at, heard, None, 0, 1, looked=post.at))[0]
+    assert "source-silent" in post.causes
 
 
 @pytest.mark.parametrize(("idle_us", "end"), [(None, "Its windows wait"), (1, "wait until live.idle has passed")])
@@ -202,12 +229,110 @@ def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
     assert look() == []
 
 
-def test_a_ledger_that_is_away_is_told_once_in_a_while() -> None:
+def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> None:
     post = Post()
-    assert post.dog.away("busy") == ["the ledger of record cannot be looked at, and the job waits for it: busy"]
-    assert post.dog.away("busy") == []
+    said = ["the ledger of record cannot be looked at, and the job waits for it: busy"]
+    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.causes == {"ledger-away"}
+    assert post.look(post.pulse(), missing=None, away="busy") == []
     post.after(300)
-    assert len(post.dog.away("busy")) == 1
+    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.dog.over() == []
+    assert post.look(post.pulse(), missing=None) == []
+    assert post.causes == set()
+    assert post.dog.over() == ["the ledger of record can be looked at again"]
+    assert post.dog.over() == []
+
+
+def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> None:
+    post = Post()
+    assert post.look(post.pulse(), waits={"sink.kafka": "it waits"}) == ["it waits"]
+    assert post.look(post.pulse(), waits={"sink.kafka": "it waits", "rejects.kafka": "so does this"}) == [
+        "so does this"
+    ]
+    assert post.causes == {"sink-away"}
+    post.look(post.pulse())
+    assert post.dog.over() == ["the sink goes on"]
+
+
+@pytest.mark.parametrize(
+    ("whom", "cause", "said"),
+    [
+        (Cause.RUNNER, "runner-away", "the runner has not answered for 29 s when it was asked how the job is"),
+        (Cause.LEDGER, "ledger-away", "the ledger of record has not answered for 29 s, and the job waits for it"),
+    ],
+)
+def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still(
+    whom: Cause, cause: str, said: str
+) -> None:
+    post = Post()
+    still = post.pulse()
+    post.after(2)
+    asked = Asked(whom, post.at)
+    post.after(29)
+    (text,) = post.look(still, asked=asked)
+    assert text.startswith(said)
+    assert post.causes == {cause}
+    # as long as workers are heard it has more time
+    other = Post()
+    other.after(PATIENCE_S)
+    assert other.look(other.pulse(), asked=Asked(whom, 1_000.0)) == []
+    other.after(1)
+    assert "has not answered for 31 s" in other.look(other.pulse(), asked=Asked(whom, 1_000.0))[0]
+
+
+def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None:
+    post = Post()
+    for _ in range(3):
+        still = post.pulse()
+        post.after(PATIENCE_S + 1)
+        assert len(post.look(still)) == 1
+        post.after(5)
+        assert post.look(still) == []
+        assert post.causes == {"no-worker"}
+        assert post.look(post.pulse()) == []
+        assert post.causes == set()
+        assert post.dog.over() == ["workers look at the source again"]
+
+
+def test_a_source_that_is_often_silent_for_a_while_is_told_once_in_a_while_though_the_metric_follows_it() -> None:
+    post = Post()
+    said = 0
+    for _ in range(9):
+        heard = post.at
+        post.after(PATIENCE_S + 1)
+        said += len(post.look(post.pulse(heard=heard)))
+        assert post.causes == {"source-silent"}
+        post.look(post.pulse())
+        assert post.causes == set()
+    assert said == 1
+    assert post.dog.over() == ["the source has something new again"]
+
+
+def test_while_no_worker_is_heard_nothing_that_only_workers_can_tell_is_said_to_be_over() -> None:
+    post = Post()
+    away = post.pulse()
+    away.trouble = "the folder inbox is not there"
+    post.look(away)
+    post.after(PATIENCE_S + 1)
+    post.look(away)
+    assert post.causes == {"no-worker", "source-away"}
+    assert post.dog.over() == []
+    post.look(post.pulse())
+    assert post.dog.over() == ["workers look at the source again", "the source can be read again"]
+
+
+def test_the_verdict_says_how_long_no_worker_was_heard_and_how_far_the_slowest_part_has_come() -> None:
+    post = Post()
+    post.look(post.pulse(clock_us=5), Pulse(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
+    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (0.0, 3)
+    post.after(4)
+    post.look()
+    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (4.0, None)
+    elsewhere = Post()
+    elsewhere.dog.here = False
+    elsewhere.look()
+    assert elsewhere.dog.verdict.worker_s is None
 
 
 def test_readings_that_move_no_clock_past_a_window_that_is_due_are_told_with_where_it_stands() -> None:
@@ -219,6 +344,17 @@ def test_readings_that_move_no_clock_past_a_window_that_is_due_are_told_with_whe
     (text,) = post.look(post.pulse(clock_us=DAY_US // 2))
     assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T12:00:00Z for 31 s, so the")
     assert "the window that ends at 1970-01-02T00:00:00Z waits" in text
+
+
+def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on() -> None:
+    post = Post()
+    for _ in range(3):
+        assert post.look(post.pulse(clock_us=5)) == []
+        post.after(PATIENCE_S)
+        assert not any("has stood" in text for text in post.look(post.pulse(clock_us=5)))
+        still = post.pulse(clock_us=5)
+        post.after(PATIENCE_S + 1)
+        assert len(post.look(still)) == 1
 
 
 def test_a_clock_that_stands_is_not_told_where_it_moves_or_no_window_is_due_or_nothing_arrives() -> None:

@@ -214,3 +214,10 @@ def test_a_register_knows_its_path():
     assert Register(path="a.b").steps == ("a", "b")
     assert Register(column="a.b").steps == ("a.b",)
     assert Register(name="1-0:1.8.0").steps is None
+
+
+def test_what_a_ledger_freezes_says_nothing_of_limits():
+    """They may change while a query runs."""
+    plain = Readings(series="id", time="ts", value="v")
+    assert plain.model_copy(update={"remember": 500, "max_bytes": 7}).canonical() == plain.canonical()
+    assert "remember" not in plain.model_dump()

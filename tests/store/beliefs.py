@@ -94,6 +94,19 @@ class BeliefContract(OnLedger):
                 assert (entry.loss_before, entry.loss_after) == (made.loss_before, made.loss_after)
         assert store.summary("homes").loss == both.loss == done.reserved_after
 
+    def test_rows_after_a_belief_given_the_model_say_so_and_those_before_it_stay(self, store: Store) -> None:
+        held = store.register(domain(budget=3.0), endless(query()))
+        store.publish(held, drafts(held, windows_of(held, 3)))
+        before = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+        store.change_belief("homes", joined(given_model=True))
+        store.publish(held, drafts(held, windows_of(held, 5)))
+        after = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+        assert after[: len(before)] == before
+        assert {row["given_model"] for batch in before for row in batch} == {False}
+        assert {row["given_model"] for batch in after[len(before) :] for row in batch} == {True}
+        assert [entry.given_model for entry in store.entries()] == [False] * 3 + [True] * 2
+        assert store.summary("homes").given_model
+
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 1)))

@@ -15,10 +15,10 @@ from quiltstream.store.merging import merge
 
 from ..examined import Tally
 from ..pipelines.jobs import Job, call, job, readings, write_as
-from .contract import prices
 from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
+from .proofs import prices
 from .samples import domain, drafts, query, seen
 
 PAGE = 4096

@@ -26,8 +26,9 @@ from quiltstream.store import (
     schema,
 )
 
-from .contract import StoreContract, prices
+from .contract import StoreContract
 from .engines import OnSqlite
+from .proofs import prices
 from .samples import domain, drafts, query
 
 

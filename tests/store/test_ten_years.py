@@ -158,3 +158,106 @@ def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_pa
         with store._database().read() as connection:
             blocks = connection.scalar(sa.select(sa.func.count()).select_from(tables.releases))
         assert blocks == (60 + 3 * 25) * held.query.shards
+
+
+SIZES = {"hourly": 1, "daily": 24, "weekly": 168}
+FORTNIGHT = 2 * 168
+FORTNIGHTS = 26
+"""Of a year."""
+
+CHARGES = sum(FORTNIGHT // size for size in SIZES.values())
+"""Of a fortnight."""
+
+
+def windows_of(held: Registration, fortnight: int) -> list[Window]:
+    """All windows of a query in a fortnight."""
+    size, begin = held.query.schedule.size, FIRST + fortnight * FORTNIGHT
+    return [Window(at, at + size) for at in range(begin, begin + FORTNIGHT, size)]
+
+
+def fortnights_pass(store: Store, until: int) -> None:
+    """Put charges on record up to a fortnight, as those of the last one are, without publishing a row."""
+    copied = [column.name for column in tables.charges.columns]
+    changed = {
+        "id": f"sequence + n * {CHARGES}",
+        "entry_id": "lower(hex(randomblob(16)))",
+        "sequence": f"sequence + n * {CHARGES}",
+        "window_start": f"window_start + n * {FORTNIGHT}",
+        "window_stop": f"window_stop + n * {FORTNIGHT}",
+    }
+    with store._database().write() as connection:
+        last = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
+        assert last is not None
+        passed, rest = divmod(last, CHARGES)
+        assert rest == 0
+        chosen = ", ".join(changed.get(name, name) for name in copied)
+        connection.exec_driver_sql(
+            f"INSERT INTO quiltstream_charges ({', '.join(copied)}) "  # noqa: S608 - names of this test
+            f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {until - passed}) "
+            f"SELECT {chosen} FROM numbers, (SELECT * FROM quiltstream_charges WHERE sequence > {last - CHARGES}) "
+            "ORDER BY n, sequence"
+        )
+        end = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
+        assert end == until * CHARGES
+        connection.execute(tables.domains.update().values(last_sequence=end))
+
+
+def test_hourly_daily_and_weekly_windows_together_cost_as_much_in_the_tenth_year_as_in_the_first(
+    tmp_path: Path,
+) -> None:
+    """Three endless queries that share a budget; some windows alone, in the first year and in the tenth."""
+    specs = {
+        name: query(name, size=size, share=0.333, schedule=Schedule(size, size, FIRST, None, FIRST))
+        for name, size in SIZES.items()
+    }
+    with Store(f"sqlite:///{tmp_path}/ledger.db") as store:
+        queries = {name: store.register(domain(), spec) for name, spec in specs.items()}
+        assert all(held.admitted_stop is None for held in queries.values())
+        for fortnight in range(2):
+            for held in queries.values():
+                store.publish(held, drafts(held, windows_of(held, fortnight)))
+        fortnight, found = 2, list[dict[str, Work]]()
+        for year in (1, 10, 10):
+            if fortnight < year * FORTNIGHTS:
+                fortnight = year * FORTNIGHTS
+                fortnights_pass(store, fortnight)
+            else:
+                store.close()
+                queries = {name: store.register(domain(), spec) for name, spec in specs.items()}
+            done: dict[str, Work] = {}
+            for name, held in queries.items():
+                windows = windows_of(held, fortnight)
+                # the first ones catch up with what passed
+                beginning = len(windows) // 2
+                store.publish(held, drafts(held, windows[:beginning]))
+                done[name] = Work()
+                for one in windows[beginning:][:24]:
+                    with done[name].counted(store):
+                        records = store.publish(held, drafts(held, [one]))
+                    assert all(record.fresh for record in records)
+                rest = windows[beginning:][24:]
+                if rest:
+                    store.publish(held, drafts(held, rest))
+            found.append(done)
+            fortnight += 1
+        most = max(step for work in found[0].values() for step in work.steps)
+        for name in SIZES:
+            first, *later = [done[name] for done in found]
+            assert max(first.calls) > 10
+            for other in later:
+                assert set(other.statements) == set(first.statements) == {13}
+                assert statistics.median(other.calls) <= 1.02 * statistics.median(first.calls)
+                # of a weekly window there is only one, and single ones differ by a tenth
+                assert max(other.steps) <= 1.1 * most
+                assert statistics.median(other.steps) <= 1.1 * statistics.median(first.steps)
+                assert statistics.median(other.memory) <= 1.1 * statistics.median(first.memory)
+        charges = tables.charges
+        with store._database().read() as connection:
+            spans = sa.select(charges.c.window_start, charges.c.window_stop, charges.c.epsilon_dp)
+            charged = [tuple(row) for row in connection.execute(spans.order_by(charges.c.sequence))]
+            last = connection.scalar(sa.select(charges.c.loss_after).order_by(charges.c.sequence.desc()).limit(1))
+            blocks = connection.scalar(sa.select(sa.func.count()).select_from(tables.releases))
+        assert len(charged) == (10 * FORTNIGHTS + 2) * CHARGES
+        assert last == Ledger(BELIEF).replay(charged) == store.summary("homes").loss <= 1.0
+        # a row for a window's charge, and one for each of its blocks
+        assert blocks == (2 + 3) * CHARGES * queries["hourly"].query.shards

@@ -206,10 +206,16 @@ class KafkaFeedContract:
 
     def test_what_retention_took_before_it_was_read_is_told_and_the_rest_is_read(self, broker, follow):
         topic = broker.topic(1)
+        sent_us = time.time_ns() // 1_000
         broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(10)])
+        gone_us = time.time_ns() // 1_000
         begun = pieces_until(follow(topic), bool)[0].position
         broker.forget(topic, 0, 6)
         pieces = pieces_until(follow(topic, position=begun), lambda pieces: rows(pieces) == 4)
         assert [name for one in pieces for name in names_of(one)] == ["a6", "a7", "a8", "a9"]
         assert [one.rejected for one in pieces if one.rejected] == [{RejectReason.DAMAGED_SOURCE: 1}]
+        # what was lost came before the first message that is left, by the broker's stamps
+        (lost_us,) = {one.lost_us for one in pieces if one.rows}
+        assert sent_us // 1_000 <= (lost_us or 0) // 1_000 <= gone_us // 1_000
+        assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
         assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from quiltstream.transforms.kafka_client import Cluster
 
@@ -35,6 +35,9 @@ class FakeBroker:
         self.groups: dict[str, dict[tuple[str, int], int]] = {}
         self.refused: dict[str, int] = {}
         self.leaderless: set[int] = set()
+        self.denied: set[int] = set()
+        self.hanging = False
+        self.silent = False
         self.consumers: list[FakeConsumer] = []
         self.away = False
         self.tells: int | None = None
@@ -149,15 +152,22 @@ class FakeConsumer:
             return (-1001, self._known.get(where, -1001))
         assert timeout
         self._reach()
+        assert place.partition not in self._broker.leaderless, "the client would wait for its leader"
         log = self._broker.topics[place.topic][place.partition]
         return (log.first, log.end)
 
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         assert timeout > 0
         self._reach()
+        if self._broker.silent:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         found: list[TopicPartition] = []
         for place in places:
+            assert place.partition not in self._broker.leaderless, "the client would wait for its leader"
             log = self._broker.topics[place.topic][place.partition]
+            if place.offset == OFFSET_END:
+                found.append(TopicPartition(place.topic, place.partition, log.end))
+                continue
             at = [log.first + n for n, one in enumerate(log.messages) if one[1] >= place.offset]
             found.append(TopicPartition(place.topic, place.partition, at[0] if at else -1))
         return found
@@ -173,16 +183,29 @@ class FakeConsumer:
         for one in offsets:
             self._broker.commit(self._options["group.id"], one.topic, {one.partition: one.offset})
 
+    def seek(self, place: TopicPartition) -> None:
+        where = (place.topic, place.partition)
+        assert where in self._at
+        self._at[where] = place.offset
+        self._told.pop(where, None)
+
     def assign(self, places: list[TopicPartition]) -> None:
         self._at = {(one.topic, one.partition): one.offset for one in places}
         self._told, self._known = {}, {}
 
     def consume(self, count: int, timeout: float) -> list[Any]:
-        if self._broker.away:
+        if self._broker.away or self._broker.hanging:
             time.sleep(min(timeout, 0.01))
             return []
         found: list[Any] = []
         for place, at in list(self._at.items()):
+            if place[1] in self._broker.denied:
+                # the client tells of it once
+                if self._told.get(place) != -1:
+                    self._told[place] = -1
+                    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                    found.append(FakeMessage(place, at, None, 0, error=error))
+                continue
             log = self._broker.topics[place[0]][place[1]]
             self._known[place] = log.end
             if not log.first <= at <= log.end:

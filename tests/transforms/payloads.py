@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,3 +54,11 @@ def outcome(decoder: PayloadDecoder, given: Messages) -> tuple[list[Row], list[t
             assert part.earliest_us == min(row[1] for row in plain(part.readings))
             rows += plain(part.readings)
     return sorted(rows), sorted(rejects)
+
+
+def preset(name: str, value: str | None = "power", **more: Any) -> Readings:
+    return Readings.model_validate({"preset": name, **({} if value is None else {"value": value}), **more})
+
+
+def dumped(*payloads: Any, **beside: Any) -> Messages:
+    return messages(*[json.dumps(one) for one in payloads], **beside)

@@ -24,6 +24,11 @@ class Message:
     ordering_key: str
     service: FakeService = field(repr=False)
 
+    @property
+    def size(self) -> int:
+        """Its bytes, as the client says them."""
+        return len(self.data)
+
     def ack(self) -> None:
         self.service.acked.append(self.message_id)
         self.service.leased.pop(self.message_id, None)

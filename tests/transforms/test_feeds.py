@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
+import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.schemas.readings import REJECT_SCHEMA
-from quiltstream.transforms.feeds import BEGIN
+from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
+from quiltstream.transforms.decode_rows import Decoded
+from quiltstream.transforms.feeds import BEGIN, Piece, piece_of
+from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Progress, Span, SpanTracker
 from quiltstream.transforms.live_sinks import WriteRejects, block_name
 
-from .reading import ORIGIN
+from .reading import ORIGIN, decoder, line
 
 # What a runner asks while a part is read
 
@@ -48,3 +54,70 @@ def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(tm
     found = [json.loads(text) for text in io.StringIO(path.read_text(encoding="utf-8"))]
     assert sorted(found, key=lambda row: row["position"]) == rows
     assert not (tmp_path / "none").exists()
+
+
+# How far readings say that their source has come
+
+HOUR = 3_600_000_000
+
+
+def piece(*hours: float, came: float | None = None) -> Piece:
+    times = pa.array([ORIGIN + int(hour * HOUR) for hour in hours], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    series = pa.array(["a"] * len(hours)).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays([series, times, pa.array([1.0] * len(hours))], schema=READING_SCHEMA)
+    made = piece_of("t", [Decoded(batch, 0, ())], "", settled=True)
+    return replace(made, came_us=None if came is None else ORIGIN + int(came * HOUR))
+
+
+@pytest.mark.parametrize(
+    ("hours", "came", "vote", "ahead"),
+    [
+        ((3, 5), None, 5, 0),
+        ((3, 5), 4, 4, 0),  # ahead of its message
+        ((3, 5), 6, 5, 0),
+        ((3, 500), 6, 3, 1),  # jumped
+        ((3, 30), 6, 6, 0),
+        ((3, 30.1), 6, 3, 1),
+        ((40, 500), 6, None, 2),
+        ((90, 101), None, 101, 0),  # ahead of the wall, by which whoever asks sees to it that no clock is
+        ((90, 101), 200, 101, 0),
+        ((90, 125), None, 90, 1),
+        ((90, 125), 200, 90, 1),  # whoever took it is ahead of the wall
+    ],
+)
+def test_a_reading_counts_for_no_more_than_the_instant_at_which_it_came(hours, came, vote, ahead):
+    found = piece(*hours, came=came)
+    expected = None if vote is None else ORIGIN + vote * HOUR
+    assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
+
+
+def test_a_piece_without_readings_says_nothing():
+    assert Piece("1", settled=True).vote(7) is None
+    assert Piece("1", settled=True).ahead(7) == 0
+
+
+def test_what_a_damaged_file_held_was_lost_before_it_came_and_the_next_reader_still_knows(tmp_path):
+    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl*"),))
+    first = feed.reader(0, BEGIN).read()
+    assert first is not None
+    assert first.lost_us is None
+    before = time.time_ns() // 1_000 - 1_000_000
+    (tmp_path / "2.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00 half")
+    second = feed.reader(0, first.position).read()
+    assert second is not None
+    assert before <= (second.lost_us or 0) <= time.time_ns() // 1_000 + 1_000_000
+    (tmp_path / "3.jsonl").write_text(line(3), encoding="utf-8")
+    third = feed.reader(0, second.position).read()
+    assert third is not None
+    assert (third.rows, third.lost_us) == (1, second.lost_us)
+
+
+def test_a_file_came_when_it_was_given_its_name_whatever_its_time_stamp_says(tmp_path):
+    before = time.time_ns() // 1_000 - 1_000_000
+    (tmp_path / ".1.part").write_text(line(1), encoding="utf-8")
+    os.utime(tmp_path / ".1.part", (0, 0))
+    (tmp_path / ".1.part").rename(tmp_path / "1.jsonl")
+    found = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN).read()
+    assert found is not None
+    assert before <= (found.came_us or 0) <= time.time_ns() // 1_000 + 1_000_000

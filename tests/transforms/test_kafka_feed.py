@@ -9,23 +9,23 @@ import sys
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings import Readings, SettingsError
 from quiltstream.transforms.clocks import Reach
 from quiltstream.transforms.decode_rows import Decoded
 from quiltstream.transforms.feeds import BEGIN
 from quiltstream.transforms.kafka_client import Cluster
 from quiltstream.transforms.kafka_feed import KafkaFeed
 from quiltstream.transforms.live import Pace, ReadPart
-from quiltstream.transforms.marks import mark_of
 from quiltstream.transforms.messages import Messages, SourceAwayError
-from quiltstream.transforms.pulse import Pulse
+from quiltstream.transforms.payloads.decoder import PayloadDecoder
 
 from .kafka_contract import KafkaFeedContract, names_of, pieces_until, read, rows, settle
 from .kafka_fake import FakeBroker
 from .kafka_messages import ORIGIN, JsonMessages, reading
-from .test_live import Estimator, Tracker, calls
+from .live_streams import Estimator, Tracker
 
 HOUR = 3_600_000_000
 
@@ -179,86 +179,138 @@ def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
     )
 
 
-# The clock of a lane, with the live reader around it
+# Brokers that say less than the truth
 
 
-def part_of(broker: FakeBroker, topic: str, wall: list[int], idle_us: int | None = None) -> ReadPart:
-    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
-    made = ReadPart(feed(broker, topic), pace, now=lambda: wall[0])
-    made.setup()
-    return made
-
-
-def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, bool, Any]:
-    """How far the marks of some looks go in hours, whether they were replayed, and what is left."""
-    until, replayed = -1, False
-    for _ in range(4):
-        made, rest = calls(part, rest, estimator)
-        for mark in filter(None, map(mark_of, made)):
-            until, replayed = (mark.until_us - ORIGIN) // HOUR, mark.replayed
-    return until, replayed, rest
-
-
-def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(broker):
-    topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
-    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == -1  # partition 2 has said nothing
-    wall[0] += 2 * HOUR
-    broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR)), (1, reading("b", 19 * HOUR))])
-    until, replayed, rest = clock_after(part, rest, estimator)
-    assert (until, replayed) == (19, False)
-    broker.send(topic, [(2, reading("c", 25 * HOUR)), (1, reading("b", 50 * HOUR))])
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == 24
-    # all are silent: the wall clock less idle and lateness
-    wall[0] += 2 * HOUR
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == 104 - 3
-
-
-def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
-    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
-    until, replayed, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert (until, replayed) == (4, True)  # it was there when the job began
-    broker.away = True
-    for _ in range(3):
-        wall[0] += 5 * HOUR
-        until, _, rest = clock_after(part, rest, estimator)
-        assert until == -1
-    broker.away = False
-    # what producers held back for the broker arrives within idle, and is not late
-    broker.send(topic, [(0, reading("a", 20 * HOUR))])
-    while part._readers[0][1].trouble is not None:
-        until, _, rest = clock_after(part, rest, estimator)
-        assert until == -1
-    broker.send(topic, [(1, reading("b", 15 * HOUR))])
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == 14
-
-
-def test_where_a_runner_closes_windows_by_any_lane_none_is_ahead_of_the_slowest(broker):
-    Pulse.reset()
+def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker, monkeypatch):
+    monkeypatch.setattr("quiltstream.transforms.kafka_feed._TOLD_S", 0.0)
     topic = broker.topic(2)
-    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
-    pace = Pace(ORIGIN, poll_s=0.0, together=True)
-    lanes, rests, estimators = [], [], [Estimator(), Estimator()]
-    for lane in (0, 1):
-        lanes.append(ReadPart(feed(broker, topic, lanes=2), pace, now=lambda: ORIGIN + 100 * HOUR))
-        lanes[-1].setup()
-        rests.append(lanes[-1].initial_restriction(lane))
-    reached: list[tuple[int, int]] = []
-    for lane in (0, 0, 0, 1, 1, 1, 0, 1):
-        tracker = Tracker(rests[lane])
-        list(lanes[lane].process(lane, tracker, estimators[lane]))
-        rests[lane] = tracker.rest
-        marks = [one.at.micros if one.at is not None else 0 for one in estimators]
-        reached.append(tuple((mark - ORIGIN) // HOUR if mark else -1 for mark in marks))  # type: ignore[arg-type]
-    # lane 0 has come to hour 10 by itself, and says so to nobody before lane 1 has come to hour 5
-    assert reached[:3] == [(0, -1)] * 3
-    assert reached[-1] == (5, 5)
-    assert [Pulse.of(lane).clock_us for lane in (0, 1)] == [ORIGIN + 10 * HOUR, ORIGIN + 5 * HOUR]
-    Pulse.reset()
+    broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    reader = feed(broker, topic, discover_s=1000.0).reader(0, BEGIN)
+    read(reader, 2)
+    settle(reader)
+    # nothing is fetched any more, and the client's own mark of the end stays where it was
+    broker.hanging = True
+    broker.send(topic, [(1, reading("c", 0))])
+    assert reader.read() is None
+    assert reader.sources == {f"{topic}/0": Reach.END, f"{topic}/1": Reach.BEHIND}
+    broker.silent = True
+    assert reader.read() is None
+    assert reader.sources == {f"{topic}/0": Reach.UNKNOWN, f"{topic}/1": Reach.UNKNOWN}
+    assert reader.trouble == f"topic {topic} at fake:9092: no broker answered in time"
+    broker.silent = broker.hanging = False
+    assert read(reader, 1) == ["c"]
+
+
+def test_reads_that_are_denied_are_told_until_they_are_allowed_and_the_other_partitions_are_read(broker, caplog):
+    topic = broker.topic(2)
+    reader = feed(broker, topic).reader(0, BEGIN)
+    settle(reader)
+    broker.denied = {1}
+    broker.consumers[-1].seek(TopicPartition(topic, 1, 0))
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        pieces_until(reader, lambda _: reader.trouble is not None)
+    said = f"{topic}/1 at fake:9092: the user may not use the topic; ask for the right to it"
+    assert reader.trouble == said
+    assert said in caplog.text
+    for name in ("a", "b", "c"):
+        broker.send(topic, [(0, reading(name, 0))])
+        assert read(reader, 1) == [name]
+        assert reader.trouble == said
+        assert reader.sources[f"{topic}/1"] is Reach.UNKNOWN
+    # nothing is waiting there, and it is seen all the same
+    broker.denied = set()
+    pieces_until(reader, lambda _: reader.trouble is None)
+    settle(reader)
+
+
+def test_a_partition_without_a_leader_is_told_with_its_name_and_the_others_are_read(broker, caplog):
+    topic = broker.topic(5)
+    broker.leaderless = {1, 2, 3, 4}
+    broker.send(topic, [(0, reading("a", 0)), (3, reading("b", 0))])
+    reader = feed(broker, topic).reader(0, BEGIN)
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        assert read(reader, 1) == ["a"]
+    said = (
+        f"{topic}/1, {topic}/2, {topic}/3 and 1 more at fake:9092: has no leader now, or is not there any more; its "
+        "brokers may be away"
+    )
+    assert reader.trouble == said
+    assert caplog.text.count("has no leader") == 1
+    assert reader.sources == {f"{topic}/{n}": Reach.UNKNOWN for n in range(1, 5)} | {f"{topic}/0": Reach.END}
+    broker.leaderless = set()
+    assert read(reader, 1) == ["b"]
+    settle(reader)
+    pieces_until(reader, lambda _: reader.trouble is None)
+
+
+def test_a_lane_without_a_partition_does_not_follow_the_wall_while_brokers_are_away(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
+    part = ReadPart(feed(broker, topic, lanes=2), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part.setup()
+    rest = part.initial_restriction(1)
+
+    def clock() -> int:
+        nonlocal rest
+        for _ in range(4):
+            tracker = Tracker(rest)
+            list(part.process(1, tracker, estimator))
+            assert tracker.rest is not None
+            rest = tracker.rest
+        assert estimator.at is not None
+        return (estimator.at.micros - ORIGIN) // HOUR
+
+    def away() -> bool:
+        return part._readers[1][1].trouble is not None
+
+    assert clock() == 10
+    broker.away = True
+    while not away():
+        clock()
+    wall[0] += 5 * HOUR
+    assert clock() == 10
+    # meanwhile a partition was made for it, and is found before the clock goes on
+    broker.grow(topic, 2)
+    broker.send(topic, [(1, reading("a", 12 * HOUR))])
+    broker.away = False
+    while away():
+        assert clock() in {10, 12}
+    assert clock() == 12
+
+
+def test_topics_in_another_order_are_refused_where_lanes_would_change_and_new_ones_are_not(broker):
+    first, second = broker.topic(1, "first"), broker.topic(1, "second")
+
+    def position(topics: tuple[str, ...], lanes: int) -> str:
+        made = KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes)
+        return pieces_until(made.reader(0, BEGIN), bool)[0].position
+
+    def taken_up(topics: tuple[str, ...], lanes: int, text: str) -> None:
+        KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes).reader(0, text).close()
+
+    kept = position((first, second), 2)
+    taken_up((first, second, "third"), 2, kept)
+    taken_up((first,), 2, kept)
+    with pytest.raises(SettingsError, match=r"topics: the runner's state was made with first at another place"):
+        taken_up((second, first), 2, kept)
+    taken_up((second, first), 1, position((first, second), 1))
+
+
+def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
+    topic, now = broker.topic(1), 1_700_000_000_000
+    bodies = [json.dumps({"m": "a", "v": number, "t": now + number}).encode() for number in range(4)]
+    again = {1: [("mqtt-dup", b"1")], 2: [("mqtt-dup", b"0")], 3: [("x", b"1"), ("mqtt-dup", b"1")]}
+    log = broker.topics[topic][0].messages
+    log += [(body, now + number, None, again.get(number)) for number, body in enumerate(bodies)]
+    plain = {"series": {"path": "m"}, "value": {"path": "v"}, "time_unit": "ms"}
+
+    def found(time: Any) -> tuple[list[float], list[Any]]:
+        decoder = PayloadDecoder(Readings.model_validate(plain | {"time": time}))
+        reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
+        (piece,) = (one for one in pieces_until(reader, lambda all_: rows(all_) > 0) if one.rows)
+        assert piece.came_us == 1_000 * (now + 3)
+        read = [value for batch in piece.batches for value in batch.column("value").to_pylist()]
+        return read, [row["position"] for batch in piece.rejects for row in batch.to_pylist()]
+
+    assert found({"path": "t"}) == ([0.0, 1.0, 2.0, 3.0], [])
+    assert found({"stamp": True}) == ([0.0, 2.0], [1, 3])

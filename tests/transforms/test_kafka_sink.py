@@ -22,14 +22,8 @@ from quiltstream.transforms import kafka_sink
 from quiltstream.transforms.formats import RELEASES, write_stream
 from quiltstream.transforms.kafka_client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka_messages import with_sizes
-from quiltstream.transforms.kafka_sink import (
-    Sender,
-    SendReleases,
-    Topic,
-    reject_messages,
-    release_messages,
-    single_object_head,
-)
+from quiltstream.transforms.kafka_sink import Sender, Topic
+from quiltstream.transforms.message_sink import SendReleases, reject_messages, release_messages, single_object_head
 from quiltstream.transforms.messages import Messages
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.pulse import Pulse

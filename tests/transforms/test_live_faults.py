@@ -32,8 +32,19 @@ from quiltstream.transforms.release import CountCells
 
 from ..e2e.stamped import Tap, left, stamp, unstamped
 from ..examined import Tally, every, examine
+from .live_streams import (
+    GROUPS,
+    HOUR,
+    SERIES,
+    as_it_comes,
+    live_settings,
+    on_record,
+    readings,
+    stamped,
+    streamed,
+    truth,
+)
 from .test_histograms import DAY, ORIGIN, batches, write
-from .test_live import GROUPS, HOUR, SERIES, as_it_comes, live_settings, on_record, readings, stamped, streamed, truth
 
 DAYS = 13
 WINDOWS = [(day * DAY, day * DAY + DAY) for day in range(DAYS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from quiltstream.transforms.decode import FileDecoder
 from quiltstream.transforms.feeds import BEGIN, Feed, Piece, Reader
 from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace, Progress, ReadPart, Span, SpanTracker
+from quiltstream.transforms.marks import mark_of
+from quiltstream.transforms.pulse import Pulse
 
 ORIGIN = 1_356_998_400_000_000
 EMPTY = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in READING_SCHEMA], schema=READING_SCHEMA)
@@ -191,3 +194,73 @@ def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.Monke
     assert one.closed == 0
     part.teardown()
     assert one.closed == 1
+
+
+def test_a_reader_between_two_looks_that_are_far_apart_gives_signs_of_life_and_does_not_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Called as a runner does: again after the pause that was asked for."""
+    clock, looks, beats, slept = [1000.0], list[float](), list[float](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    def read(_: Closing) -> None:
+        looks.append(clock[0])
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Closing, "read", read)
+    Pulse.reset()
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    part.setup()
+    span = part.initial_restriction(0)
+    estimator = Estimator()
+    for _ in range(30):
+        runner = Runner(span)
+        assert list(part.process(0, runner, estimator)) == []
+        pulse = Pulse.of(0)
+        assert pulse.beaten >= clock[0] - 1.0
+        assert pulse.looked == looks[-1]
+        assert pulse.kept_us == ORIGIN
+        beats.append(pulse.beaten)
+        assert runner.asked is not None
+        clock[0] += runner.asked
+        span = Span(span.start)
+    assert len(looks) == 5
+    assert all(64.5 <= after - before < 65.5 for before, after in pairwise(looks))
+    assert max(after - before for before, after in pairwise(beats)) < 11
+    assert one.closed == 0
+    # a worker that takes the part over looks at once
+    other = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    other.setup()
+    assert list(other.process(0, Runner(span), Estimator())) == []
+    assert len(looks) == 6
+    part.teardown()
+    other.teardown()
+    Pulse.reset()
+
+
+@pytest.mark.parametrize("rest", [0.0, 1.1])
+def test_a_part_that_ends_says_so_with_a_call_of_its_own_where_a_runner_keeps_what_is_handed_back(rest: float) -> None:
+    """Else the watermark of its end passes what the same call has sent (Beam's Flink runner, at a checkpoint)."""
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
+    part.setup()
+    tracker, estimator = Runner(part.initial_restriction(0)), Estimator()
+    # the readings, and the mark that they are all
+    assert len(list(part.process(0, tracker, estimator))) == 2
+    assert estimator.at.micros == ORIGIN
+    rest_of_it: Any = tracker.current_restriction().stop
+    if not rest:
+        assert (rest_of_it, tracker.asked, one.closed) == (None, None, 1)
+        return
+    assert (tracker.asked, one.closed) == (rest, 0)
+    assert (rest_of_it.clock_us, rest_of_it.over) == (ORIGIN + 1, False)
+    again = Runner(Span(rest_of_it))
+    made = list(part.process(0, again, estimator))
+    assert all(mark_of(batch.value) is None for batch in made)
+    assert (again.current_restriction().stop, again.asked, one.closed) == (None, None, 1)
+    again.check_done()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import random
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
+from quiltstream.pipelines import data
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings import Settings, read_settings
@@ -27,6 +30,8 @@ from quiltstream.transforms.marks import Mark, mark_batch, with_horizon
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PIECES = 40
 HOUR = 3_600_000_000
+DAY_US = 24 * HOUR
+ACTIVITY = Path(str(data.path("activity_1min_1person_7days.csv")))
 
 
 def readings_of(job: Settings) -> pa.RecordBatch:
@@ -87,13 +92,48 @@ def on_record(job: Settings) -> dict[tuple[int, str], tuple[list[int], int | Non
         return {(row.window_start, row.key): (list(row.counts), row.total) for row in rows}
 
 
-@pytest.mark.parametrize("name", ["london-feeder.yaml", "households.yaml", "house-power.yaml", "house-dst.yaml"])
-def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_path: Path) -> None:
+def activity(folder: Path) -> tuple[Settings, pa.RecordBatch]:
+    """The job of the example without a settings file, day by day, and its readings."""
+    spec = importlib.util.spec_from_file_location("activity", EXAMPLES / "activity.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    batches = list(example.ReadDays().process(str(ACTIVITY)))
+    job = Settings.parse(
+        {
+            "slots": {"interval": "1min"},
+            "states": {"edges": [1, 100, 2000], "unit": "counts"},
+            "model": {"pi_min": 0.05, "gap": 0.2},
+            "windows": {"size": "1d", "start": "1970-01-01", "stop": "1970-01-08"},
+            "privacy": {"epsilon": 1.0, "budget": 1.0},
+            "roster": str(folder / "roster.csv"),
+            "query": "minutes-by-level",
+            "domain": "wearer",
+        }
+    )
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    (wearer,) = table.column("series").unique().to_pylist()
+    (folder / "roster.csv").write_text(f"series\n{wearer}\n", encoding="utf-8")
+    return job, table.to_batches()[0]
+
+
+def job_of(name: str, folder: Path) -> tuple[Settings, pa.RecordBatch]:
+    """A sample's job and its readings."""
+    if name == "activity":
+        return activity(folder)
     given = read_settings(EXAMPLES / name)
     if name == "london-feeder.yaml":  # a quarter of the year will do
         given = given.changed({"windows": given.windows.model_copy(update={"stop": "2013-03-26"})})
+    return given, readings_of(given)
+
+
+@pytest.mark.parametrize(
+    "name", ["london-feeder.yaml", "households.yaml", "house-power.yaml", "house-dst.yaml", "activity"]
+)
+def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_path: Path) -> None:
+    given, readings = job_of(name, tmp_path)
     batch, stream = (given.changed({"ledger": f"sqlite:///{tmp_path / kind}.db"}) for kind in ("batch", "stream"))
-    readings = readings_of(given)
     begin, end = (given.grid.time_of(slot) for slot in (given.schedule.covered.start, given.schedule.covered.stop))
     times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
     readings = readings.filter(pa.array(times < end))
@@ -106,3 +146,15 @@ def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_
     assert len({start for start, _ in expected}) == len(given.schedule)
     assert sum(sum(counts) for counts, _ in expected.values()) > 300
     assert on_record(stream) == expected
+    if name == "activity":
+        assert {start // DAY_US: counts for (start, _), (counts, _) in expected.items()} == minutes_by_level()
+
+
+def minutes_by_level() -> dict[int, list[int]]:
+    """Of the activity sample, by day from 0: by hand, from its rows alone."""
+    found: dict[int, list[int]] = {}
+    with ACTIVITY.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            levels = found.setdefault(int(row["day"]) - 1, [0, 0, 0, 0])
+            levels[sum(float(row["counts"]) >= edge for edge in (1, 100, 2000))] += 1
+    return found

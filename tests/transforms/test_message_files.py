@@ -48,6 +48,20 @@ def row(number: int) -> tuple[str, int, float]:
     return (f"m{number}", NOON_US + 1_000 * number, number / 4)
 
 
+def test_what_may_have_come_before_has_no_time_of_arrival_and_is_rejected_where_it_has_no_other(tmp_path: Path):
+    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    for number in range(4):
+        one = record(number)
+        hop.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
+    hop.close(5.0)
+    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
+    assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    found, rejects = decode(source, arrived)
+    assert found == [("m0", NOON_US, 0.0), ("m2", NOON_US, 0.5)]
+    assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
+
+
 def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
     hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
     given = [record(number) for number in range(5)]
@@ -109,7 +123,10 @@ def test_avro_files_of_columns_are_what_they_were():
 @pytest.mark.parametrize(
     ("readings", "message"),
     [
-        ({"series": {"topic": 2}, "time": "t", "value": {"register": {"path": "v"}}}, "files are read side by side"),
+        (
+            {"series": {"topic": 2}, "time": "t", "value": {"register": {"path": "v"}}},
+            "files that are followed are read as they appear",
+        ),
         ({"series": {"topic": 2}, "time": "t", "value": "v", "payload": "avro"}, "use avro-single"),
         ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
     ],

@@ -25,7 +25,8 @@ from quiltstream.transforms.payloads.avro import schema_fingerprint
 
 from .payloads import NOON_MS, NOON_S, NOON_US
 from .sparkplug import metric, payload
-from .test_payloads_presets import EVENT, LINES, PACK, entity, feed, ngsi, packed, telegram
+from .test_payloads_meters import LINES, feed, telegram
+from .test_payloads_presets import EVENT, PACK, entity, ngsi, packed
 
 SCHEMA = {
     "type": "record",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from quiltstream.schemas.settings import Readings
 from quiltstream.transforms import pubsub_client
+from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.pubsub_client import PubSubUnavailableError, is_clients, unavailable
+from quiltstream.transforms.pubsub_feed import PubSubFeed
 
 from .pubsub_fake import clients_error
 
@@ -30,6 +34,24 @@ def test_a_missing_package_is_told_with_how_to_get_it(make: Callable[[], Any], m
     with pytest.raises(PubSubUnavailableError, match=r"pip install 'quiltstream\[gcp\]'") as raised:
         make()
     assert not raised.value.passing
+
+
+def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_reader_counts_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[Any] = []
+    types = SimpleNamespace(FlowControl=lambda **limits: limits)
+    client = SimpleNamespace(subscribe=lambda *_, **options: given.append(options["flow_control"]))
+    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(types=types))
+    pubsub_client.stream_of(client, "s", print, 17)
+    assert given == [
+        {
+            "max_messages": 17,
+            "max_bytes": PubSubFeed("s", PayloadDecoder(Readings(series="a", time="t", value="v"))).most_bytes,
+            "max_lease_duration": 86_400,
+            "max_duration_per_lease_extension": 30,
+        }
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from quiltstream.transforms.live import Pace, Progress, Span
 from quiltstream.transforms.marks import Mark, horizon_of, mark_of
 from quiltstream.transforms.messages import MessageDecoder, Messages, SourceAwayError
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.pubsub_client import HELD_S
 from quiltstream.transforms.pubsub_feed import PubSubFeed, PubSubReader, RecentIds, messages_of, stamp_of
 from quiltstream.transforms.pubsub_live import ReadAcknowledged
 
@@ -133,6 +134,36 @@ def test_when_the_runner_has_not_kept_what_was_read_nothing_is_settled(service: 
     assert receipt is not None
     receipt()
     assert settled(reader)
+
+
+def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: FakeService) -> None:
+    """The service holds messages back by their bytes as well, far below their number."""
+    reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
+    service.publish(body(0) + b" " * 700)
+    assert [piece.settled for piece in read_all(reader)] == [True]
+    first = reader.receipt()
+    service.publish(body(1) + b" " * 200)
+    assert [piece.settled for piece in read_all(reader)] == [False]
+    assert not settled(reader)
+    assert first is not None
+    first()
+    assert settled(reader)
+
+
+def test_what_a_runner_does_not_keep_for_a_day_is_forgotten_and_comes_again(service: FakeService) -> None:
+    """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
+    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
+    receipts: list[Any] = []
+    for _ in range(5):
+        service.publish(body(service.clock))
+        read_all(reader)
+        receipts.append(reader.receipt())
+        service.clock += HELD_S / 2
+    assert len(reader._unkept) == 3
+    for receipt in receipts:
+        receipt()
+    assert service.acked == ["3", "4", "5"]
+    assert reader._unkept == {}
 
 
 def test_what_was_read_is_acknowledged_by_its_receipt_once_and_not_before(service: FakeService) -> None:

@@ -12,12 +12,10 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.readings import REJECT_SCHEMA
-from quiltstream.transforms.kafka_sink import QUERY
+from quiltstream.transforms.message_sink import QUERY, SendRejects, SendReleases
 from quiltstream.transforms.pubsub_client import PubSubUnavailableError
 from quiltstream.transforms.pubsub_sink import (
     RELEASE_ID,
-    PublishRejects,
-    PublishReleases,
     PubSubSender,
     PubSubTopic,
 )
@@ -65,7 +63,7 @@ def test_rows_are_sent_with_their_release_id_and_the_same_way_every_time() -> No
     for _ in range(2):
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             made = pipeline | beam.Create([batch])
-            _ = made | PublishReleases(PubSubTopic(TOPIC, publisher=shared))
+            _ = made | SendReleases(PubSubTopic(TOPIC, publisher=shared))
     assert len(SHARED.sent) == 2 * batch.num_rows
     assert SHARED.sent[: batch.num_rows] == SHARED.sent[batch.num_rows :]
     ids = [attributes[RELEASE_ID] for _, _, attributes in SHARED.sent[: batch.num_rows]]
@@ -82,7 +80,7 @@ def test_rejects_are_sent_without_a_name() -> None:
     columns = [["not-a-number"], ["projects/grid/subscriptions/meters"], [7]]
     batch = pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=REJECT_SCHEMA)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | beam.Create([batch]) | PublishRejects(PubSubTopic(TOPIC, publisher=shared))
+        _ = pipeline | beam.Create([batch]) | SendRejects(PubSubTopic(TOPIC, publisher=shared))
     ((_, data, attributes),) = SHARED.sent
     assert json.loads(data)["position"] == 7
     assert RELEASE_ID not in attributes

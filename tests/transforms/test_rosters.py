@@ -38,8 +38,8 @@ from quiltstream.transforms.survey import register
 
 from ..store.samples import domain, query
 from .feed import feed
+from .live_streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
 from .test_histograms import DAY, ORIGIN, batches, settings, write
-from .test_live import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
 
 ALL = [*NAMES, "f"]
 Groups = dict[str, list[str]]

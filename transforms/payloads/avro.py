@@ -20,7 +20,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ...schemas.mappings import Steps
 from ...schemas.readings import RejectReason
 from ...schemas.settings import SettingsError
-from .avro_schemas import is_bounded, plain_times, stamps_at
+from ..avro_times import plain_times
+from .avro_schemas import is_bounded, stamps_at
 from .parsing import Parsed, parse_each
 
 #: Gives the writer's schema of an id; ``LookupError`` where there is none, and anything else where it cannot tell.

@@ -7,13 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...schemas.mappings import Steps
+from ..avro_times import TIMES
 
-#: Logical types of times: Arrow reads their integers at once, and none of them is out of Python's range.
-_TIMES: dict[str, pa.DataType] = {
-    f"{local}timestamp-{name}": pa.timestamp(unit, tz=None if local else "UTC")
-    for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
-    for local in ("", "local-")
-}
 _RECORDS, _NAMED = ("record", "error"), ("record", "error", "enum", "fixed")
 
 _Names = dict[str, Any]
@@ -69,17 +64,6 @@ def _has_bytes(schema: Any, named: _Names) -> bool:
     return kind in {"array", "map", "enum"} or _has_bytes(kind, named)
 
 
-def plain_times(schema: Any) -> Any:
-    """A schema whose time stamps are integers."""
-    if isinstance(schema, list):
-        return [plain_times(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("logicalType") in _TIMES:
-        return schema["type"]
-    return {name: plain_times(value) for name, value in schema.items()}
-
-
 def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
     """What the integers at the end of a path are; ``None`` if the schema does not say that they are time stamps.
 
@@ -97,7 +81,7 @@ def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
         else:
             schema = schema.get("items")
     schema = _only(schema, named)
-    return _TIMES.get(schema.get("logicalType", "")) if isinstance(schema, dict) else None
+    return TIMES.get(schema.get("logicalType", "")) if isinstance(schema, dict) else None
 
 
 def _only(schema: Any, named: _Names) -> Any:
@@ -110,4 +94,4 @@ def _only(schema: Any, named: _Names) -> Any:
     return named.get(_short(schema), schema) if isinstance(schema, str) else schema
 
 
-__all__ = ["is_bounded", "plain_times", "stamps_at"]
+__all__ = ["is_bounded", "stamps_at"]

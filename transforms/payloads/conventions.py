@@ -9,6 +9,7 @@ from ...schemas.mappings import MAPPED, NAMED, Constant, Place, RegisterValue
 from ...schemas.settings import Readings, SettingsError
 from ..messages import Messages
 from .avro import AvroParser, SchemaLookup, known_schemas
+from .births import Births
 from .documents import Wanted
 from .dsmr import check_codes, dsmr_rows
 from .edgex import edgex_rows
@@ -19,7 +20,7 @@ from .ngsi import ngsi_rows
 from .parsing import Parsed, cbor_parser, parse_json
 from .rows import RowList, Rows
 from .senml import parse_senml, senml_rows
-from .sparkplug import Births, sparkplug_rows
+from .sparkplug import sparkplug_rows
 from .thingsboard import thingsboard_rows
 
 #: From messages, and the numbers of those with a payload, to their readings.
@@ -38,7 +39,23 @@ def time_unit_of(readings: Readings) -> Any:
     return readings.time_unit
 
 
-def convention_of(readings: Readings, timezone: str, group: str | None, schemas: SchemaLookup | None) -> Convention:
+def births_of(readings: Readings, memory: str) -> Births | None:
+    """What is remembered of births; ``None`` under conventions that have none.
+
+    Args:
+        readings: the mapping.
+        memory: what another one remembered, as text.
+    """
+    return Births(_name_of(readings), readings.remember, memory) if readings.preset == "sparkplug" else None
+
+
+def convention_of(
+    readings: Readings,
+    timezone: str,
+    group: str | None,
+    schemas: SchemaLookup | None,
+    births: Births | None,
+) -> Convention:
     """What takes messages apart.
 
     Args:
@@ -46,12 +63,13 @@ def convention_of(readings: Readings, timezone: str, group: str | None, schemas:
         timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
         schemas: gives the schema of an id of Avro's wire format.
+        births: those of :func:`births_of`.
 
     Raises:
         SettingsError: a library or schema for it is missing, or the name of the value is none.
     """
     if readings.preset in NAMED:
-        return _named(readings, timezone, None if group is None else readings.attributes[group])
+        return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     mapping = Mapping.of(readings, group)
     parse = _parser(readings, mapping, schemas)
 
@@ -80,12 +98,17 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
     return [payloads[number] for number in chosen]
 
 
-def _named(readings: Readings, timezone: str, group: str | Place | None) -> Convention:
-    """The convention of a preset that takes payloads apart by itself."""
-    value, place = readings.value, readings.series
+def _name_of(readings: Readings) -> str:
+    """The name that the value has under a preset."""
+    value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
-    name = DEFAULT_UNIT if name is None else str(name)
-    find = _finder(str(readings.preset), name)
+    return DEFAULT_UNIT if name is None else str(name)
+
+
+def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> Convention:
+    """The convention of a preset that takes payloads apart by itself."""
+    name, place = _name_of(readings), readings.series
+    find = _finder(str(readings.preset), name, births)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
         series = (
@@ -103,10 +126,9 @@ def _named(readings: Readings, timezone: str, group: str | Place | None) -> Conv
     return rows
 
 
-def _finder(preset: str, name: str) -> Callable[[Messages, list[int], Wanted], RowList]:
+def _finder(preset: str, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
     """What finds the readings of a preset."""
-    if preset == "sparkplug":
-        births = Births()
+    if births is not None:
         return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
     if preset == "dsmr":
         check_codes(name)
@@ -124,4 +146,4 @@ def _finder(preset: str, name: str) -> Callable[[Messages, list[int], Wanted], R
     return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
 
 
-__all__ = ["Convention", "convention_of", "time_unit_of"]
+__all__ = ["Convention", "births_of", "convention_of", "time_unit_of"]

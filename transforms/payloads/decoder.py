@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.letters import Letters
 from ...schemas.mapping_checks import check_message
 from ...schemas.mappings import RegisterValue
 from ...schemas.readings import RejectReason
 from ...schemas.settings import Readings, Settings, SettingsError
 from ...schemas.slots import SlotGrid, parse_duration
-from ..decode_rows import Decoded, RowDecoder
+from ..decode_rows import Decoded, RowDecoder, earliest_of
+from ..letters import check_letters
 from ..messages import MessageDecoder, Messages
 from ..rejects import Rejects
 from .avro import SchemaLookup
-from .conventions import convention_of, time_unit_of
+from .conventions import births_of, convention_of, time_unit_of
 from .parsing import collector_held_back
 from .registers import Registers
 from .rows import GROUP, SERIES, TIME, VALUE
@@ -32,7 +34,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PayloadDecoder(MessageDecoder):
-    """Decodes messages by the mapping of the settings; a plain value, whose memory stays on its worker.
+    """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
         readings: the mapping and how to read what it finds.
@@ -41,6 +43,8 @@ class PayloadDecoder(MessageDecoder):
         grid: the slots, for registers.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
+        encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
+        begun: what is remembered at the beginning, as :attr:`memory` gave it.
     """
 
     readings: Readings
@@ -49,6 +53,8 @@ class PayloadDecoder(MessageDecoder):
     grid: SlotGrid | None = None
     lateness_us: int = 0
     schemas: SchemaLookup | None = None
+    encrypted: Letters | None = None
+    begun: str = field(default="", repr=False, compare=False)
     _worker: list[_Worker] = field(default_factory=list["_Worker"], init=False, repr=False, compare=False)
 
     @classmethod
@@ -73,6 +79,7 @@ class PayloadDecoder(MessageDecoder):
             grid=settings.grid,
             lateness_us=0 if late is None else parse_duration(late),
             schemas=schemas,
+            encrypted=None if settings.rejects is None else settings.rejects.encrypted,
         )
         decoder.check()
         return decoder
@@ -83,6 +90,8 @@ class PayloadDecoder(MessageDecoder):
         Raises:
             SettingsError: the mapping cannot be used, or a library for it is missing.
         """
+        if self.encrypted is not None:
+            check_letters(self.encrypted)
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
@@ -103,6 +112,23 @@ class PayloadDecoder(MessageDecoder):
             return 0
         return _lookback_slots(self.grid, self.lateness_us) * self.grid.interval_us
 
+    def fresh(self, memory: str = "") -> PayloadDecoder:
+        """The decoder for one reader: no register of another position is in its memory, and the births of this one are.
+
+        Registers come back by reading again what :attr:`lookback_us` says.
+        """
+        return replace(self, begun=memory)
+
+    @property
+    def letters(self) -> Letters | None:
+        """To whom the content of rejected messages is encrypted."""
+        return self.encrypted
+
+    @property
+    def memory(self) -> str:
+        """The births, which may lie too far back to be read again."""
+        return self._worker[0].memory if self._worker else self.begun
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this worker."""
         return self.__dict__ | {"_worker": []}
@@ -122,7 +148,8 @@ class _Worker:
         except ValueError as error:
             raise SettingsError([str(error)]) from None
         self._limit = readings.max_bytes
-        self._convention = convention_of(readings, decoder.timezone, decoder.group, decoder.schemas)
+        self._births = births_of(readings, decoder.begun)
+        self._convention = convention_of(readings, decoder.timezone, decoder.group, decoder.schemas, self._births)
         self._registers: Registers | None = None
         scale = readings.scale
         if isinstance(readings.value, RegisterValue):
@@ -130,7 +157,7 @@ class _Worker:
                 raise SettingsError(["readings.value: a register needs the slots of the settings"])
             # those that the lookback reaches, the one that goes on, and some that are off by a wrong clock
             kept = 2 * (_lookback_slots(decoder.grid, decoder.lateness_us) + 1)
-            self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept)
+            self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept, readings.remember)
             scale = 1.0
         plain = Readings(
             series=SERIES,
@@ -169,14 +196,26 @@ class _Worker:
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
         if self._registers is not None:
-            parts = [risen for part in parts if (risen := self._risen(self._registers, part)) is not None]
+            parts = [_risen(self._registers, part) for part in parts]
+            rejects += [one for part in parts for one in part.rejects]
+            parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
         return _with_rejects(parts, bad, rejects, messages.positions)
 
-    def _risen(self, registers: Registers, part: Decoded) -> Decoded | None:
-        readings = registers.differences(part.readings)
-        if readings is None:
-            return None
-        return Decoded(readings, int(readings.column("time").cast("int64").to_numpy(zero_copy_only=False).min()), ())
+    @property
+    def memory(self) -> str:
+        """The births."""
+        return "" if self._births is None else self._births.text
+
+
+def _risen(registers: Registers, part: Decoded) -> Decoded:
+    """The rises that readings of registers give, and the messages for whose series others were forgotten."""
+    readings, crowding = registers.differences(part.readings)
+    rejects = (
+        ()
+        if part.rows is None or not len(crowding)
+        else (Rejects(RejectReason.TOO_MANY_SERIES, np.unique(part.rows[crowding])),)
+    )
+    return Decoded(readings, 0 if readings is None else earliest_of(readings), rejects)
 
 
 def _with_rejects(

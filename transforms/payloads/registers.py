@@ -1,26 +1,33 @@
 """Registers: counters that only rise, and how much they rise in each slot.
 
-The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
-the slot that ends there. So that the outcome does not depend on the order in which readings come, each of the two is
-the latest by its stamp, and every change of one of them gives the slot's value anew, under a time within the slot that
-rises with both stamps: of the values of one slot the cells keep the one with the latest time, which is the one that
-knows both readings. A value that is given twice is the same value.
+What a rise is stands in :mod:`..rises`. So that the outcome does not depend on the order in which readings come, each
+of the two that it is made of is the latest by its stamp, and every change of one of them gives the slot's value anew,
+under a time within the slot that rises with both stamps: of the values of one slot the cells keep the one with the
+latest time, which is the one that knows both readings. A value that is given twice is the same value.
 
 What is remembered reaches back as far as a window waits for late readings. A reader that begins at a position must
 read so far back before it (:attr:`..messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
-each series, and nothing else.
+each series, and nothing else. So many series are remembered; one that is forgotten for another loses at most one
+difference, that of the next slot in which it is heard of, and the message for which it was forgotten is told.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.slots import SlotGrid
-from ..arrow_tools import pc
+from ..rises import Ends, last_of_slots, risen, slots_of
+from .bounded import Bounded
+
+Ints = npt.NDArray[np.int64]
+
+#: Series whose registers are remembered, where no setting says how many.
+MOST_SERIES = 200_000
 
 
 @dataclass(slots=True)
@@ -42,99 +49,97 @@ class _Last:
         return True
 
 
+_Slots = dict[int, _Last]
+
+
+class Rises(NamedTuple):
+    """What some readings of registers gave.
+
+    Attributes:
+        readings: the slots' values, as readings of the same form; ``None`` if there are none.
+        crowding: numbers of the readings for whose series others were forgotten, shape (n,).
+    """
+
+    readings: pa.RecordBatch | None
+    crowding: Ints
+
+
 @dataclass
 class Registers:
-    """The registers of the series that one worker reads.
+    """The registers of the series that one reader reads.
 
     Attributes:
         grid: the slots.
         scale: factor to the unit of the states' edges.
         rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
         keep: slots of a series that are remembered.
+        most: series that are remembered.
     """
 
     grid: SlotGrid
     scale: float = 1.0
     rollover: float | None = None
     keep: int = 4
-    _known: dict[str, dict[int, _Last]] = field(default_factory=dict[str, dict[int, _Last]], repr=False)
+    most: int = MOST_SERIES
+    _known: Bounded[str, _Slots] = field(init=False, repr=False)
 
-    def differences(self, readings: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The slots' values that some readings give, as readings of the same form; ``None`` if they give none."""
+    def __post_init__(self) -> None:
+        self._known = Bounded(self.most)
+
+    def differences(self, readings: pa.RecordBatch) -> Rises:
+        """The slots' values that some readings give."""
         names = readings.column("series").dictionary.to_pylist()
         codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
         values = readings.column("value").to_numpy(zero_copy_only=False)
         times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        # a reading on a boundary tells what the slot before it used
-        since = times - 1 - self.grid.origin_us
-        slots = since // self.grid.interval_us
-        offsets = since - slots * self.grid.interval_us
+        slots, offsets = slots_of(times, self.grid)
         order = np.lexsort((values, offsets, slots, codes))
-        last = _ends(codes[order], slots[order])
-        # within a batch only the latest reading of a series and slot matters, with all that share its stamp
-        first = _starts(codes[order], slots[order], offsets[order])[last]
+        last, first = last_of_slots(codes[order], slots[order], offsets[order])
         touched: dict[tuple[str, int], int] = {}
+        # of the series of this batch, also of one that is forgotten for another of it
+        met: dict[str, _Slots] = {}
+        crowding: list[int] = []
         for row, low in zip(order[last].tolist(), order[first].tolist(), strict=True):
             name, slot = names[codes[row]], int(slots[row])
-            if self._take(name, slot, int(offsets[row]), float(values[low]), float(values[row])):
+            known = met.get(name)
+            if known is None:
+                known = met[name] = self._known.get(name) or {}
+            if _take(known, slot, int(offsets[row]), float(values[low]), float(values[row])):
                 touched[name, slot] = touched[name, slot + 1] = row
+            # a series that was heard of in two slots is nobody's passing invention
+            if self._known.keep(name, known, proved=len(known) > 1):
+                crowding.append(row)
         found = [
-            (*self._difference(name, slot), row) for (name, slot), row in touched.items() if self._both(name, slot)
+            (row, slot, known[slot], known[slot - 1])
+            for (name, slot), row in touched.items()
+            if slot in (known := met[name]) and slot - 1 in known
         ]
-        for name in {name for name, _ in touched}:
-            self._forget(name)
-        return _batch(readings, found) if found else None
+        for known in met.values():
+            # the slots that were not heard of for longest: one far off by a wrong clock is one
+            while len(known) > self.keep:
+                del known[next(iter(known))]
+        given = self._given(readings, found) if found else None
+        return Rises(given, np.array(crowding, dtype=np.int64))
 
-    def _take(self, name: str, slot: int, offset: int, low: float, high: float) -> bool:
-        known = self._known.setdefault(name, {})
-        last = known.pop(slot, None)
-        changed = last is None or last.take(offset, low, high)
-        # the slots stand in the order in which they were last heard of
-        known[slot] = _Last(offset, low, high) if last is None else last
-        return changed
-
-    def _forget(self, name: str) -> None:
-        """Let go of the slots of a series that were not heard of for longest: one far off by a wrong clock is one."""
-        known = self._known[name]
-        while len(known) > self.keep:
-            del known[next(iter(known))]
-
-    def _both(self, name: str, slot: int) -> bool:
-        known = self._known[name]
-        return slot in known and slot - 1 in known
-
-    def _difference(self, name: str, slot: int) -> tuple[int, float]:
-        """The time and value of a slot."""
-        last, before = self._known[name][slot], self._known[name][slot - 1]
-        rise = last.high - before.low
-        if rise < 0:
-            over = None if self.rollover is None else rise + self.rollover
-            # a counter that falls far went over its end; one that was replaced or cleared began at 0
-            rise = over if over is not None and 0 <= over <= self.rollover / 2 else last.high  # type: ignore[operator]
-        time = self.grid.origin_us + slot * self.grid.interval_us + (last.offset + before.offset) // 2
-        return time, rise * self.scale
+    def _given(self, readings: pa.RecordBatch, found: list[tuple[int, int, _Last, _Last]]) -> pa.RecordBatch:
+        rows = np.array([row for row, _, _, _ in found], dtype=np.int64)
+        slots = np.array([slot for _, slot, _, _ in found], dtype=np.int64)
+        ends = Ends(
+            np.array([one.offset for _, _, one, _ in found], dtype=np.int64),
+            np.array([one.high for _, _, one, _ in found]),
+            np.array([one.offset for _, _, _, one in found], dtype=np.int64),
+            np.array([one.low for _, _, _, one in found]),
+        )
+        return risen(readings, rows, slots, ends, self.grid, self.scale, self.rollover)
 
 
-def _ends(codes: Any, slots: Any) -> Any:
-    """The last place of each run of equal pairs."""
-    change = (np.diff(codes) != 0) | (np.diff(slots) != 0)
-    return np.append(np.flatnonzero(change), len(codes) - 1)
+def _take(known: _Slots, slot: int, offset: int, low: float, high: float) -> bool:
+    """Take a reading of a series in; whether it changes anything."""
+    last = known.pop(slot, None)
+    changed = last is None or last.take(offset, low, high)
+    # the slots stand in the order in which they were last heard of
+    known[slot] = _Last(offset, low, high) if last is None else last
+    return changed
 
 
-def _starts(codes: Any, slots: Any, offsets: Any) -> Any:
-    """For each place, the first place of its run of equal triples."""
-    change = np.concatenate([[True], (np.diff(codes) != 0) | (np.diff(slots) != 0) | (np.diff(offsets) != 0)])
-    return np.maximum.accumulate(np.where(change, np.arange(len(codes)), 0))
-
-
-def _batch(readings: pa.RecordBatch, found: list[tuple[int, float, int]]) -> pa.RecordBatch:
-    rows = pa.array([row for _, _, row in found], pa.int64())
-    columns = {
-        "time": pa.array([time for time, _, _ in found], pa.int64()).view(pa.timestamp("us", tz="UTC")),
-        "value": pa.array([value for _, value, _ in found], pa.float64()),
-    }
-    arrays = [columns.get(name, pc.take(readings.column(name), rows)) for name in readings.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=readings.schema)
-
-
-__all__ = ["Registers"]
+__all__ = ["MOST_SERIES", "Registers", "Rises"]

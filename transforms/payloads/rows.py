@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ..decode_rows import RawRows
+from ..decode_text import is_text
 
 Ints = npt.NDArray[np.int64]
 
@@ -250,12 +251,3 @@ def _text(given: list[Any]) -> pa.Array:
         return pa.array(given, pa.utf8())
     except (UnicodeEncodeError, pa.ArrowException):  # half of a surrogate pair has no form in UTF-8
         return pa.array([one if one is not None and is_text(one) else None for one in given], pa.utf8())
-
-
-def is_text(text: str) -> bool:
-    """Whether a string has a form in UTF-8."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

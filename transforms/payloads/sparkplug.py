@@ -1,20 +1,19 @@
 """Sparkplug B: metrics in protobuf, which births give names and aliases and data may call by alias alone.
 
 The topic is ``spBv1.0/GROUP/TYPE/NODE`` or ``.../NODE/DEVICE``; it is looked for in the gateway's header, the topic and
-the key. What a birth tells is kept with the birth's own time, and a message looks for the latest birth that is not
-after it: aliases that a later birth gave anew do not change what an older message says, in whatever order they come.
+the key. What a birth tells is kept (see :mod:`.births`), and a message looks for the latest birth that is not after it:
+aliases that a later birth gave anew do not change what an older message says, in whatever order they come.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from ...schemas.readings import RejectReason
 from ..messages import Messages
+from .births import Birth, Births, Who
 from .documents import Wanted
 from .fields import text_of, topics
 from .rows import RowList
@@ -27,55 +26,11 @@ _OTHERS = ("NDEATH", "DDEATH", "NCMD", "DCMD")
 #: Where host applications say whether they are there.
 _HOSTS = ("spBv1.0/STATE/", "STATE/")
 
-#: Births of a node or device that are remembered.
-_REMEMBERED = 8
 #: Metrics of a birth that are remembered.
 _MOST_METRICS = 100_000
 
 #: Bits of the signed integers, by the number of their type; they travel as unsigned ones.
 _SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
-
-
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """What a birth told.
-
-    Attributes:
-        time: when, in milliseconds.
-        metrics: alias -> (name, type).
-        types: name -> type.
-    """
-
-    time: int
-    metrics: dict[int, tuple[str, int]]
-    types: dict[str, int]
-
-
-@dataclass(slots=True)
-class Births:
-    """The births that were seen; it belongs to one worker, and what it lacks makes rejects, never wrong readings."""
-
-    known: dict[tuple[str, ...], list[Birth]] = field(default_factory=dict[tuple[str, ...], list[Birth]])
-
-    def learn(self, who: tuple[str, ...], birth: Birth) -> None:
-        """Take a birth in, in the order of their times."""
-        births = self.known.setdefault(who, [])
-        at = bisect_right(births, birth.time, key=_time)
-        if at and births[at - 1].time == birth.time:
-            births[at - 1] = birth
-        else:
-            births.insert(at, birth)
-            del births[:-_REMEMBERED]
-
-    def before(self, who: tuple[str, ...], time: int) -> Birth | None:
-        """The latest birth of a node or device that is not after a time."""
-        births = self.known.get(who, [])
-        at = bisect_right(births, time, key=_time)
-        return births[at - 1] if at else None
-
-
-def _time(birth: Birth) -> int:
-    return birth.time
 
 
 def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted: Wanted) -> RowList:
@@ -102,9 +57,10 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
         try:
             payload = parse(messages.payloads[message])
             if kind in _BIRTHS:
-                births.learn(name, _birth(payload))
+                births.learn(name, _birth(payload, wanted.name))
             series = wanted.series_of(message, "/".join(name))
-            whole = _add(mine, message, series, payload, births.before(name, payload.timestamp), wanted.name)
+            birth = births.before(name, payload.timestamp, spoken=kind in _DATA)
+            whole = _add(mine, message, series, payload, birth, wanted.name)
         except (DecodeError, ValueError):  # the latter of text that is not UTF-8
             rows.bad[message] = RejectReason.MALFORMED_ROW
             continue
@@ -123,7 +79,7 @@ def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]
     return found
 
 
-def _who(topic: str | None) -> tuple[str, tuple[str, ...]] | None:
+def _who(topic: str | None) -> tuple[str, Who] | None:
     """The type of a message, and its node or device; ``None`` if the topic is none of Sparkplug's."""
     parts = [] if topic is None else topic.split("/")
     if len(parts) not in {_NODE_PARTS, _DEVICE_PARTS} or parts[0] != _NAMESPACE or not all(parts):
@@ -135,16 +91,19 @@ def _who(topic: str | None) -> tuple[str, tuple[str, ...]] | None:
     return kind, (group, *name)
 
 
-def _birth(payload: Any) -> Birth:
-    metrics: dict[int, tuple[str, int]] = {}
-    types: dict[str, int] = {}
+def _birth(payload: Any, wanted: str) -> Birth:
+    aliases: dict[int, int | None] = {}
+    by_name = 0
     for metric in payload.metrics[:_MOST_METRICS]:
         name = metric.name.decode("utf-8")
         if name:
-            types[name] = metric.datatype
+            if name == wanted:
+                by_name = metric.datatype
             if metric.HasField("alias"):
-                metrics[metric.alias] = (name, metric.datatype)
-    return Birth(payload.timestamp, metrics, types)
+                aliases[metric.alias] = metric.datatype if name == wanted else None
+    others = [alias for alias, kind in aliases.items() if kind is None]
+    own = {alias: kind for alias, kind in aliases.items() if kind is not None}
+    return Birth.of(payload.timestamp, own, by_name, others)
 
 
 def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
@@ -153,16 +112,18 @@ def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | 
     for metric in payload.metrics:
         name, kind = metric.name.decode("utf-8"), metric.datatype
         if not name:
-            told = None if birth is None else birth.metrics.get(metric.alias)
-            if told is None:
+            if birth is None or not birth.told(metric.alias):
                 whole = False
                 continue
-            name, kind = told[0], kind or told[1]
+            if metric.alias not in birth.wanted:
+                continue
+            kind = kind or birth.wanted[metric.alias]
+        elif name != wanted:
+            continue
         elif not kind and birth is not None:
-            kind = birth.types.get(name, 0)
-        if name == wanted:
-            time = metric.timestamp if metric.HasField("timestamp") else payload.timestamp
-            rows.add(message, series, time, _value(metric, kind))
+            kind = birth.kind
+        time = metric.timestamp if metric.HasField("timestamp") else payload.timestamp
+        rows.add(message, series, time, _value(metric, kind))
     return whole
 
 

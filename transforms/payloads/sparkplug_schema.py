@@ -45,8 +45,6 @@ _METRIC = (
     ("datatype", 4, _KINDS.TYPE_UINT32),
     ("is_historical", 5, _KINDS.TYPE_BOOL),
     ("is_null", 7, _KINDS.TYPE_BOOL),
-)
-_VALUES = (
     ("int_value", 10, _KINDS.TYPE_UINT32),
     ("long_value", 11, _KINDS.TYPE_UINT64),
     ("float_value", 12, _KINDS.TYPE_FLOAT),
@@ -54,6 +52,9 @@ _VALUES = (
     ("boolean_value", 14, _KINDS.TYPE_BOOL),
     ("string_value", 15, _KINDS.TYPE_BYTES),
 )
+#: From this number on a field is one of the forms of the value.
+_FIRST_VALUE = 10
+
 _PACKAGE = "quiltstream.sparkplug"
 
 
@@ -63,11 +64,11 @@ def payload_class() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="quiltstream/sparkplug.proto", package=_PACKAGE, syntax="proto2")
     payload = file.message_type.add(name="Payload")
     metric = payload.nested_type.add(name="Metric")
-    for name, number, kind in _METRIC:
-        metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL)
     metric.oneof_decl.add(name="value")
-    for name, number, kind in _VALUES:
-        metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL, oneof_index=0)
+    for name, number, kind in _METRIC:
+        made = metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL)
+        if number >= _FIRST_VALUE:
+            made.oneof_index = 0
     payload.field.add(name="timestamp", number=1, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
     payload.field.add(
         name="metrics",

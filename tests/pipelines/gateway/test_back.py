@@ -20,6 +20,7 @@ from quiltstream.pipelines.gateway.back import Back
 from quiltstream.pipelines.gateway.rejects import RejectFile
 from quiltstream.pipelines.gateway.released import FolderSource, KafkaSource, ReleaseSource, level_of, row_of
 from quiltstream.pipelines.gateway.sent import Known, ReleasedRow, Sent
+from quiltstream.pipelines.gateway.stall import Stall
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
 
 from .fake_kafka import KafkaError, KafkaException
@@ -213,6 +214,7 @@ def kafka_source() -> tuple[KafkaSource, FakeConsumer, dict[str, Any]]:
 def test_positions_are_committed_when_rows_are_done_and_not_before() -> None:
     source, consumer, settings = kafka_source()
     assert settings["enable.auto.commit"] is False
+    assert settings["group.instance.id"] == "m:releases"
     assert settings["auto.offset.reset"] == "latest"
     consumer.messages.extend([record(b"1", 0, 4), record(b"2", 1, 7), record(None, 0, 5)])
     assert source.take(0.1) == [b"1", b"2"]
@@ -297,7 +299,7 @@ class FakeOutlet:
         self.published: list[tuple[str, bytes, bool]] = []
         self.open: list[int] = []
         self.breaks: deque[int] = deque()
-        self.forgot, self.closed, self.most = 0, False, 0
+        self.closed, self.most = False, 0
         self.silent = False
         self.back: Back | None = None
         self._packet = 0
@@ -320,9 +322,6 @@ class FakeOutlet:
         self._packet += 1
         self.open.append(self._packet)
         return self._packet
-
-    def forget(self) -> None:
-        self.forgot += 1
 
     def close(self, seconds: float = 2.0) -> None:  # noqa: ARG002 - the signature is a connection's
         self.closed = True
@@ -369,7 +368,7 @@ def test_what_a_broken_connection_did_not_confirm_is_published_again(sent: Sent)
     done = run(sent, rows, breaks=(5, 40))
     published = [payload for _, payload, _ in done.outlet.published]
     assert set(published) == set(rows)
-    assert done.outlet.forgot == 2
+    assert not done.outlet.breaks
     assert len(published) > 100
     # the order of a topic is kept: after a break it goes on with the first that is not confirmed
     assert sorted(set(published), key=lambda one: len(published) - published[::-1].index(one)) == rows
@@ -387,6 +386,30 @@ def test_told_to_stop_it_gives_up_after_its_patience_and_notes_nothing(sent: Sen
     back.run(outlet, lambda: bool(outlet.published), 0.1)
     assert source.finished == 0
     assert sent.known([ReleasedRow("r1", "load/k", "x", row(1))]) == [Known.NEW]
+
+
+def test_a_broker_that_confirms_nothing_is_told_of(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.back.Stall", lambda: Stall(after=0.0))
+    source, outlet = Given([row(1), row(2)]), FakeOutlet()
+    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    outlet.back, outlet.silent = back, True
+    back.run(outlet, lambda: len(outlet.published) == 2, 0.1)
+    assert caplog.text.count("the broker has confirmed no release for") == 1
+    assert "2 are under way" in caplog.text
+
+
+def test_what_waits_for_a_connection_is_no_broker_that_confirms_nothing(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.back.Stall", lambda: Stall(after=0.0))
+    source, outlet = Given([row(1)]), FakeOutlet()
+    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    outlet.back, outlet.connected = back, False
+    back.run(outlet, lambda: not source.parts, 0.1)
+    assert not outlet.published
+    assert not caplog.text
 
 
 def test_the_state_survives_a_kill(tmp_path: Path) -> None:

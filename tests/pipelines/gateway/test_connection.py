@@ -21,6 +21,8 @@ from quiltstream.pipelines.gateway.reasons import FAILURE, lasting
 from quiltstream.schemas.gateway import Tls
 from quiltstream.schemas.secrets import FromEnvironment, FromFile
 
+from .deaf_broker import DeafBroker
+
 
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 2_000))
 def test_waits_grow_to_the_longest_and_never_beyond(draw: float, tries: int) -> None:
@@ -136,6 +138,34 @@ def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> 
     assert connection.generation == 0
     with pytest.raises(BrokerError, match=r"MQTT broker 127\.0\.0\.1:\d+ does not take the connection"):
         connection.turn(0.01)
+
+
+def test_what_a_broken_connection_did_not_confirm_neither_goes_out_by_itself_nor_holds_up_what_follows() -> None:
+    """The library would send it again by itself, and count it among what may be under way for ever."""
+    pytest.importorskip("paho.mqtt.client")
+    limit = 20  # the library's own
+    broker = DeafBroker(limit, limit)
+    confirmed: list[int] = []
+    connection = Connection(Session("127.0.0.1", broker.port, "c"), on_sent=confirmed.append)
+    connection._backoff.longest = 0.01
+    published: list[list[int]] = []
+    until = time.monotonic() + 60
+    while len(confirmed) < 2 * limit:
+        assert time.monotonic() < until, (published, confirmed)
+        if connection.generation > len(published):
+            count = 2 * limit if connection.generation == 3 else limit
+            published.append(
+                [
+                    connection.publish("t", b"%d of connection %d" % (number, connection.generation), retain=False)
+                    for number in range(count)
+                ]
+            )
+        connection.turn(0.01)
+    connection.close()
+    broker.close()
+    assert [[packet for _, packet, _ in heard] for heard in broker.heard] == published
+    assert not any(again for heard in broker.heard for *_, again in heard)
+    assert confirmed == published[2]
 
 
 def test_each_connection_has_a_number_and_a_lost_session_is_counted(caplog: pytest.LogCaptureFixture) -> None:

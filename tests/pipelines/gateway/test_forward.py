@@ -19,6 +19,7 @@ from quiltstream.pipelines.gateway import Hop, HopError, Message
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.message import Message as SameMessage
 from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.stall import Stall
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
 
 
@@ -312,7 +313,7 @@ def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
 
 
 def test_a_hop_that_takes_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.forward._STALLED_S", 0.0)
+    monkeypatch.setattr("quiltstream.pipelines.gateway.forward.Stall", lambda: Stall(after=0.0))
     one = Setting()
     one.line.waiting.append(incoming(1))
     one.turns()

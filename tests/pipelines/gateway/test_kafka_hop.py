@@ -76,6 +76,8 @@ def test_the_producer_is_idempotent_and_no_message_times_out(topic: Topic) -> No
     topic.hop()
     settings = topic.broker.producers[0].settings
     assert settings["enable.idempotence"] is True
+    # the largest that limits.packet allows is the broker's to judge
+    assert settings["message.max.bytes"] > 256 << 20
     assert settings["acks"] == "all"
     assert settings["message.timeout.ms"] == 0
 

@@ -1,0 +1,161 @@
+"""Live jobs on Prism whose ledger is a PostgreSQL server: what a job and its server suffer, and what is asked after it.
+
+The parts of the contract that touch the ledger are the contract's own; the server that dies under a release is here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ..examined import Tally, every
+from .flink_bench import held_release
+from .live_bench import DAY, Bench, day_of, readings, truth
+from .live_contract import LIVE, LiveContract, begun_again
+from .postgres import PORT, PostgresServer
+from .postgres_schemas import new_schema
+from .prism import prism_arguments
+from .processes import descendants
+from .test_live_watchdog import MINUTE, page_of, texts
+
+
+class PostgresBench(Bench):
+    """A bench whose ledger is a schema of a server, new each time that it is renewed.
+
+    Args:
+        folder: where everything else is.
+        options: Beam's options.
+        environment: variables of the jobs.
+        server: the address of the server's database.
+    """
+
+    def __init__(self, folder: Path, options: list[str], environment: dict[str, str], server: str) -> None:
+        super().__init__(folder, options, environment)
+        self._server = server
+        self._stack = ExitStack()
+        self._url = self._stack.enter_context(new_schema(server))
+
+    @property
+    def ledger(self) -> str:
+        return self._url
+
+    def renew(self) -> None:
+        super().renew()
+        self._url = self._stack.enter_context(new_schema(self._server))
+
+    def close(self) -> None:
+        super().close()
+        self._stack.close()
+        self._stack = ExitStack()
+
+    def spoil_ledger(self) -> None:
+        self.settings(ledger=self._url.replace(f"port={PORT}", f"port={PORT + 1}"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path, postgres_url: str) -> Iterator[PostgresBench]:
+    """An empty place for jobs; whatever was started in it is ended."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = PostgresBench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)}, postgres_url)
+    made.live = LIVE
+    yield made
+    made.close()
+
+
+class TestPrismOnPostgres:
+    counts_readings = True
+
+    test_a_job_killed_twice_goes_on_from_the_ledger_alone = begun_again(
+        LiveContract.test_a_job_killed_twice_goes_on_from_the_ledger_alone
+    )
+    test_two_jobs_that_race_publish_every_window_once = begun_again(
+        LiveContract.test_two_jobs_that_race_publish_every_window_once
+    )
+    test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on = begun_again(
+        LiveContract.test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on
+    )
+    test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three = begun_again(
+        LiveContract.test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three
+    )
+    test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads = begun_again(
+        LiveContract.test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
+    bench: PostgresBench, postgres_server: PostgresServer, tally: Tally, times: int
+) -> None:
+    """Nobody touches the job: it begins again by itself, for what is missing on record."""
+    bench.live = {"poll": "100ms"}
+    bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-07"})
+    frame = readings(6.5, seed=41)
+    bench.put("0.jsonl", day_of(frame, 0))
+    bench.put("1.jsonl", day_of(frame, 1))
+    job = bench.start()
+    bench.wait_for(1)
+    published: dict[str, str] = {}
+    for day in range(1, 1 + times):
+        with held_release(bench.ledger, day) as held:
+            bench.put(f"{day + 1}.jsonl", day_of(frame, day + 1))
+            bench.until(held, f"day {day} is being released")
+            rows = bench.on_record()
+            assert published.items() <= rows.items()
+            published = rows
+            postgres_server.kill()
+            # the first attempt of the job to begin again may find no server yet
+            time.sleep(1.0)
+            postgres_server.start()
+        bench.wait_for(day + 1)
+    for day in range(times + 2, 7):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(6))
+    tally.take(bench.check(every(DAY, DAY, 6 * DAY), earlier=published))
+    assert job.summary["restarts"] >= times
+    assert {one["kind"] for one in job.said} >= {"restart", "record", "summary"}
+
+
+def test_a_server_that_stands_still_is_told_within_a_minute_and_the_job_goes_on_when_it_does(
+    bench: PostgresBench, postgres_server: PostgresServer, tally: Tally
+) -> None:
+    """Its connections stay, nothing fails, and whoever asks it waits for ever."""
+    bench.settings(live=LIVE | {"metrics_port": 0})
+    frame = readings(4.5, seed=42)
+    for day in range(2):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(1)
+    published = bench.on_record()
+    server = postgres_server.pid
+    assert server is not None
+    still = [server, *descendants(server)]
+    for pid in still:
+        os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        bench.put("2.jsonl", day_of(frame, 2))
+        # rows are not asked for here: that would wait, too
+        while not any("the ledger of record has not answered" in text for text in texts(job, "warning")):
+            assert time.monotonic() - begun <= MINUTE, job.said
+            time.sleep(0.2)
+        assert page_of(job)["ledger-away"] == 1
+        assert job.process.poll() is None
+    finally:
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
+    bench.until(lambda: "the ledger of record can be looked at again" in texts(job, "resumed"), "it is over")
+    assert page_of(job)["ledger-away"] == 0
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(4))
+    tally.take(bench.check(earlier=published))
+    assert job.summary["restarts"] == 0

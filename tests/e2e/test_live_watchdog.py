@@ -1,0 +1,129 @@
+"""A live job on Prism of which something stands still: the watchdog says so, on the log and as a metric.
+
+A process that is stopped (SIGSTOP) is the hardest to notice: its connections stay, and nothing of it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..examined import every
+from .live_bench import DAY, HERE, Bench, Running, day_of, readings, truth
+from .prism import prism_arguments
+from .processes import Processes, accepts, alive, descendants, free_ports
+from .test_live_restart import prisms_of
+
+POOL = HERE.parent.parent / "deploy" / "flink" / "worker_pool.py"
+
+#: The promise, in seconds.
+MINUTE = 60.0
+
+#: Three looks of it are a minute.
+POLL = "20s"
+
+
+@pytest.fixture
+def pool() -> Iterator[tuple[Processes, int]]:
+    """Beam's Python workers as processes of their own, and the port where Prism asks for them."""
+    processes, (port,) = Processes("workers"), free_ports(1)
+    try:
+        known = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        processes.start("pool", [sys.executable, str(POOL), str(port)], os.environ | {"PYTHONPATH": known})
+        processes.wait_for("pool", "listening", lambda: accepts(port), 60)
+        yield processes, port
+    finally:
+        processes.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
+    """An empty place for jobs; whatever was started in it is ended."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    yield made
+    made.close()
+
+
+def texts(job: Running, kind: str) -> list[str]:
+    """What a job said of a kind."""
+    return [one["text"] for one in job.said if one["kind"] == kind]
+
+
+def page_of(job: Running) -> dict[str, float]:
+    """The job's page of metrics: causes by name, all else by the name of the metric."""
+    (text,) = texts(job, "metrics")
+    (place,) = re.findall(r"127\.0\.0\.1:\d+/metrics", text)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{place}", timeout=10) as answer:
+        lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {re.sub(r'^quiltstream_live_(trouble\{cause="(.+)"\}|)', r"\2", name): float(n) for name, n in lines}
+
+
+def workers_of(pool: Processes) -> list[int]:
+    """The workers that the pool has started."""
+    return [pid for pid in descendants(pool.pid("pool")) if alive(pid)]
+
+
+@pytest.mark.parametrize(
+    ("what", "cause", "said", "well"),
+    [
+        ("runner", "runner-away", "the runner has not answered for", "the runner answers again"),
+        ("worker", "no-worker", "no worker has looked at the source for", "workers look at the source again"),
+    ],
+)
+def test_what_stands_still_is_told_within_a_minute_on_the_log_and_as_a_metric_and_goes_on_when_it_may(
+    bench: Bench, pool: tuple[Processes, int], what: str, cause: str, said: str, well: str
+) -> None:
+    """The one promise about time that is tried here; on a healthy machine it takes a bit over 30 s."""
+    processes, port = pool
+    if what == "worker":
+        bench.options = [one for one in bench.options if not one.startswith("--environment_type")]
+        bench.options += ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
+    bench.settings(
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-07"},
+        live={"poll": POLL, "restarts": 0, "metrics_port": 0},
+    )
+    frame = readings(6.5, seed=31)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    published = bench.on_record()
+    still = bench.until(lambda: workers_of(processes) if what == "worker" else prisms_of(job), f"a {what} runs")
+    assert (page_of(job)[cause], page_of(job)["running"]) == (0, 1)
+    for pid in still:
+        os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        bench.put("3.jsonl", day_of(frame, 3))
+        bench.until(lambda: any(text.startswith(said) for text in texts(job, "warning")), "the watchdog says so")
+        on_log = time.monotonic() - begun
+        bench.until(lambda: page_of(job)[cause] == 1, "the metric says so")
+        on_page = time.monotonic() - begun
+        sys.stdout.write(f"{what}: on the log after {on_log:.1f} s, on the page after {on_page:.1f} s\n")
+        assert on_log <= MINUTE
+        assert on_page <= MINUTE
+        assert bench.on_record() == published
+        assert job.process.poll() is None
+        assert well not in texts(job, "resumed")
+    finally:
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
+    bench.until(lambda: well in texts(job, "resumed"), "the watchdog says that it is over")
+    assert page_of(job)[cause] == 0
+    for day in range(4, 7):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(6))
+    bench.check(every(DAY, DAY, 6 * DAY), earlier=published)
+    assert job.summary["restarts"] == 0

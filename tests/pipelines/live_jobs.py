@@ -1,0 +1,112 @@
+"""Live jobs of the tests, which end, and pipelines that do as they are told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from apache_beam.runners.runner import PipelineState
+
+from quiltstream.pipelines import live, live_run
+from quiltstream.pipelines.following import LiveStanding
+from quiltstream.pipelines.live_run import LiveJob
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store import Block, Draft
+from quiltstream.store.layout import layout_of
+from quiltstream.store.specs import Registration
+from quiltstream.transforms import PrivateHistograms
+
+from .jobs import Done, Job, call, job, readings, write_csv
+
+WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"}
+
+
+def made(folder: Path, days: int = 6, **changes: Any) -> Job:
+    """A live job over a folder with one file of some days."""
+    (folder / "inbox").mkdir()
+    write_csv(folder / "inbox" / "0.csv", readings(days))
+    given: dict[str, Any] = {
+        "source": {"csv": "inbox/*.csv"},
+        "windows": WINDOWS,
+        "sink": {"parquet": "releases"},
+        "rejects": {"csv": "rejects"},
+        "live": {"poll": "10ms"},
+    }
+    return job(folder, **(given | changes))
+
+
+def run(one: Job, *words: str) -> Done:
+    return call("run", "--live", one.settings, *words)
+
+
+def files(one: Job) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (one.folder / "releases").iterdir()}
+
+
+def drafts(histograms: PrivateHistograms, registration: Registration) -> list[Draft]:
+    """Blocks of zeros for the first windows of a query."""
+    schedule, bins = registration.query.schedule, histograms.plan.space.bins
+    windows = list(itertools.islice(schedule.windows(), 5))
+    made: list[Draft] = []
+    for window in windows:
+        layout = layout_of(registration, window)
+        for shard in layout.occupied:
+            keys = layout.keys(shard)
+            counts = np.zeros((len(keys), bins), dtype=np.int64)
+            block = Block(keys, counts.sum(axis=1), counts, "live")
+            made.append(Draft(window, shard, lambda block=block: block))
+    return made
+
+
+class Result:
+    """What a runner's handle of a job says, one state after the other."""
+
+    def __init__(self, *states: str | BaseException) -> None:
+        self.states = list(states)
+        self.cancelled = False
+
+    @property
+    def state(self) -> str:
+        if self.cancelled:
+            return PipelineState.CANCELLED
+        found = self.states.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def wait_until_finish(self) -> None:
+        raise RuntimeError(
+            "Pipeline failed: Traceback\nquiltstream.store.errors.StoreReadOnly: it is read-only\n\nTraceback"
+        )
+
+
+class Pipeline:
+    def __init__(self, result: Result, begun: Callable[[], None] = lambda: None) -> None:
+        self.result = result
+        self.begun = begun
+
+    def run(self) -> Result:
+        self.begun()
+        return self.result
+
+
+def graph_of(one: Job) -> LiveJob:
+    settings = read_settings(one.settings)
+    return live.live_job(settings, PrivateHistograms(settings), [])
+
+
+def follow(one: Job, pipeline: Pipeline) -> tuple[LiveStanding, str]:
+    """The end of a job whose runner is the test's, and what was printed."""
+    said: list[str] = []
+    graph = replace(graph_of(one), pipeline=pipeline)
+    standing, tallies = live_run.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    graph.follower.close()
+    assert tallies is None
+    return standing, "\n".join(said)

@@ -1,0 +1,128 @@
+"""Every ledger of record: no window above the budget, whichever way it comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from quiltstream.store import (
+    BudgetRefused,
+    Draft,
+    RegistrationConflict,
+    Store,
+    StoreError,
+    tables,
+)
+from quiltstream.store.specs import Registration
+
+from .proofs import Registered, never, partial, prices, windows_of
+from .samples import domain, drafts, query
+
+
+class BudgetContract(Registered):
+    """What a budget promises."""
+
+    def test_windows_beyond_the_reserved_budget_are_refused_for_all_shards_and_for_ever(self, store: Store) -> None:
+        held = store.register(domain(budget=0.5), partial())
+        assert held.admitted_stop is not None
+        admitted = [w for w in windows_of(held) if w.stop <= held.admitted_stop]
+        assert 0 < len(admitted) < 12
+        last = windows_of(held)[-1]
+        (refused,) = store.publish(held, [Draft(last, 1, never)])
+        assert refused.block is None
+        assert refused.entry.decision == "refused"
+        assert refused.entry.loss_before <= 0.5 < refused.entry.loss_after
+        assert refused.entry.budget == 0.5
+        records = store.publish(held, drafts(held))
+        assert [record.block is not None for record in records] == [
+            w in admitted for w in windows_of(held) for _ in "ab"
+        ]
+        assert records[-1].entry == refused.entry
+        prices(store.entries(), 0.5)
+        assert store.summary("homes").refused == 12 - len(admitted)
+        assert list(store.missing(held)) == []
+
+    def test_which_windows_are_refused_does_not_depend_on_which_query_comes_first(
+        self, fresh_urls: Iterator[str]
+    ) -> None:
+        decided: list[dict[tuple[str, int], str]] = []
+        for order in (("first", "second"), ("second", "first")):
+            with Store(next(fresh_urls)) as store:
+                held = {
+                    "first": store.register(domain(budget=0.6), query("first", size=4, windows=2)),
+                    "second": store.register(domain(budget=0.6), partial(name="second")),
+                }
+                assert held["first"].admitted_stop is None
+                assert held["second"].admitted_stop is not None
+                for name in order:
+                    store.publish(held[name], drafts(held[name]))
+                prices(store.entries(), 0.6)
+                decided.append({(entry.query, entry.window_start): entry.decision for entry in store.entries()})
+        assert decided[0] == decided[1]
+        assert set(decided[0].values()) == {"charged", "refused"}
+
+    def test_a_query_that_does_not_fit_at_all_is_refused_with_the_numbers_and_not_recorded(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        with pytest.raises(BudgetRefused, match="the first window of query 'more'") as caught:
+            store.register(domain(), query("more"))
+        error = caught.value
+        assert (error.reserved, error.budget) == (held.reserved_loss, 1.0)
+        assert error.asked > error.remaining == 1.0 - held.reserved_loss
+        assert store.queries() == [("homes", "weekly")]
+        with pytest.raises(BudgetRefused):
+            store.register(domain("poor", budget=1e-3), query(domain="poor"))
+        assert store.domains() == ("homes",)
+
+    def test_the_budget_is_enforced_again_when_a_window_is_charged(self, store: Store) -> None:
+        held = store.register(domain(budget=0.5), partial())
+        with store._database().write() as connection:
+            connection.execute(tables.reservations.update().values(stop=None))
+        store.publish(held, drafts(held))
+        entries = store.entries()
+        assert entries[-1].decision == "refused"
+        assert "pass the budget" in entries[-1].rule
+        prices(entries, 0.5)
+
+    def test_the_database_itself_refuses_a_charge_above_its_budget(
+        self, store: Store, registration: Registration
+    ) -> None:
+        store.publish(registration, drafts(registration, shards=[0]))
+        with pytest.raises(StoreError), store._database().write() as connection:
+            connection.execute(tables.charges.update().values(loss_after=1.5))
+        prices(store.entries(), 1.0)
+
+    def test_a_raised_budget_admits_later_windows_and_reopens_none(self, store: Store) -> None:
+        held = store.register(domain(budget=0.5), partial())
+        windows, stop = windows_of(held), held.admitted_stop
+        assert stop is not None
+        admitted = sum(w.stop <= stop for w in windows)
+        refused = windows[admitted]
+        store.publish(held, [Draft(refused, 0, never)])
+        for wrong in (0.5, 0.1, float("inf"), float("nan")):
+            with pytest.raises(StoreError, match="can only be raised"):
+                store.raise_budget("homes", wrong)
+        summary = store.raise_budget("homes", 1.0)
+        assert (summary.budget, summary.events[0][:4]) == (1.0, ("budget-raised", None, "0.5", "1.0"))
+        later = store.registered("homes", "weekly")
+        assert later is not None
+        assert later.admitted_stop is None
+        records = {record.window: record for record in store.publish(later, drafts(later, shards=[0]))}
+        assert records[refused].block is None
+        assert [w for w, record in records.items() if record.block is None] == [refused]
+        prices(store.entries(), 1.0)
+        assert store.summary("homes").loss == later.reserved_loss
+        # settings that are older than the raise still run; a third number does not
+        assert store.register(domain(budget=0.5), partial()).domain.budget == 1.0
+        assert store.register(domain(budget=1.0), partial()).domain.budget == 1.0
+        with pytest.raises(RegistrationConflict, match=r"privacy\.budget"):
+            store.register(domain(budget=0.7), partial())
+
+    def test_a_raise_before_any_refusal_admits_the_next_windows(self, store: Store, url: str) -> None:
+        held = store.register(domain(budget=0.5), partial())
+        store.publish(held, drafts(held, windows_of(held)[:1]))
+        with Store(url) as other:
+            other.raise_budget("homes", 1.0)
+        records = store.publish(held, drafts(held))
+        assert all(record.block is not None for record in records)
+        prices(store.entries(), 1.0)

@@ -1,0 +1,182 @@
+"""Every ledger of record: processes and threads that share it, race for it, and are killed."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quiltstream.store import (
+    Store,
+    StoreBusy,
+    tables,
+)
+from quiltstream.store.specs import Registration
+
+from .nursery import Nursery
+from .proofs import Registered, prices, registered, windows_of
+from .samples import domain, drafts, query, seen
+
+
+class ProcessContract(Registered):
+    """What is promised to many at once."""
+
+    def test_nothing_is_shared_across_a_pickle(self, store: Store, registration: Registration) -> None:
+        assert store._shared is not None
+        copy = pickle.loads(pickle.dumps(store))
+        assert copy._shared is None
+        assert [entry.entry_id for entry in copy.entries()] == [entry.entry_id for entry in store.entries()]
+        copy.close()
+        assert registration.fresh
+
+    def test_nothing_is_shared_across_a_fork(self, url: str, nursery: Nursery) -> None:
+        (answer,) = nursery.run({"kind": "fork", "url": url})
+        assert answer == {"status": 0, "child": "own", "sequences": [1, 2, 3, 4]}
+
+    def test_stores_of_one_process_share_a_connection_until_the_last_is_closed(self, url: str) -> None:
+        first, second = Store(url), Store(url)
+        held = first.register(domain(), query())
+        second.entries()
+        assert first._shared is second._shared
+        first.close()
+        assert len(second.publish(held, drafts(held))) == 12
+        assert len(first.entries()) == 6
+        first.close()
+        second.close()
+
+    def test_threads_of_one_process_take_turns(self, store: Store, registration: Registration) -> None:
+        found: list[dict[str, Any]] = []
+
+        def work() -> None:
+            for window in windows_of(registration):
+                records = store.publish(registration, drafts(registration, [window]))
+                found.append(seen(records))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 24
+        assert all(found.count(one) == 4 for one in found)
+        prices(store.entries(), 1.0)
+
+    def test_processes_racing_for_the_same_windows_get_the_same_rows(
+        self, fresh_urls: Iterator[str], nursery: Nursery
+    ) -> None:
+        for _ in range(4):
+            url = next(fresh_urls)
+            orders = ("forward", "backward", "random")
+            answers = nursery.run(*({"url": url, "order": order, "batch": 1} for order in orders))
+            assert answers[0]["rows"] == answers[1]["rows"] == answers[2]["rows"]
+            with Store(url) as store:
+                assert len(answers[0]["rows"]) == len(list(store.records("homes", "weekly"))) == 12
+                prices(store.entries(), 1.0)
+
+    def test_two_queries_racing_never_exceed_the_budget(self, fresh_urls: Iterator[str], nursery: Nursery) -> None:
+        for _ in range(3):
+            url = next(fresh_urls)
+            spec = {"size": 4, "windows": 8}
+            job = {"url": url, "budget": 0.6, "spec": spec, "batch": 1}
+            answers = nursery.run(*({**job, "query": f"q{i}", "order": "random"} for i in range(3)))
+            assert sum("rows" in answer for answer in answers) >= 1
+            assert {answer["error"] for answer in answers if "error" in answer} <= {"BudgetRefused"}
+            with Store(url) as store:
+                entries = store.entries()
+                prices(entries, 0.6)
+                assert "refused" in {entry.decision for entry in entries} or len(store.queries()) < 3
+                assert store.summary("homes").loss <= store.summary("homes").reserved_loss * (1 + 1e-12) <= 0.6
+
+    def test_what_another_process_charged_is_caught_up_with(self, store: Store, url: str, nursery: Nursery) -> None:
+        held = store.register(domain(), query("other", share=0.25))
+        windows = windows_of(held)
+        store.publish(held, drafts(held, windows[:2]))
+        nursery.run({"url": url, "spec": {"share": 0.5}})
+        store.publish(held, drafts(held, windows[2:]))
+        prices(store.entries(), 1.0)
+
+    def test_an_account_that_is_not_on_record_is_made_again(self, store: Store, registration: Registration) -> None:
+        windows = windows_of(registration)
+        store.publish(registration, drafts(registration, windows[:2]))
+        (account,) = store._database().accounts.values()
+        account.ledger.replay([(0, 1000, 0.5)])
+        account.entry_id = "not this one"
+        store.publish(registration, drafts(registration, windows[2:]))
+        prices(store.entries(), 1.0)
+
+    def test_a_worker_killed_at_any_boundary_of_a_first_run_leaves_nothing_or_a_whole_step(
+        self, fresh_urls: Iterator[str], nursery: Nursery
+    ) -> None:
+        """Every boundary of making the tables and registering: before and after each statement and commit."""
+        boundary = 0
+        while True:
+            boundary += 1
+            url = next(fresh_urls)
+            (answer,) = nursery.run({"url": url, "kill_at": boundary, "publish": False})
+            with Store(url) as store:
+                # opening it again completes what a killed process did not
+                assert store.registered("homes", "weekly") in (None, registered(store))
+                with store._database().read() as connection:
+                    assert connection.scalar(sa.select(sa.func.count()).select_from(tables.meta)) == 1
+                    queries = connection.scalar(sa.select(sa.func.count()).select_from(tables.queries))
+                    promises = connection.scalar(sa.select(sa.func.count()).select_from(tables.reservations))
+                assert queries == promises == len(store.domains()) <= 1
+                held = store.register(domain(), query())
+                assert held.fresh == (queries == 0)
+                assert len(store.publish(held, drafts(held))) == 12
+                prices(store.entries(), 1.0)
+            if not answer.get("killed"):
+                assert answer["crossed"] < boundary
+                assert boundary > 40
+                return
+
+    def test_a_worker_killed_at_any_boundary_of_publishing_leaves_nothing_or_a_whole_batch(
+        self, url: str, nursery: Nursery
+    ) -> None:
+        """Every boundary of two batches, the later windows first; a rerun keeps each row and charges nothing again."""
+        boundary = 0
+        with Store(url) as store:
+            store.domains()
+            while True:
+                boundary += 1
+                name = f"homes-{boundary}"
+                held = store.register(domain(name), query(domain=name, windows=4))
+                job = {"url": url, "domain": name, "spec": {"windows": 4}, "order": "backward", "batch": 2}
+                (answer,) = nursery.run({**job, "kill_at": boundary})
+                entries, records = store.entries(name), list(store.records(name, "weekly"))
+                # the batch of the later windows charges the earlier ones, too
+                assert len(entries) in (0, 4)
+                assert len(records) in (0, 4, 8)
+                assert len(records) == 0 or len(entries) == 4
+                before = seen(records)
+                after = seen(store.publish(held, drafts(held)))
+                assert {place: after[place] for place in before} == before
+                assert len(after) == len(list(store.records(name, "weekly"))) == 8
+                prices(store.entries(name), 1.0)
+                assert [e.entry_id for e in entries] in ([], [e.entry_id for e in store.entries(name)])
+                if not answer.get("killed"):
+                    assert answer["crossed"] < boundary
+                    assert boundary > 40
+                    return
+
+    def test_processes_that_create_the_store_at_once_agree(self, fresh_urls: Iterator[str], nursery: Nursery) -> None:
+        for _ in range(4):
+            url = next(fresh_urls)
+            answers = nursery.run(*({"url": url, "publish": False} for _ in range(4)))
+            assert all("rows" in answer for answer in answers), answers
+            with Store(url, create=False) as store:
+                assert store.queries() == [("homes", "weekly")]
+
+    def test_a_lock_held_too_long_is_an_error_that_says_so(self, store: Store, url: str) -> None:
+        held = store.register(domain(), query())
+        with Store(url, wait=0.2) as other:
+            other.entries()
+            with store._database().write() as connection:
+                connection.execute(sa.select(tables.domains).with_for_update())
+                with pytest.raises(StoreBusy, match="locked for too long"):
+                    other.publish(held, drafts(held))
+            assert len(other.publish(held, drafts(held))) == 12

@@ -1,0 +1,124 @@
+"""Every ledger of record: what is on record is read back as it was published."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
+from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
+from quiltstream.schemas.rowfiles import RELEASES, read_rows
+from quiltstream.schemas.slots import Window
+from quiltstream.store import (
+    Store,
+    StoreError,
+    rows_of,
+)
+from quiltstream.store.specs import Registration
+
+from .proofs import Registered, windows_of
+from .samples import SERIES, domain, drafts, query
+
+
+class ReadingContract(Registered):
+    """What reading promises."""
+
+    def test_missing_blocks_are_those_of_the_schedule_without_a_record(self, store: Store) -> None:
+        held = store.register(domain(), query(shards=16))
+        occupied = sorted({s for s in range(16) if held.query.roster.shard_keys(s, 16)})
+        everything = [(w, s) for w in windows_of(held) for s in occupied]
+        assert list(store.missing(held)) == everything
+        store.publish(held, drafts(held, windows_of(held)[2:3], occupied[:1]))
+        assert list(store.missing(held)) == [p for p in everything if p != (windows_of(held)[2], occupied[0])]
+        store.publish(held, drafts(held, shards=occupied))
+        assert list(store.missing(held)) == []
+
+    def test_the_rows_come_back_as_they_were_published(
+        self, store: Store, registration: Registration, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("quiltstream.store.reading.PAGE", 3)
+        records = store.publish(registration, drafts(registration)[::-1])
+        published = {(r.window, r.shard): rows_of(registration, r) for r in records}
+        assert [batch.to_pylist() for batch in store.releases("homes", "weekly")] == [
+            published[place].to_pylist() for place in sorted(published)
+        ]
+        row = releases_from_batch(published[Window(96, 144), 0])[0]
+        entry = store.entries()[0]
+        assert row.key in SERIES
+        assert (row.loss_before, row.loss_after) == (0.0, entry.loss_after)
+        assert (row.window_start, row.window_stop) == (96 * 1_800_000_000, 144 * 1_800_000_000)
+        assert (row.quilt, row.half_width_95, row.completeness, row.members) == ((15, 13), 190, "live", 1)
+        assert row.total == 48
+        assert row.estimate is not None
+        assert sum(row.estimate) == pytest.approx(48)
+
+    def test_the_summary_says_what_was_lost_and_what_adding_up_would_say(
+        self, store: Store, registration: Registration
+    ) -> None:
+        before = store.summary("homes")
+        assert (before.loss, before.charged, before.naive, before.remaining) == (0.0, 0, 0.0, 1.0)
+        store.publish(registration, drafts(registration, windows_of(registration)[:3]))
+        summary = store.summary("homes")
+        assert summary.loss == store.entries()[-1].loss_after
+        assert (summary.charged, summary.refused, summary.naive) == (3, 0, 3.0)
+        assert summary.reserved_loss == registration.reserved_loss
+        (one,) = summary.queries
+        assert (one.windows, one.charged, one.blocks, one.epsilon) == (6, 3, 6, 1.0)
+
+    @pytest.mark.parametrize("suffix", ["parquet", "avro", "jsonl"])
+    def test_exports_hold_the_public_columns_and_come_back(
+        self, store: Store, registration: Registration, tmp_path: Path, suffix: str
+    ) -> None:
+        store.publish(registration, drafts(registration))
+        ledger, rows = tmp_path / f"new/ledger.{suffix}", tmp_path / f"rows.{suffix}"
+        assert store.export(ledger) == 6
+        assert store.export(rows, "releases") == 30
+        assert [LedgerEntry.from_dict(row) for row in _read(ledger)] == store.entries()
+        assert list(_read(ledger)[0]) == LEDGER_SCHEMA.names
+        expected = [r for batch in store.releases("homes", "weekly") for r in releases_from_batch(batch)]
+        expected.sort(key=lambda row: (row.window_start, row.window_stop, row.key))
+        table = read_rows(rows, RELEASES)
+        assert table.schema.metadata == RELEASE_SCHEMA.metadata
+        assert releases_from_batch(table) == expected
+        assert [p.name for p in (tmp_path / "new").iterdir()] == [ledger.name]
+        assert store.export(rows, "releases", query="other") == 0
+
+    def test_an_export_of_an_unknown_format_is_refused(self, store: Store, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match=r"\.parquet, \.avro or \.jsonl"):
+            store.export(tmp_path / "ledger.xlsx")
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreError, match="cannot be written"):
+            store.export(tmp_path / "file" / "ledger.avro")
+
+    def test_a_store_knows_its_releases_and_no_others(self, store: Store, registration: Registration) -> None:
+        store.publish(registration, drafts(registration))
+        ids = [i for batch in store.releases("homes", "weekly") for i in batch.column("release_id").to_pylist()]
+        assert len(set(ids)) == 30
+        assert store.has_releases(ids)
+        assert store.unknown_releases([*ids[:2], "0" * 32]) == {"0" * 32}
+        assert not store.has_releases(["0" * 32])
+
+
+def _us(value: Any) -> Any:
+    if not isinstance(value, dt.datetime):
+        return value
+    return (value - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".avro":
+        with path.open("rb") as file:
+            return [
+                {name: _us(value) for name, value in row.items()}
+                for row in fastavro.reader(file)
+                if isinstance(row, dict)
+            ]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,401 @@
+"""Whatever panes a runner fires, a window is on record whole, once, and with one value.
+
+The windowing of the transform is replaced by others that fire more often. What a source sends is shuffled between two
+moves of the watermark, so that declarations overtake the readings that they speak of. The noise is stamped: a release
+that is drawn again would be seen.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing import test_stream
+from apache_beam.transforms.window import IntervalWindow, TimestampedValue
+from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.privacy.classes import belief_from_dict
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.settings import Settings
+from quiltstream.schemas.slots import SlotGrid
+from quiltstream.store.records import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.closings import Closing
+from quiltstream.transforms.collect import CollectCells, Collected, both
+from quiltstream.transforms.encode import CellBlock
+from quiltstream.transforms.file_feed import ArrivingFiles
+from quiltstream.transforms.live import Pace, ReadLive
+from quiltstream.transforms.marks import Mark, mark_batch, mark_of, tickets_of, with_horizon
+from quiltstream.transforms.panes import GatherPanes
+from quiltstream.transforms.release import SumTallies, Tally, together
+from quiltstream.transforms.tickets import Issued, Steps, covers, ranges, united
+
+from ..e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
+from ..e2e.stamped import left, unstamped
+from ..examined import Tally as Examinations
+from ..examined import every, examine
+from .feed import feed
+from .live_streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
+from .test_histograms import DAY, ORIGIN, batches
+from .test_live_faults import play
+
+DAYS = 2
+
+
+def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the windows of the transform fire so."""
+    monkeypatch.setattr(beam, "WindowInto", firing_windows(name))
+
+
+def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = True) -> list[list[Any]]:
+    """What a source of some parts sends, in stretches of event time: the readings of each, and a mark of each part."""
+    steps = Steps(ORIGIN, 24 * HOUR)
+    issued = {part: Issued() for part in range(parts)}
+    stretches: list[list[Any]] = []
+    for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, step_us):
+        stretches.append([])
+        for part in range(parts):
+            mine = frame.filter(
+                (pl.col("time") >= begin)
+                & (pl.col("time") < begin + step_us)
+                & (pl.col("series").str.to_integer(base=36) % parts == part)
+            )
+            found = batches(mine, 64) if len(mine) else []
+            given, issued[part] = issued[part].issue(part, found, steps, begin)
+            due, issued[part] = issued[part].declare(steps, begin + step_us)
+            said = {"run": issued[part].run, "sent": due} if tickets else {}
+            mark = Mark(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
+            stretches[-1] += [
+                with_horizon(batch, begin, tickets=one if tickets else None)
+                for batch, one in zip(found, given, strict=True)
+            ]
+            stretches[-1].append(mark_batch(mark, READING_SCHEMA))
+    return stretches
+
+
+def streamed(stretches: list[list[Any]], *, step_us: int, seed: int, ahead_us: int = 0) -> Any:
+    """A stream of them, each in any order; the clock on the wall goes on in the middle of each.
+
+    Args:
+        stretches: what comes.
+        step_us: length of one.
+        seed: of the order.
+        ahead_us: how far the watermark is ahead of what comes.
+    """
+    source = random.Random(seed)  # noqa: S311 - test data
+    stream = test_stream.TestStream().advance_watermark_to(stamped(ORIGIN))
+    for number, stretch in enumerate(stretches):
+        begin = ORIGIN + number * step_us
+        order = source.sample(stretch, len(stretch))
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            stream = stream.add_elements([TimestampedValue(one, stamped(begin)) for one in half])
+            stream = stream.advance_processing_time(10)
+        stream = stream.advance_watermark_to(stamped(begin + step_us + ahead_us))
+    return stream.advance_watermark_to_infinity()
+
+
+def run(monkeypatch: pytest.MonkeyPatch, stream: Any, job: Settings, folder: Path) -> None:
+    """A job over a stream, with the noise that tells every draw from every other."""
+    monkeypatch.setattr("tests.transforms.test_live_faults.streamed", lambda _: stream)
+    folder.mkdir()
+    play([], job, folder)
+
+
+def whole(
+    job: Settings, folders: Sequence[Path], frame: pl.DataFrame, keys: dict[str, list[str]], tally: Examinations
+) -> None:
+    """Every window is on record with its truth, and nothing else ever left the job."""
+    windows = [(day * DAY, day * DAY + DAY) for day in range(DAYS)]
+    assert {place: [unstamped(n) for n in found] for place, found in on_record(job).items()} == truth(
+        frame, windows, keys
+    )
+    plan = PrivateHistograms(job, noise="none").plan
+    belief: Any = belief_from_dict(plan.domain.belief)
+    gone = [batch for folder in folders for batch in left(folder / "left")]
+    with Store(plan.address, create=False) as store:
+        tally.take(
+            examine(
+                store,
+                job.domain,
+                job.query,
+                belief=belief,
+                budget=plan.domain.budget,
+                windows=every(DAY, DAY, DAYS * DAY),
+                keys=keys,
+                left=gone,
+            )
+        )
+
+
+WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}}
+STEP = 6 * HOUR
+
+
+@pytest.mark.parametrize("firing", FIRINGS)
+@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
+def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
+    tmp_path: Path,
+    tally: Examinations,
+    monkeypatch: pytest.MonkeyPatch,
+    firing: str,
+    changes: dict[str, Any],
+    keys: dict[str, list[str]],
+) -> None:
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, **changes)
+    frame = readings(DAYS, seed=60, names=["a", "c", "d"])
+    # with late firings the watermark runs ahead: half of the readings and every declaration are late to the runner
+    ahead = 12 * HOUR if firing in LATE else 0
+    stretches = sent(frame, step_us=STEP, parts=2)
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, keys, tally)
+
+
+def test_sliding_windows_are_whole_whatever_panes_are_fired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fire(monkeypatch, "each-discarding")
+    job = live_settings(tmp_path, windows={"size": "1d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-03"})
+    frame = readings(DAYS, seed=62, names=["a", "d"])
+    steps = Steps(ORIGIN, 12 * HOUR, 2)
+    issued, stretch = Issued(), []
+    for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, 9 * HOUR):
+        found = batches(frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 9 * HOUR)), 20)
+        given, issued = issued.issue(0, found, steps, begin)
+        due, issued = issued.declare(steps, begin + 9 * HOUR)
+        stretch += [with_horizon(one, begin, tickets=ticket) for one, ticket in zip(found, given, strict=True)]
+        stretch.append(mark_batch(Mark(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA))
+    run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
+    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
+
+
+def test_every_pane_again_in_any_order_changes_nothing(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything comes two times, by panes of one element each, and then the job begins anew with its own trigger."""
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS, seed=64, names=["b", "e"])
+    stretches = sent(frame, step_us=STEP)
+    with monkeypatch.context() as patched:
+        fire(patched, "each-accumulating")
+        twice = [[*stretch, *stretch] for stretch in stretches]
+        run(patched, streamed(twice, step_us=STEP, seed=65), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=66), job, tmp_path / "second")
+    whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
+
+
+@pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
+def test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The batches of a stretch in the first day come through to nobody; the job's own trigger."""
+    job = live_settings(tmp_path, **WINDOWS)
+    frame = readings(DAYS, seed=67)
+    stretches = sent(frame, step_us=STEP)
+    holed = [list(stretch) for stretch in stretches]
+    holed[1] = [one for one in holed[1] if lost == "declarations" or mark_of(one) is not None]
+    if lost != "readings":
+        holed[3] = [one for one in holed[3] if mark_of(one) is None]
+    run(monkeypatch, streamed(holed, step_us=STEP, seed=68), job, tmp_path / "first")
+    found = {place: [unstamped(n) for n in counts] for place, counts in on_record(job).items()}
+    assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=69), job, tmp_path / "second")
+    whole(job, [tmp_path / "first", tmp_path / "second"], frame, SERIES, tally)
+
+
+@pytest.mark.parametrize("firing", [*EARLY, *EACH])
+def test_of_a_source_without_tickets_no_early_pane_releases_anything(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS, seed=70, names=["a", "c", "d"])
+    stretches = sent(frame, step_us=STEP, parts=2, tickets=False)
+    with monkeypatch.context() as patched:
+        fire(patched, firing)
+        run(patched, streamed(stretches, step_us=STEP, seed=71), job, tmp_path / "first")
+    if firing in EACH:  # such a runner says of no pane that the window was over
+        assert on_record(job) == {}
+        run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
+    whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
+
+
+# The portable runner of Beam, which fires windows when the source has ended
+
+
+@pytest.mark.parametrize("firing", ["each-discarding", "each-accumulating", "late-discarding", "late-accumulating"])
+def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS + 1, seed=73)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for number, begin in enumerate(range(0, len(frame), 200)):
+        put(inbox, f"{number}.jsonl", frame.slice(begin, 200))
+    steps = Steps(ORIGIN, 24 * HOUR)
+    pace = Pace(ORIGIN, poll_s=0.05, end_us=ORIGIN + DAYS * 24 * HOUR, steps=steps)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
+        _ = decoded.readings | PrivateHistograms(job, noise="none")
+    assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
+
+
+@pytest.mark.parametrize("firing", ["late-discarding", "late-accumulating"])
+def test_a_batch_job_is_whole_whatever_panes_the_portable_runner_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    """The second of these fires early and on time, with everything in both panes."""
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS, seed=74)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | feed(tmp_path, batches(frame, 100)) | PrivateHistograms(job, noise="none")
+    assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
+
+
+def test_the_windows_of_the_transform_say_when_they_fire(tmp_path: Path) -> None:
+    job = live_settings(tmp_path, **WINDOWS)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | feed(tmp_path, batches(readings(1, seed=75), 100)) | PrivateHistograms(job, noise="none")
+    proto = pipeline.to_runner_api()
+    (windowing,) = (one for one in proto.components.windowing_strategies.values() if "global" not in one.window_fn.urn)
+    assert windowing.trigger.WhichOneof("trigger") == "after_end_of_window"
+    assert not windowing.trigger.after_end_of_window.HasField("early_firings")
+    assert not windowing.trigger.after_end_of_window.HasField("late_firings")
+    assert windowing.accumulation_mode == 2
+    assert windowing.allowed_lateness == 0
+
+
+# The pieces
+
+
+def element(number: int, width: int = 4) -> CellBlock:
+    """One batch of one series, with its ticket."""
+    index, packed = np.array([number % width], dtype=np.int32), np.array([number], dtype=np.int64)
+    return CellBlock(0, 1, width, index, packed, 1, ((0, 7, ranges([number])),))
+
+
+@given(st.integers(1, 8), st.data())
+def test_however_the_elements_of_a_window_are_cut_into_panes_it_is_whole_only_with_all_of_them(count, data) -> None:
+    elements = [*map(element, range(1, count + 1)), Closing(0, 0, 1, run=7, sent=((0, count),))]
+    order = data.draw(st.permutations(range(count + 1)))
+    # some come again
+    order = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=4))]
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(order) - 1)))), len(order)]
+    collect = CollectCells()
+    all_of_them = collect.create_accumulator()
+    for one in elements:
+        all_of_them = collect.add_input(all_of_them, one)
+    held, seen = Collected(), set[int]()
+    for begin, end in pairwise(cuts):
+        pane = collect.create_accumulator()
+        for at in order[begin:end]:
+            pane = collect.add_input(pane, elements[at])
+        seen |= {*order[begin:end]}
+        held = both(held, pane)
+        assert held.whole(0) == (len(seen) == count + 1)
+    assert held.steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
+
+
+def test_tickets_of_another_run_are_not_taken_for_those_of_this_one() -> None:
+    collect, one = CollectCells(), CollectCells().create_accumulator()
+    for part in (element(1), element(2), Closing(0, 0, 1, run=8, sent=((0, 2),))):
+        one = collect.add_input(one, part)
+    assert one.complete(0)
+    assert not one.whole(0)
+    assert collect.add_input(one, Closing(0, 0, 1, run=7, sent=((0, 2),))).whole(0)
+
+
+@given(st.lists(st.integers(1, 12)))
+def test_ranges_are_the_numbers_that_they_were_made_of(numbers) -> None:
+    found = ranges(numbers)
+    assert [n for first, last in found for n in range(first, last + 1)] == sorted({*numbers})
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))
+    assert covers(found, 12) == ({*numbers} >= {*range(1, 13)})
+    assert united([*found, *found]) == found
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_a_shard_counts_once_in_a_sum_however_often_it_comes(shards) -> None:
+    tallies = [Tally({1 << shard: np.array([[shard, 1]])}, 0b1111) for shard in shards]
+    collect = SumTallies()
+    one = collect.create_accumulator()
+    for tally in tallies:
+        one = collect.add_input(one, tally)
+    parts = [collect.add_input(collect.create_accumulator(), tally) for tally in tallies]
+    for found in (one, collect.merge_accumulators(parts), together(one, one)):
+        assert found.counts.tolist() == [[sum({*shards}), len({*shards})]]
+        assert found.whole == ({*shards} == {0, 1, 2, 3})
+    assert not collect.extract_output(collect.create_accumulator()).whole
+
+
+class Held:
+    """A runner's state of one key."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.largest = 0
+
+    def read(self) -> Any:
+        return self.value
+
+    def write(self, value: Any) -> None:
+        self.value = value
+        self.largest = max(self.largest, len(pickle.dumps(value)))
+
+    def clear(self) -> None:
+        self.value = None
+
+
+@pytest.mark.parametrize("accumulating", [False, True])
+def test_panes_that_wait_take_no_more_memory_than_their_window_and_none_once_it_has_passed(accumulating: bool) -> None:
+    width, count = 1000, 200
+    gather, held, collect = GatherPanes(SlotGrid(1_800_000_000)), Held(), CollectCells()
+    window = IntervalWindow(0, width * 1800)
+    early = PaneInfo(is_first=False, is_last=False, timing=PaneInfoTiming.EARLY, index=1, nonspeculative_index=-1)
+    pane, passed = collect.create_accumulator(), []
+    all_of_them = collect.create_accumulator()
+    elements = [*(element(number, width) for number in range(1, count + 1)), Closing(0, run=7, sent=((0, count),))]
+    for one in elements:
+        pane = collect.add_input(pane if accumulating else collect.create_accumulator(), one)
+        all_of_them = collect.add_input(all_of_them, one)
+        passed += list(gather.process((3, pickle.loads(pickle.dumps(pane))), window, early, held))
+    assert [key for key, _ in passed] == [3]
+    assert passed[0][1].steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
+    assert 0 < held.largest <= len(pickle.dumps(all_of_them)) + 100
+    assert held.value is None
+    # a last pane of nothing, and one that is whole by itself, leave nothing behind
+    assert not list(gather.process((3, Collected()), window, early, held))
+    assert len(list(gather.process((3, all_of_them), window, early, held))) == 1
+    assert held.value is None
+
+
+def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
+    (batch,) = batches(readings(1, seed=76, names=["a"]), 500)
+    (given_,), issued = Issued(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN)
+    assert tickets_of(with_horizon(batch, 7, tickets=given_)) == given_
+    assert given_.numbers == ((0, 1), (1, 1))
+    assert tickets_of(with_horizon(batch, 7)) is None
+    assert Issued.from_plain({"run": 5, "sent": {"0": 1, "1": 1}}) == issued
+    mark = Mark(3, 4, 1, 2, run=5, sent=((0, 1), (1, 1)))
+    assert mark_of(mark_batch(mark, READING_SCHEMA)) == mark
+    due, rest = issued.declare(Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
+    assert (due, rest.sent) == (((0, 1),), {1: 1})
+    # what is late already gets none, and a step is remembered while a window over it is open
+    (late,), _ = rest.issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
+    assert late.numbers == ((1, 2),)
+    assert issued.declare(Steps(ORIGIN, 12 * HOUR, 2), ORIGIN + 24 * HOUR)[1].sent == {1: 1}
+    assert isinstance(batch, pa.RecordBatch)

@@ -1,0 +1,31 @@
+"""Time stamps of Avro: what their logical types are in Arrow, and schemas in which they are the integers that they are.
+
+Arrow reads the integers at once, and none of them is out of Python's range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+#: Logical types of times.
+TIMES: dict[str, pa.DataType] = {
+    f"{local}timestamp-{name}": pa.timestamp(unit, tz=None if local else "UTC")
+    for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    for local in ("", "local-")
+}
+
+
+def plain_times(schema: Any) -> Any:
+    """A schema whose time stamps are integers, without the marks of the library."""
+    if isinstance(schema, list):
+        return [plain_times(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("logicalType") in TIMES:
+        return schema["type"]
+    return {name: plain_times(value) for name, value in schema.items() if not name.startswith("__")}
+
+
+__all__ = ["TIMES", "plain_times"]

@@ -1,0 +1,204 @@
+"""A topic of messages as a sink: released rows, each under its release id, and rejects.
+
+A row of record never changes, so a row that is sent again is the same message. A bundle ends when the broker has what
+it sent; what it refuses fails the bundle, the runner runs it again, and the rows come from the ledger of record once
+more. What is a broker's own is in its :class:`MessageTopic` and the :class:`MessageSender` that this one makes.
+"""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Literal
+
+import apache_beam as beam
+import fastavro
+import pyarrow as pa
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from ..schemas.releases import RELEASE_VERSION
+from . import coders
+from .formats import LETTERS, REJECTS, RELEASES, RowForm, write_stream
+
+MessageFormat = Literal["json", "avro-single-object"]
+
+#: Headers, or attributes, of every message.
+SCHEMA, VERSION, DOMAIN, QUERY = "quiltstream.schema", "quiltstream.version", "quiltstream.domain", "quiltstream.query"
+
+_CONTENT = {"json": "application/json", "avro-single-object": "avro/binary"}
+
+Message = tuple[bytes | None, bytes, list[tuple[str, bytes]]]
+"""Key, value and headers."""
+
+
+class MessageSender(ABC):
+    """Sends messages to a topic; it belongs to one worker."""
+
+    @abstractmethod
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand messages to the client; it sends them in the background.
+
+        Raises:
+            BrokerUnavailableError: the client cannot be made, or something was refused.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until the broker has everything.
+
+        Raises:
+            BrokerUnavailableError: it refused something, or did not take it in time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the client; what was not sent is sent again by another bundle."""
+
+
+class MessageTopic(ABC):
+    """A topic that rows are sent to; a plain value that travels to any worker.
+
+    Attributes:
+        kind: what the settings call such topics.
+        name: of the topic.
+        format: of the values.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    format: MessageFormat
+
+    @abstractmethod
+    def sender(self, field: str) -> MessageSender:
+        """What sends to it.
+
+        Args:
+            field: the setting, for messages.
+        """
+
+
+def release_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
+    """A block of releases as messages, keyed by release id."""
+    table = RELEASES.sorted(RELEASES.table([batch]))
+    columns = (table.column(name).to_pylist() for name in ("release_id", "domain", "query"))
+    for value, key, domain, query in zip(_values(table, RELEASES, format_), *columns, strict=True):
+        names = [(DOMAIN, str(domain).encode()), (QUERY, str(query).encode())]
+        yield str(key).encode(), value, [*_headers("release", format_), *names]
+
+
+def reject_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
+    """Rejects as messages without keys: reason, source and position, and the size where it is known.
+
+    Content is in them only as a letter to the operator's public key, where the settings name one.
+    """
+    form = LETTERS if "letter" in batch.schema.names else REJECTS
+    if form is REJECTS and "size" in batch.schema.names:
+        size = pa.field("size", pa.int64(), nullable=False)
+        fields = [*REJECTS.avro["fields"], {"name": "size", "type": "long"}]
+        form = RowForm(REJECTS.schema.append(size), {**REJECTS.avro, "fields": fields}, REJECTS.order)
+    for value in _values(form.sorted(form.table([batch])), form, format_):
+        yield None, value, _headers("reject", format_)
+
+
+def _headers(schema: str, format_: MessageFormat) -> list[tuple[str, bytes]]:
+    return [
+        ("content-type", _CONTENT[format_].encode()),
+        (SCHEMA, schema.encode()),
+        (VERSION, RELEASE_VERSION.encode()),
+    ]
+
+
+def _values(table: pa.Table, form: RowForm, format_: MessageFormat) -> list[bytes]:
+    if format_ == "json":
+        stream = io.BytesIO()
+        write_stream(stream, "jsonl", table, form)
+        return stream.getvalue().split(b"\n")[:-1]
+    head = single_object_head(form.avro)
+    schema = fastavro.parse_schema(form.avro)
+    return [head + _avro(schema, row) for row in table.to_pylist()]
+
+
+def _avro(schema: Any, row: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, row)
+    return stream.getvalue()
+
+
+def single_object_head(schema: Any) -> bytes:
+    """What stands before a single object of Avro: a mark, and the fingerprint of its schema."""
+    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+
+
+class _Send(beam.DoFn):
+    """Sends batches and ends each bundle when the broker has them."""
+
+    def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
+        self._topic = topic
+        self._field = field
+        self._messages = messages
+
+    def setup(self) -> None:
+        self._sender = self._topic.sender(self._field)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._sender.send(self._messages(batch, self._topic.format))
+
+    def finish_bundle(self) -> None:
+        self._sender.finish()
+
+    def teardown(self) -> None:
+        self._sender.close()
+
+
+class SendReleases(beam.PTransform[Any, Any]):
+    """Send record batches of releases to a topic.
+
+    Args:
+        topic: where to.
+    """
+
+    def __init__(self, topic: MessageTopic) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Send them from where they are."""
+        send = _Send(self._topic, f"sink.{self._topic.kind}", release_messages)
+        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
+
+
+class SendRejects(beam.PTransform[Any, Any]):
+    """Send rejects to a topic, at least once.
+
+    Args:
+        topic: where to.
+    """
+
+    def __init__(self, topic: MessageTopic) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Send them from where they are."""
+        send = _Send(self._topic, f"rejects.{self._topic.kind}", reject_messages)
+        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
+
+
+__all__ = [
+    "DOMAIN",
+    "QUERY",
+    "SCHEMA",
+    "VERSION",
+    "Message",
+    "MessageFormat",
+    "MessageSender",
+    "MessageTopic",
+    "SendRejects",
+    "SendReleases",
+    "coders",
+    "reject_messages",
+    "release_messages",
+    "single_object_head",
+]
