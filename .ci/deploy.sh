@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with the tools that read them: hadolint, docker compose, Google's and Kubernetes' schemas,
-# Terraform's grammar, Prometheus' own checker, and Beam's translation of the graphs for Dataflow. No container engine
-# and no cluster is used.
+# the definitions of Flink's operator, Terraform's grammar, Prometheus' own checker, pip's resolution of what the images
+# install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
+# kubectl and terraform are used where they are installed: no package registry has them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,6 +16,11 @@ unset PYTHONPATH VIRTUAL_ENV
 LIST=.ci/deploy-tools.txt
 UPPER=.ci/constraints-beam-2.77.txt
 VENV=$CACHE/deploy-$(cat "$LIST" "$UPPER" pyproject.toml .ci/deploy.sh | sha256sum | cut -c 1-16)
+
+# The oldest operator that the guide names.
+OPERATOR_VERSION=1.10.0
+OPERATOR=$CACHE/flink-operator-$OPERATOR_VERSION
+OPERATOR_API=$OPERATOR/flink-kubernetes-operator-api-$OPERATOR_VERSION.jar
 
 # Google's clients hold cachetools back.
 CONSTRAINTS=$(mktemp)
@@ -32,6 +38,38 @@ unpack_promtool() {
   rm -r "$folder"
 }
 
+# The jar of the operator's API brings its definitions for Kubernetes along.
+fetch_operator_api() {
+  command -v mvn >/dev/null || { echo "the operator's API needs mvn: install Maven 3.6 or newer, and a Java 17" >&2; exit 1; }
+  local folder
+  folder=$(mktemp -d "$CACHE/.operator-XXXXXX")
+  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "-Dmaven.repo.local=$CACHE/maven" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy "-DoutputDirectory=$folder" \
+    "-Dartifact=org.apache.flink:flink-kubernetes-operator-api:$OPERATOR_VERSION"
+  rm -rf "$OPERATOR"
+  mv "$folder" "$OPERATOR"
+}
+
+argument() {
+  sed -n "s/^ARG $2=//p" "$1"
+}
+
+# What the images install goes together, by pip's own resolution: nothing of it is installed. It is asked again when
+# one of the files changes.
+resolve_images() {
+  local dataflow=deploy/dataflow flink=deploy/flink/Dockerfile lower=.ci/constraints-beam-2.62.txt mark
+  mark=$CACHE/resolved-$(cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower pyproject.toml .ci/deploy.sh |
+    sha256sum | cut -c 1-16)
+  [ ! -e "$mark" ] || { echo "what the images install was resolved already"; return; }
+  PIP_CONSTRAINT='' "$VENV/bin/pip" install --dry-run --ignore-installed \
+    "apache-beam[gcp]==$(argument $dataflow/Dockerfile BEAM_VERSION)" --requirement $dataflow/requirements.txt
+  # the words of the Dockerfile, behind its own constraints
+  PIP_CONSTRAINT=$PWD/$lower "$VENV/bin/pip" install --dry-run --ignore-installed \
+    "apache-beam==$(argument $flink BEAM_VERSION)" '.[formats,kafka,mqtt,postgres]'
+  touch "$mark"
+  echo "what the images install can be resolved"
+}
+
 if [ ! -e "$VENV/.whole" ]; then
   rm -rf "$VENV"
   python3 -m venv "$VENV"
@@ -41,5 +79,7 @@ if [ ! -e "$VENV/.whole" ]; then
 fi
 # The package itself is this checkout's, whatever checkout made the environment.
 "$VENV/bin/pip" install --editable '.[test,gcp]' --config-settings editable_mode=strict
+resolve_images
 .ci/servers.sh kafka mosquitto
-QUILTSTREAM_REQUIRE_TOOLS=1 "$VENV/bin/pytest" tests/deploy
+[ -e "$OPERATOR_API" ] || fetch_operator_api
+QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API "$VENV/bin/pytest" tests/deploy

@@ -4,7 +4,8 @@
 #   .ci/servers.sh prism      Beam's local live runner, compiled from its Go module
 #   .ci/servers.sh flink      the programs of a Flink cluster, and Beam's job server for it
 #   .ci/servers.sh kafka      Apache Kafka's broker
-#   .ci/servers.sh mosquitto  the MQTT broker, as a package of the system (Debian's)
+#   .ci/servers.sh registry   Apicurio's schema registry, which speaks Confluent's interface
+#   .ci/servers.sh mosquitto  the MQTT broker and its clients, as packages of the system (Debian's)
 #   .ci/servers.sh --show     print the name, version and folder of each
 #
 # Each lands in <cache>/<name>-<version>, made in a temporary folder beside it and renamed when it is whole. The tests ask
@@ -16,12 +17,14 @@ PRISM_VERSION=2.77.0
 FLINK_VERSION=1.19.3
 JOB_SERVER_VERSION=2.62.0 # the newest of which the Java parts for Flink 1.19 and the Python package are both to be had
 KAFKA_VERSION=4.1.1
+REGISTRY_VERSION=2.6.13.Final # the newest to be had that a Java 17 runs: 3.3 needs a 21
 
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
 PRISM=$CACHE/prism-$PRISM_VERSION
 FLINK=$CACHE/flink-$FLINK_VERSION
 JOB_SERVER=$CACHE/flink-job-server-$JOB_SERVER_VERSION
 KAFKA=$CACHE/kafka-$KAFKA_VERSION
+REGISTRY=$CACHE/registry-$REGISTRY_VERSION
 
 need() {
   command -v "$1" >/dev/null || { echo "$2 needs $1, which is not on the path: $3" >&2; exit 1; }
@@ -82,13 +85,26 @@ build_kafka() {
   mv "$WORK/kafka" "$KAFKA"
 }
 
+build_registry() {
+  need mvn "the schema registry" "install Maven 3.6 or newer, and a Java 17"
+  scratch
+  maven .ci/registry/pom.xml "-Dregistry.version=$REGISTRY_VERSION" \
+    dependency:copy-dependencies "-DoutputDirectory=$WORK"
+  mkdir "$WORK/registry"
+  tar -xzf "$WORK/apicurio-registry-app-$REGISTRY_VERSION-all.tar.gz" -C "$WORK/registry"
+  mv "$WORK/registry" "$REGISTRY"
+}
+
 # The tests start brokers of their own: a service that the package may have begun is in nobody's way, but not wanted.
 install_mosquitto() {
-  ! command -v mosquitto >/dev/null && [ ! -x /usr/sbin/mosquitto ] || { echo "mosquitto is there"; return; }
+  if [ -n "$(PATH=$PATH:/usr/sbin command -v mosquitto)" ] && command -v mosquitto_pub >/dev/null; then
+    echo "mosquitto is there"
+    return
+  fi
   local root=()
   [ "$(id -u)" = 0 ] || root=(sudo -n)
   "${root[@]}" apt-get update -q
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends mosquitto
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends mosquitto mosquitto-clients
   "${root[@]}" systemctl disable --now mosquitto 2>/dev/null || true
 }
 
@@ -106,10 +122,10 @@ WORK=
 trap '[ -z "$WORK" ] || rm -rf "$WORK"' EXIT
 if [ "${1:-}" = --show ]; then
   printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" \
-    job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA"
+    job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA" registry $REGISTRY_VERSION "$REGISTRY"
   exit
 fi
-[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, mosquitto" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, mosquitto" >&2; exit 2; }
 
 # Two builds at once would be in each other's way: the second waits, and finds the work done.
 mkdir -p "$CACHE"
@@ -123,7 +139,8 @@ for name in "$@"; do
       once "$JOB_SERVER" build_job_server
       ;;
     kafka) once "$KAFKA" build_kafka ;;
+    registry) once "$REGISTRY" build_registry ;;
     mosquitto) install_mosquitto ;;
-    *) echo "no server is named '$name': prism, flink, kafka, mosquitto" >&2; exit 2 ;;
+    *) echo "no server is named '$name': prism, flink, kafka, registry, mosquitto" >&2; exit 2 ;;
   esac
 done

@@ -38,6 +38,9 @@ POSTGRES = "tests/e2e/test_postgres_faults.py"
 POSTGRES_FULL = "tests/e2e/test_postgres_full.py"
 PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
 
+RESTART = "tests/e2e/test_live_restart.py"
+PANES = "tests/e2e/test_panes_prism.py"
+
 _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
 _LATE = "test_readings_that_come_some_windows_late_change_nothing"
 _CONTRACT = {
@@ -45,6 +48,7 @@ _CONTRACT = {
     "late by 0, 1 and 10 windows, damaged files": "test_late_readings_damaged_files_bad_lines_and_strangers",
     "a clock that jumps ten years ahead": "test_a_meter_whose_clock_jumps_ten_years_ahead",
     "silence of weeks": "test_empty_windows_silent_series_and_a_silent_source",
+    "one shard silent for weeks": "test_a_shard_that_is_silent_for_weeks",
     "job killed twice, begun from the ledger": "test_a_job_killed_twice_goes_on_from_the_ledger_alone",
     "two jobs racing": "test_two_jobs_that_race_publish_every_window_once",
 }
@@ -80,6 +84,14 @@ def faults() -> list[Fault]:
             (STREAM, "test_every_bundle_that_releases_is_run_twice", ""),
         ),
         *(
+            Fault(
+                "bundles",
+                f"every bundle of {how} run twice",
+                (STREAM, "test_every_bundle_that_encodes_or_counts_is_run_twice", how),
+            )
+            for how in ("encoding", "counting")
+        ),
+        *(
             Fault("bundles", f"readings and declarations {how}", (STREAM, _REPEATED, how))
             for how in ("duplicated", "reordered")
         ),
@@ -90,6 +102,15 @@ def faults() -> list[Fault]:
             Fault(runner, what, (file, test, ""))
             for runner, file in (("Prism", PRISM), ("Flink", FLINK))
             for what, test in _CONTRACT.items()
+        ),
+        Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
+        *(
+            Fault("Prism", f"panes fired for each, {how}", (PANES, "test_whatever_panes_prism_fires", f"each-{how}"))
+            for how in ("discarding", "accumulating")
+        ),
+        *(
+            Fault("Prism", f"panes fired late, {how}", (PANES, "test_whatever_panes_prism_fires", f"late-{how}"))
+            for how in ("discarding", "accumulating")
         ),
         Fault(
             "Flink", "TaskManager killed -9 twice, workers once", (FLINK, "test_killed_taskmanagers_and_workers", "")

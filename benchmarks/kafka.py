@@ -40,6 +40,7 @@ from quiltstream.transforms.feeds import BEGIN
 from quiltstream.transforms.kafka_feed import KafkaReader
 from quiltstream.transforms.live import Pace, ReadLive
 from quiltstream.transforms.message_sink import SendReleases, single_object_head
+from quiltstream.transforms.tickets import Steps
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
 from tests.e2e.kafka import KafkaBroker, find_kafka
@@ -181,7 +182,9 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
         settings = settings_of(load, servers, topic, sink, Path(name))
         # the last slot's readings are the last there are: what they open is not waited for
         end = (ORIGIN_MS + (load.slots - 1) * INTERVAL_MS) * 1_000
-        pace = Pace(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end)
+        histograms = PrivateHistograms(settings)
+        steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
+        pace = Pace(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end, steps=steps)
         source, out = settings.source, settings.sink
         if source is None or source.kafka is None or out is None:
             sys.exit("the settings have lost their topics")
@@ -190,7 +193,7 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
             sys.exit("the settings have lost their sink")
         pipeline = live_pipeline(PipelineOptions([]))
         decoded = pipeline | "Read" >> ReadLive(kafka_feed(settings, source.kafka, pace), pace)
-        published = decoded.readings | "Publish" >> PrivateHistograms(settings)
+        published = decoded.readings | "Publish" >> histograms
         _ = published.releases | "Sink" >> SendReleases(out_topic)
         result: Any = pipeline.run()
         result.wait_until_finish()

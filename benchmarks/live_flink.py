@@ -34,6 +34,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.feeds import Reader
 from quiltstream.transforms.live import Pace, ReadLive
 from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.tickets import Steps
 
 ROOT = Path(__file__).absolute().parent.parent
 
@@ -67,7 +68,9 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
     """Build a job and hand it to the cluster; in a process with the cluster's Beam."""
     end = ORIGIN_US + load.windows * load.width * INTERVAL_US
     pipeline = Pipeline(options=PipelineOptions(options))
-    pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end, stay_s=10.0, rest_s=1.1)
+    histograms = PrivateHistograms(live.settings_of(load, folder, ledger))
+    steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
+    pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end, steps=steps, stay_s=10.0, rest_s=1.1)
     decoded = pipeline | "Read" >> ReadLive(Noted(load, str(folder)), pace)
     if load.element_wise:
         _ = (
@@ -79,7 +82,7 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
         )
         pipeline.run()
         return
-    published = decoded.readings | "Publish" >> PrivateHistograms(live.settings_of(load, folder, ledger))
+    published = decoded.readings | "Publish" >> histograms
     _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
     pipeline.run()
 

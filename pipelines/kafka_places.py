@@ -6,6 +6,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import click
@@ -13,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schemas.kafka import KafkaSink
-from ..schemas.secrets import located
+from ..schemas.secrets import SecretError, located, resolved
 from ..schemas.settings import FileSink, Settings
 from ..store.errors import StoreMissing
 from ..store.records import Store
 from ..store.specs import Record, Registration
 from ..transforms.kafka_client import Cluster, KafkaUnavailableError
+from ..transforms.kafka_look import look_to_write
 from ..transforms.kafka_sink import Topic
 from ..transforms.kafka_topic import read_ids
 from .blocks import recorded_blocks, send_blocks
@@ -68,6 +70,32 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
             click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def check_written(settings: Settings, *, patience_s: float = _PATIENCE_S) -> None:
+    """Look whether the topics of sink and rejects are there and may be written, before anything is on record.
+
+    What cannot be sent fails its bundle, and the one after every restart: by then windows may be charged. Where a
+    secret is with the workers only, that is said, and the job begins.
+
+    Args:
+        settings: the job.
+        patience_s: how long the brokers may be away.
+
+    Raises:
+        CommandError: one is not, or its brokers do not answer for so long.
+    """
+    for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
+        topic = None if sink is None else topic_of(settings, sink)
+        if topic is None:
+            continue
+        field = f"{place}.{topic.kind}"
+        try:
+            resolved(topic.cluster.options)
+        except SecretError as error:
+            click.echo(f"{field}: {error}; the topic is not looked at from here", err=True)
+        else:
+            patiently(field, partial(look_to_write, topic), patience_s=patience_s)
 
 
 class SinkTopic:
@@ -163,4 +191,4 @@ def _marks(ids: list[str]) -> npt.NDArray[np.uint64]:
     return np.array([_mark(one) for one in ids], dtype=np.uint64)
 
 
-__all__ = ["SinkTopic", "cluster_of", "patiently", "topic_of"]
+__all__ = ["SinkTopic", "check_written", "cluster_of", "patiently", "topic_of"]

@@ -10,16 +10,15 @@ from ..schemas.kafka import KafkaSource
 from ..schemas.secrets import SecretError, located, resolved
 from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import parse_duration, parse_instant
-from ..transforms.kafka_client import Cluster, KafkaUnavailableError, is_kafkas, unavailable
+from ..transforms.kafka_client import Cluster, KafkaUnavailableError
 from ..transforms.kafka_feed import KafkaFeed
+from ..transforms.kafka_look import look
 from ..transforms.kafka_registry import RegistrySchemas
 from ..transforms.kafka_start import EARLIEST, Start
 from ..transforms.live import Pace
 from ..transforms.messages import MessageDecoder
 from ..transforms.payloads import PayloadDecoder
-
-#: How long the look at the topics may take that a job begins with.
-_ANSWER_S = 5.0
+from .kafka_places import check_written
 
 #: When this process first began the job of a domain and query, and how far the broker's clock may be from ours.
 _BEGUN: dict[tuple[str, str], int] = {}
@@ -111,44 +110,33 @@ def _cluster_of(settings: Settings, given: KafkaSource) -> Cluster:
 
 
 def check_source(settings: Settings) -> None:
-    """Look whether the topics of the source are there, before anything is on record.
+    """Look whether the topics of the job are there, before anything is on record: those it reads, and those it writes.
 
-    A broker that does not answer here may answer the workers: that is said, and the job begins.
+    A broker of the source that does not answer here may answer the workers: that is said, and the job begins. What is
+    written is another matter (see :func:`.kafka_places.check_written`).
 
     Raises:
-        SettingsError: a topic is not there, or may not be read, or an option is wrong.
+        SettingsError: a topic of the source is not there, or may not be seen, or an option is wrong.
+        CommandError: a topic of sink or rejects is not there, or may not be written, or its brokers do not answer.
     """
+    _check_read(settings)
+    check_written(settings)
+
+
+def _check_read(settings: Settings) -> None:
     given = None if settings.source is None else settings.source.kafka
     if given is None:
         return
     cluster = _cluster_of(settings, given)
     try:
         resolved(cluster.options)
-        _look(cluster, given.all_topics)
+        look(cluster, given.all_topics)
     except SecretError as error:
         click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
     except KafkaUnavailableError as error:
         if not error.passing:
             raise SettingsError([f"source.kafka: {error}"]) from None
         click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
-
-
-def _look(cluster: Cluster, topics: tuple[str, ...]) -> None:
-    said: list[object] = []
-    consumer = cluster.consume({"group.id": "quiltstream"}, said.append)
-    try:
-        told = {topic: consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].error for topic in topics}
-    except Exception as error:
-        if not is_kafkas(error):
-            raise
-        consumer.poll(0)  # the client was told why, and says so when it is asked
-        found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
-        raise next((one for one in found if not one.passing), found[-1]) from None
-    finally:
-        consumer.close()
-    for topic, error in told.items():
-        if error is not None:
-            raise unavailable(f"topic {topic} at {cluster.servers}", error)
 
 
 __all__ = ["check_source", "decoder_of", "kafka_feed", "start_of"]

@@ -81,7 +81,9 @@ def open_letters(key: Path, files: Sequence[Path]) -> int:
             moved += any(row.get(name) != inside.get(name) for name in ("reason", "source", "position"))
             click.echo(json.dumps(_shown(inside)))
     if lost:
-        click.echo(f"{plural(lost, 'letter')} could not be opened: for another key, or damaged", err=True)
+        click.echo(
+            f"{plural(lost, 'letter')} could not be opened: for another key, or damaged, or no message inside", err=True
+        )
     if moved:
         stand = "stands" if moved == 1 else "stand"
         click.echo(f"{plural(moved, 'letter')} {stand} in the row of another message; go by what is inside", err=True)

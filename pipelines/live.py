@@ -216,6 +216,7 @@ def run_estimating(
         CommandError: a job failed, cannot be begun, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
+    _check_ends(settings, beam_options)
     say = _speaker(results(), as_json=as_json)
     while True:
         now = generation_of(settings, live=True, noise=noise)
@@ -232,6 +233,23 @@ def run_estimating(
             return end.code
         if not now.ended:
             say("model", decide(settings, now)[1])
+
+
+def _check_ends(settings: Settings, beam_options: Sequence[str]) -> None:
+    """See that a job which ends at each estimate, and begins again, can be ended by this command.
+
+    Raises:
+        SettingsError: its runner lets it run on.
+    """
+    options = options_of(beam_options)
+    if settings.estimate is not None and settings.estimate.every is not None and not on_prism(options):
+        raise SettingsError(
+            [
+                "model.estimate.every needs Prism: each estimate ends the running job, and "
+                f"--runner={runner_name(options)} may let it run on beside the next one; leave the runner out, or "
+                "leave every out and change the belief by hand with quiltstream ledger belief"
+            ]
+        )
 
 
 def publish_live(

@@ -18,8 +18,12 @@ from ..transforms.pulse import Pulse
 from .console import plural
 from .verdict import Cause, Verdict
 
-#: Seconds without a sign of life before it is said. Readers give one in ten seconds at least, however slow the poll is.
+#: Seconds without a sign of life before it is said. Readers in this process give one in ten seconds at least, however
+#: slow the poll is; those elsewhere with each look only, as their runners keep every call.
 PATIENCE_S = 30.0
+
+#: Looks that are missed before it is said of readers elsewhere.
+_LOOKS = 3
 
 #: Seconds without an answer after which whoever was asked is the likely cause of what else stands still.
 _ANSWER_S = 10.0
@@ -109,7 +113,7 @@ class Watchdog:
         if (tallies or {}).get("polls", 0) > self._polls:
             self._polls, self._polled = (tallies or {})["polls"], now
         last = self._last(pulses)
-        still = last is not None and now - last > PATIENCE_S
+        still = last is not None and now - last > self._worker_s
         found = [*self._around(now, waits or {}, away, asked, still=still)]
         if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
             found += self._found(now, pulses, tallies or {}, last)
@@ -143,6 +147,11 @@ class Watchdog:
             self._told.add(one)
         return new
 
+    @property
+    def _worker_s(self) -> float:
+        """Seconds without a sign of a worker before it is said."""
+        return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
+
     def _last(self, pulses: Mapping[int, Pulse]) -> float | None:
         """When a worker last looked; ``None`` where nobody can see that."""
         if not self.here and not pulses and self._polled is None:
@@ -165,7 +174,7 @@ class Watchdog:
         if last is None:
             yield from self._overdue(now)
             return
-        if now - last > PATIENCE_S:
+        if now - last > self._worker_s:
             yield (
                 Cause.NO_WORKER,
                 "",

@@ -26,6 +26,7 @@ from pydantic import (
 from .documents import Document
 from .kafka import Servers
 from .kafka import Topic as KafkaTopic
+from .pseudonyms import Pseudonyms
 from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
 from .sections import Duration, Name, Section
 from .settings_text import SettingsError
@@ -250,6 +251,77 @@ class Limits(Section):
         return self
 
 
+def _levels(given: Any) -> Any:
+    return [given] if isinstance(given, int) and not isinstance(given, bool) else given
+
+
+class TopicPseudonyms(Pseudonyms):
+    """Levels of the topic that go on as keyed hashes, and where the secret key of these is.
+
+    It is the key of a job's ``readings.pseudonyms``, read in the same way: what the gateway makes of a name is what the
+    job would have made of it.
+    """
+
+    level: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(_levels), Field(min_length=1)] = Field(
+        description="level of the topic with the meter's name, counted from 1; or a list of levels",
+        json_schema_extra={"type": ["integer", "array"], "minimum": 1},
+    )
+
+    @field_validator("level")
+    @classmethod
+    def _once(cls, levels: list[int]) -> list[int]:
+        if len(set(levels)) < len(levels):
+            raise ValueError(f"level {levels} names a level twice; name each once")
+        return sorted(levels)
+
+    def check(self, filters: list[str]) -> None:
+        """See that topics of every filter have a level that is named, and that every level is one of some filter.
+
+        Raises:
+            ValueError: one has not.
+        """
+        depths = {one: _depth(one) for one in filters}
+        for one, depth in depths.items():
+            if min(self.level) > depth:
+                raise ValueError(
+                    f"pseudonyms.level is {_listed(self.level)}, and topics of {one!r} have {depth}: they would go on "
+                    "under their own names; name the level with the meter's name, counted from 1"
+                )
+        deepest = max(depths.values())
+        if max(self.level) > deepest:
+            raise ValueError(
+                f"pseudonyms.level names {max(self.level)}, and no topic of forward.topics has more than {deepest} "
+                "levels; leave it out"
+            )
+
+    def in_clear(self, filters: list[str]) -> list[str]:
+        """What of the filters' wildcards goes on as it is, for people."""
+        found: list[str] = []
+        for one in filters:
+            for place, level in enumerate(_levels_of(one), 1):
+                if level == "#":
+                    found.append(f"what # of {one!r} stands for, but level {_listed(self.level)}")
+                elif level == "+" and place not in self.level:
+                    found.append(f"level {place} of {one!r}")
+        return found
+
+
+def _levels_of(filter_: str) -> list[str]:
+    """The levels of a filter's topics, without what shares it."""
+    levels = filter_.split("/")
+    return levels[2:] if levels[0] == "$share" else levels
+
+
+def _depth(filter_: str) -> float:
+    """How many levels topics of a filter have at most."""
+    levels = _levels_of(filter_)
+    return float("inf") if levels[-1] == "#" else len(levels)
+
+
+def _listed(levels: list[int]) -> str:
+    return ", ".join(map(str, levels))
+
+
 class Forward(Section):
     """From the broker to the next hop."""
 
@@ -265,6 +337,15 @@ class Forward(Section):
     rejects: str | None = Field(
         default=None, description="file of dropped messages: reason, digest of the topic and size only"
     )
+    pseudonyms: TopicPseudonyms | None = Field(
+        default=None, description="levels of the topic that go on as keyed hashes; left out: topics go on as they are"
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Forward:
+        if self.pseudonyms is not None:
+            self.pseudonyms.check(self.topics)
+        return self
 
 
 class KafkaReleases(Section):
@@ -361,9 +442,7 @@ class GatewaySettings(Document):
 
 def _covers(filter_: str, prefix: str) -> bool:
     """Whether a filter matches some topic below a prefix of at least two more levels."""
-    levels = filter_.split("/")
-    if levels[0] == "$share":
-        levels = levels[2:]
+    levels = _levels_of(filter_)
     below = prefix.split("/")
     for place, level in enumerate(levels):
         if level == "#":

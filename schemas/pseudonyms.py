@@ -44,8 +44,11 @@ class Pseudonyms(Section):
             raise ValueError(f"file {self.file!r} is not an absolute path; every worker must find it without this file")
         return self
 
-    def key(self) -> PseudonymKey:
+    def key(self, setting: str = "readings.pseudonyms") -> PseudonymKey:
         """Read the key where this process runs.
+
+        Args:
+            setting: this section's name, for messages.
 
         Raises:
             SettingsError: it is not there, too short or too long.
@@ -53,7 +56,7 @@ class Pseudonyms(Section):
         if self.env is not None:
             where = f"the variable {self.env}"
             if self.env not in os.environ:
-                raise SettingsError([f"readings.pseudonyms: {where} is not set on this machine; {_HELP}"])
+                raise SettingsError([f"{setting}: {where} is not set on this machine; {_HELP}"])
             found = os.environb[self.env.encode()]
         else:
             where = f"the file {self.file}"
@@ -61,13 +64,13 @@ class Pseudonyms(Section):
                 found = Path(str(self.file)).read_bytes()
             except OSError as error:
                 raise SettingsError(
-                    [f"readings.pseudonyms: {where} cannot be read here ({type(error).__name__}); {_HELP}"]
+                    [f"{setting}: {where} cannot be read here ({type(error).__name__}); {_HELP}"]
                 ) from None
         found = found.strip()
         if not SHORTEST_KEY <= len(found) <= LONGEST_KEY:
             raise SettingsError(
                 [
-                    f"readings.pseudonyms: {where} holds a key of {len(found)} bytes on this machine, and a key has "
+                    f"{setting}: {where} holds a key of {len(found)} bytes on this machine, and a key has "
                     f"{SHORTEST_KEY} to {LONGEST_KEY}; {_HELP}"
                 ]
             )
@@ -102,7 +105,7 @@ class PseudonymKey:
         return "PseudonymKey(...)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a key of pseudonyms does not travel; every process reads it where readings.pseudonyms says")
+        raise TypeError("a key of pseudonyms does not travel; every process reads it where its settings say")
 
 
 __all__ = ["PseudonymKey", "Pseudonyms"]

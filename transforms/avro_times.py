@@ -28,4 +28,14 @@ def plain_times(schema: Any) -> Any:
     return {name: plain_times(value) for name, value in schema.items() if not name.startswith("__")}
 
 
-__all__ = ["TIMES", "plain_times"]
+def bare(schema: Any) -> Any:
+    """A schema without logical types, and without the marks of the library: all that it says is how bytes are read."""
+    if isinstance(schema, list):
+        return [bare(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left = {name: value for name, value in schema.items() if name != "logicalType" and not name.startswith("__")}
+    return {name: bare(value) for name, value in left.items()}
+
+
+__all__ = ["TIMES", "bare", "plain_times"]

@@ -47,7 +47,7 @@ def heard_of(
     before: Mapping[str, Heard],
     sources: Mapping[str, Reach],
     now_us: int,
-    said: tuple[str, int] | None = None,
+    said: tuple[str, int | None] | None = None,
 ) -> dict[str, Heard]:
     """What was heard of each source after a look; sources that are gone are forgotten.
 
@@ -55,7 +55,7 @@ def heard_of(
         before: what was heard before the look.
         sources: the sources that there are.
         now_us: the wall clock.
-        said: the source that had readings, and the latest of them.
+        said: the source that had readings, and the latest of them; ``None`` where that is not known.
     """
     after: dict[str, Heard] = {}
     for name, reach in sources.items():
@@ -63,7 +63,8 @@ def heard_of(
         if reach is Reach.UNKNOWN:
             known = Heard(known.latest_us, now_us)
         if said is not None and said[0] == name:
-            known = Heard(said[1] if known.latest_us is None else max(known.latest_us, said[1]), now_us)
+            latest = [one for one in (known.latest_us, said[1]) if one is not None]
+            known = Heard(max(latest, default=None), now_us)
         after[name] = known
     return after
 

@@ -43,12 +43,13 @@ class Closing:
 
 def closings_by(mark: Mark, schedule: Schedule, grid: SlotGrid) -> Iterator[Closing]:
     """What a mark declares: each window that ends after the last mark and by this one."""
+    counts = None if mark.sent is None else dict(mark.sent)
     for start in closed_starts(schedule, grid, mark.after_us, mark.until_us):
         lost = mark.lost_us is not None and grid.time_of(start) < mark.lost_us
-        sent = mark.sent
-        if sent is not None:
+        sent = None
+        if counts is not None:
             first = (start - schedule.anchor) // schedule.every
-            sent = tuple((step, count) for step, count in sent if first <= step < first + schedule.overlap)
+            sent = tuple((step, counts[step]) for step in range(first, first + schedule.overlap) if step in counts)
         yield Closing(start, mark.part, mark.parts, mark.replayed, lost, mark.run, sent)
 
 

@@ -1,7 +1,8 @@
 """Avro object container files to raw rows.
 
 No library reads Avro into Arrow columns, so this is the one format whose rows pass through Python objects, inside the
-decoder only; Parquet holds the same readings and is read many times faster.
+decoder only; Parquet holds the same readings and is read many times faster. A file is damaged where its bytes are no
+records; what a record holds damages nothing (see :mod:`.avro_columns`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..schemas.settings import SettingsError
-from .avro_times import TIMES, plain_times
+from .avro_columns import Meaning
+from .avro_times import bare
 from .decode_csv import missing_column
 from .decode_rows import Columns, RawRows
 from .files import SourceFileError
@@ -74,8 +76,8 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
     """
     try:
         blocks = cast("Any", fastavro.block_reader(stream))
-        schema = fastavro.parse_schema(plain_times(blocks.writer_schema))
-        kinds = {one["name"]: _time_of(one["type"]) for one in blocks.writer_schema["fields"]}
+        schema = fastavro.parse_schema(bare(blocks.writer_schema))
+        meanings = {one["name"]: Meaning.of(one["type"]) for one in blocks.writer_schema["fields"]}
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     records: list[dict[str, Any]] = []
@@ -88,9 +90,7 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
         except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
             raise _damaged(path, error, f"after row {before + len(records)}") from None
         if records and (block is None or len(records) >= batch_rows):
-            arrays = {name: _array([record[name] for record in records], kinds[name]) for name in columns.names}
-            positions = np.arange(before + 1, before + len(records) + 1, dtype=np.int64)
-            yield RawRows(arrays, positions, np.empty(0, dtype=np.int64))
+            yield _rows(records, before, {name: meanings[name] for name in columns.names})
             before += len(records)
             records = []
         if block is None:
@@ -98,15 +98,23 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
 
 
 def _record(stream: BinaryIO, schema: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", fastavro.schemaless_reader(stream, schema, None))
+    # text that is no UTF-8 is its row's matter, and no reason to stop
+    read: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors="surrogateescape")
+    return cast("dict[str, Any]", read)
 
 
-def _time_of(kind: Any) -> pa.DataType | None:
-    """The Arrow type of a column of timestamps."""
-    for one in kind if isinstance(kind, list) else [kind]:
-        if isinstance(one, dict) and one.get("logicalType") in TIMES:
-            return TIMES[one["logicalType"]]
-    return None
+def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Meaning]) -> RawRows:
+    """Records as raw rows; those with a value that means nothing are malformed."""
+    arrays: dict[str, pa.Array] = {}
+    keep = np.ones(len(records), dtype=np.bool_)
+    for name, meaning in meanings.items():
+        arrays[name], bad = meaning.column([record[name] for record in records])
+        keep[bad] = False
+    positions = np.arange(before + 1, before + len(records) + 1, dtype=np.int64)
+    if not keep.all():
+        kept = pa.array(keep)
+        arrays = {name: array.filter(kept) for name, array in arrays.items()}
+    return RawRows(arrays, positions[keep], positions[~keep])
 
 
 def _reader(stream: BinaryIO, path: str) -> Any:
@@ -121,16 +129,3 @@ def _damaged(path: str, error: Exception, where: str) -> SourceFileError:
         f"file {path} is not a whole Avro file ({type(error).__name__} {where}); write it again, or take it out of "
         "source.avro: releases without its readings would be final"
     )
-
-
-def _array(values: list[Any], time: pa.DataType | None) -> pa.Array:
-    """Values of one column; those of a union of text and numbers become text."""
-    try:
-        array = pa.array(values)
-        return array.cast(pa.int64()).view(time) if time is not None else array
-    except (pa.ArrowException, TypeError, OverflowError):
-        return pa.array([None if one is None else _text(one) for one in values], pa.utf8())
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

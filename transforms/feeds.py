@@ -43,6 +43,8 @@ class Piece:
         source: which of the reader's sources it is from, where the reader mixes several.
         came_us: when the last of it came, by the clock of whoever took it from the producers, such as a broker;
             ``None`` where nobody says. Nothing behind the piece came earlier, but for the allowed lateness.
+        sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; only looked at where
+            nobody says when it came.
         lost_us: of what came before this instant the part may have lost something for ever, so windows that start
             before it may lack readings; by positions and stamps of the source, never by what readings hold. ``None``
             where nothing is known to be lost.
@@ -57,6 +59,7 @@ class Piece:
     latest_us: int | None = None
     source: str | None = None
     came_us: int | None = None
+    sent_us: int | None = None
     lost_us: int | None = None
 
     def vote(self, now_us: int) -> int | None:
@@ -64,25 +67,47 @@ class Piece:
 
         A reading cannot have been taken after it came. One that says so comes from a clock that runs ahead, and counts
         for the instant at which it came; one that is stamped over a day after that has jumped, and does not count.
-        Where nobody says when it came it counts as it is; no clock runs ahead of the wall's whatever it says.
+        Where only the producers say when they sent it, it came no earlier than that, nor than the middle one of its
+        readings was taken: a producer whose clock is behind holds nothing back, and a few meters whose clocks are ahead
+        count for no more than the others. Where nobody says anything it counts as it is; no clock runs ahead of the
+        wall's whatever it says.
 
         Args:
             now_us: the wall clock.
         """
-        latest, limit = self.latest_us, self._limit(now_us)
+        latest, cap = self.latest_us, self._cap()
+        limit = self._limit(now_us, cap)
         if latest is not None and latest > limit:
             latest = max((int(one.max()) for one in self._times(limit)), default=None)
-        return latest if latest is None or self.came_us is None else min(latest, self.came_us)
+        return latest if latest is None or cap is None else min(latest, cap)
+
+    def speaks(self, now_us: int) -> bool:
+        """Whether it has a reading that is not stamped over a day after now, whatever is said of when it came.
+
+        Its source is not silent then, though it may not be known how far it has come.
+        """
+        return self.latest_us is not None and bool(self._times(_AHEAD_US + now_us))
 
     def ahead(self, now_us: int) -> int:
         """How many readings are stamped over a day after they came."""
-        limit = self._limit(now_us)
+        limit = self._limit(now_us, self._cap())
         if self.latest_us is None or self.latest_us <= limit:
             return 0
         return self.rows - sum(len(one) for one in self._times(limit))
 
-    def _limit(self, now_us: int) -> int:
-        return _AHEAD_US + (now_us if self.came_us is None else min(now_us, self.came_us))
+    def _cap(self) -> int | None:
+        """The instant at which it came, as far as it is known; ``None`` if not."""
+        if self.came_us is not None or self.sent_us is None:
+            return self.came_us
+        if self.latest_us is None or self.latest_us <= self.sent_us or not self.batches:
+            return self.sent_us
+        times = np.concatenate(self._times(self.latest_us))
+        middle = (len(times) - 1) // 2
+        return max(self.sent_us, int(np.partition(times, middle)[middle]))
+
+    @staticmethod
+    def _limit(now_us: int, cap_us: int | None) -> int:
+        return _AHEAD_US + (now_us if cap_us is None else min(now_us, cap_us))
 
     def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
         """The times of each batch that are not after an instant, where there are any."""

@@ -117,6 +117,18 @@ def new_producer(options: Mapping[str, Any]) -> Any:
     return _made(_client().Producer, options)
 
 
+def new_admin(options: Mapping[str, Any]) -> Any:
+    """An administrator's client of confluent-kafka.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    _client()
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+    return _made(AdminClient, options)
+
+
 def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
         return kind(dict(options), logger=LOG)
@@ -141,12 +153,14 @@ class Cluster:
         options: librdkafka's, secrets by their place.
         consumer: makes a consumer; the tests' own.
         producer: makes a producer; the tests' own.
+        admin: makes an administrator's client; the tests' own.
     """
 
     servers: str
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     consumer: Callable[[Mapping[str, Any]], Any] = field(default=new_consumer, repr=False)
     producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
+    admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A consumer.
@@ -163,6 +177,10 @@ class Cluster:
     def produce(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A producer, as above."""
         return self.producer(self._options(own, said))
+
+    def administer(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+        """An administrator's client, as above."""
+        return self.admin(self._options(own, said))
 
     def _options(self, own: Mapping[str, Any], said: Callable[[Any], None] | None) -> dict[str, Any]:
         try:
@@ -181,6 +199,7 @@ __all__ = [
     "is_passing",
     "meaning_of",
     "name_of",
+    "new_admin",
     "new_consumer",
     "new_producer",
     "topic_partition",

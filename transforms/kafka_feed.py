@@ -39,7 +39,7 @@ from .kafka_client import (
 )
 from .kafka_gaps import Gaps
 from .kafka_health import Health
-from .kafka_messages import came_us, messages_of, with_sizes, without_second_times
+from .kafka_messages import came_us, messages_of, sent_us, with_sizes, without_second_times
 from .kafka_positions import lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
 from .kafka_start import EARLIEST, Place, Start, begins, first_offsets, last_offsets
 from .messages import MessageDecoder, SourceAwayError
@@ -420,12 +420,13 @@ class KafkaReader(Reader):
         self._waiting = None
         self._groups.popleft()
         if again < len(group):
-            self._gaps.read(place, int(messages.stamps_us[0]))
+            self._gaps.read(place, came_us(group[again : again + 1]))
         self._offsets[place] = int(messages.positions[-1]) + 1
         if self._offsets[place] >= floor:
             self._floors.pop(place, None)
         if self._decoder.lookback_us:
-            self._stamps[place] = int(messages.stamps_us[-1]) // 1_000
+            # a producer's clock may run ahead, and what is sought before it would be too little
+            self._stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
         end = self._ends.get(place, -1)
         if end > self._offsets[place] and not any(other == place for other, _ in self._groups):
             self._offsets[place] = end
@@ -435,7 +436,9 @@ class KafkaReader(Reader):
         name = name_of_place(place)
         piece = piece_of(name, decoded, self._position, settled=not self._behind)
         rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
-        return replace(piece, source=name, rejects=rejects, came_us=came_us(messages), lost_us=self._gaps.until_us)
+        taken = group[again:] or group
+        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(taken))
+        return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
 
     def _reach_of(self, place: Place) -> Reach:
         return Reach.UNKNOWN if place in self._health else self._reached[place]

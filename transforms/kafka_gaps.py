@@ -1,9 +1,10 @@
 """Gaps: what a lane did not read of its partitions, because it was gone or because it began behind it.
 
 What was sent before the first message that a lane reads of a partition is not read, nor is what retention took while
-the lane was away. Brokers stamp messages, and a reading is not taken after its message is stamped, so windows that
-start after the stamp of the first message behind a gap miss nothing. Until that message is there, the gap goes to the
-moment at which it was found. All of this is offsets and stamps; nothing of it depends on what messages hold.
+the lane was away. What is gone came before the first message behind it, and a reading is not taken after it came. So
+where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
+that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
+at which it was found. All of this is offsets and stamps; nothing of it depends on what messages hold.
 
 >>> gaps = Gaps.of("")
 >>> gaps.found(("load", 0), 9_000_000)
@@ -76,17 +77,17 @@ class Gaps:
         else:
             self.found(place, now_us)
 
-    def read(self, place: Place, stamp_us: int) -> None:
+    def read(self, place: Place, came_us: int | None) -> None:
         """A message of a partition was read.
 
         Args:
             place: the partition.
-            stamp_us: when the broker, or the producer, stamped it; -1 without a stamp.
+            came_us: when it came, by the broker's clock; ``None`` if the broker does not say.
         """
         if place in self._open:
             self._open.discard(place)
-            if stamp_us >= 0:
-                self._until_us[place] = min(self._until_us[place], stamp_us)
+            if came_us is not None:
+                self._until_us[place] = min(self._until_us[place], came_us)
 
 
 __all__ = ["Gaps"]

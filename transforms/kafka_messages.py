@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from .messages import Messages
 
 _YEAR_1971_US = parse_instant("1971-01-01")
 
+#: The kind of a stamp that the broker made; ``TIMESTAMP_LOG_APPEND_TIME`` of confluent-kafka, which is an extra.
+_THE_BROKERS = 2
 
 #: The header by which the gateway says that the MQTT broker may have sent a message before.
 REPEATED = ("mqtt-dup", b"1")
@@ -34,9 +37,18 @@ def messages_of(group: list[Any]) -> Messages:
     )
 
 
-def came_us(messages: Messages) -> int | None:
-    """When the last of some messages was stamped; ``None`` without stamps, or with those of a clock never set."""
-    latest = int(messages.stamps_us.max(initial=-1))
+def came_us(group: Sequence[Any]) -> int | None:
+    """When the last of some messages of confluent-kafka came, by the broker's clock.
+
+    ``None`` unless the broker stamped them all: other stamps are the producers', and say nothing for certain.
+    """
+    kinds = {one.timestamp()[0] for one in group}
+    return sent_us(group) if kinds == {_THE_BROKERS} else None
+
+
+def sent_us(group: Sequence[Any]) -> int | None:
+    """When the last of some messages was stamped, by whomever; ``None`` by nobody, or by a clock that was never set."""
+    latest = 1_000 * max((one.timestamp()[1] for one in group), default=-1)
     return latest if latest >= _YEAR_1971_US else None
 
 
@@ -61,4 +73,4 @@ def with_sizes(rejects: pa.RecordBatch, messages: Messages, letters: Letters | N
     return rejects.append_column("size", pa.array(sizes[np.minimum(at, len(sizes) - 1)], pa.int64()))
 
 
-__all__ = ["REPEATED", "came_us", "messages_of", "with_sizes", "without_second_times"]
+__all__ = ["REPEATED", "came_us", "messages_of", "sent_us", "with_sizes", "without_second_times"]

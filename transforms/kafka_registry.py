@@ -23,6 +23,8 @@ _AGAIN_S = 30.0
 _PATIENCE = {"timeout": 5, "max.retries": 1}
 
 _NOT_FOUND = 404
+#: Of what a registry does not find, 40401 and the like say more; a server that is no registry has 404 alone.
+_REGISTRYS = 100
 _CLIENT_ERRORS = range(400, 500)
 #: Among the client's errors these pass: a timeout, and too many questions.
 _PASSING = frozenset({408, 429})
@@ -118,10 +120,12 @@ class RegistrySchemas:
             return question(self._client)
         except SchemaRegistryError as error:
             code = int(error.http_status_code)
-            if code == _NOT_FOUND:
+            if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
                 raise LookupError("no schema has that number") from None
             why = f"it answers with {code}"
-            if code in _CLIENT_ERRORS and code not in _PASSING:
+            if code == _NOT_FOUND:
+                why += "; check registry.url"
+            elif code in _CLIENT_ERRORS and code not in _PASSING:
                 why += "; check registry.options"
         except (SecretError, KafkaUnavailableError) as error:
             why = str(error)

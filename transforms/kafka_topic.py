@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .kafka_client import KafkaUnavailableError, is_kafkas, name_of, topic_partition, unavailable
+from .kafka_look import LOOKING
 from .kafka_sink import Topic
 from .kafka_start import EARLIEST, Place, first_offsets
 from .message_sink import DOMAIN, QUERY, SCHEMA
@@ -19,13 +20,6 @@ _ANSWER_S = 10.0
 
 #: Seconds without a message before it is given up.
 _PATIENCE_S = 60.0
-
-_CONSUMER = {
-    "group.id": "quiltstream",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-}
 
 
 def read_ids(
@@ -46,7 +40,7 @@ def read_ids(
     Raises:
         KafkaUnavailableError: the topic cannot be read, or holds messages that are no releases.
     """
-    consumer = topic.cluster.consume(_CONSUMER)
+    consumer = topic.cluster.consume(LOOKING)
     try:
         return _read(consumer, topic, (domain.encode(), query.encode()), take, patience_s)
     except KafkaUnavailableError:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -116,7 +117,7 @@ def open_letter(letter: str, private_key: bytes) -> dict[str, Any]:
         private_key: 32 bytes.
 
     Raises:
-        LetterError: it cannot be opened with this key.
+        LetterError: it cannot be opened with this key, or what was encrypted is no letter.
         ImportError: the library is not installed.
     """
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - of the extra
@@ -125,11 +126,70 @@ def open_letter(letter: str, private_key: bytes) -> dict[str, Any]:
     own = X25519PrivateKey.from_private_bytes(private_key)
     try:
         inside = json.loads(_suite().decrypt(base64.b64decode(letter, validate=True), own, _INFO))
-    except (InvalidTag, ValueError):
+    except (InvalidTag, ValueError, RecursionError):
         raise LetterError("this is no letter for this key, or it is damaged") from None
-    if not isinstance(inside, dict):
+    if not _is_content(inside):
         raise LetterError("what was encrypted is no letter")
     return inside
+
+
+def _is_content(inside: Any) -> bool:
+    """Whether this is what :func:`with_letters` encrypts; whoever has the public key can encrypt anything."""
+    if not isinstance(inside, dict) or inside.keys() != _CONTENT.keys():
+        return False
+    found: dict[str, Any] = inside
+    return all(kind(found[name]) for name, kind in _CONTENT.items())
+
+
+def _is_text(given: Any) -> bool:
+    return type(given) is str
+
+
+def _is_number(given: Any) -> bool:
+    return type(given) is int
+
+
+def _is_bytes(given: Any) -> bool:
+    """Whether this is base64."""
+    if type(given) is not str:
+        return False
+    try:
+        base64.b64decode(given, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_bytes_or_none(given: Any) -> bool:
+    return given is None or _is_bytes(given)
+
+
+def _are_headers(given: Any) -> bool:
+    return isinstance(given, list) and all(map(_is_header, cast("list[Any]", given)))
+
+
+def _is_header(given: Any) -> bool:
+    if not isinstance(given, list) or len(pair := cast("list[Any]", given)) != _PAIR:
+        return False
+    name, value = pair
+    return _is_text(name) and _is_bytes_or_none(value)
+
+
+_PAIR = 2
+
+#: What a letter holds, all of it always.
+_CONTENT: dict[str, Callable[[Any], bool]] = {
+    "reason": _is_text,
+    "source": _is_text,
+    "position": _is_number,
+    "size": _is_number,
+    "topic": _is_text,
+    "stamp_us": _is_number,
+    "key": _is_bytes_or_none,
+    "headers": _are_headers,
+    "payload": _is_bytes,
+    "cut": lambda given: type(given) is bool,
+}
 
 
 def new_keys() -> tuple[bytes, bytes]:

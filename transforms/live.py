@@ -266,7 +266,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
 
-        A long wait is cut, so that whoever watches sees that there is a worker; not where the runner keeps every call.
+        A long wait is cut, so that whoever watches sees that there is a worker; not where the runner keeps every call,
+        and whoever watches must wait for the next look.
         Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
         in its state for ever (Beam's issue 27648).
         """
@@ -304,7 +305,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 clock = max(clock, now - pace.idle_us - pace.lateness_us)
         else:
             settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
-            said = None if piece is None or piece.source is None or latest is None else (piece.source, latest)
+            said = None
+            if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
+                said = (piece.source, latest)
             heard = heard_of(before.sources, sources, now, said)
             come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
             clock = clock if come is None else max(clock, come)
@@ -329,7 +332,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         batches, steps = () if piece is None else piece.batches, self._pace.steps
         if steps is None or before.issued is None:
             return [None] * len(batches), before
-        tickets, issued = before.issued.issue(part, batches, steps, before.clock_us)
+        tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
         return [*tickets], replace(before, issued=issued)
 
     def _waited_for(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:

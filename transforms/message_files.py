@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..schemas.mapping_checks import columns_problems
+from ..schemas.readings import RejectReason
 from ..schemas.settings import Readings, SettingsError
 from . import decode_avro
 from .decode import FileDecoder, FileTask
@@ -21,6 +22,7 @@ from .decode_rows import Columns, Decoded, RawRows, RowReader
 from .files import open_bytes
 from .messages import Messages
 from .payloads import PayloadDecoder
+from .rejects import Rejects
 
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
 
@@ -134,6 +136,8 @@ class MessageRows:
         """
         parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
         rejects = [one for part in parts for one in part.rejects]
+        if len(raw.malformed):
+            rejects.append(Rejects(RejectReason.MALFORMED_ROW, raw.malformed))
         batches = [part.readings for part in parts if part.readings is not None]
         if not batches:
             return Decoded(None, 0, tuple(rejects))

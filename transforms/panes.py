@@ -15,8 +15,9 @@ A ticket is never in another element than the readings it stands for (:class:`.e
 whole (:class:`.collect.CollectCells`), and pieces of a window that came in different panes are united here
 (:class:`GatherPanes`) in which nothing is ever taken out of a value. So a value with all tickets holds all readings,
 whichever way it was put together: a pane without some of them is not published, whatever its timing, and as maxima and
-sets forget how often and in which order they were told, every value that is complete is the same one. Whatever a
-second one computes, the store keeps the first row.
+sets forget how often and in which order they were told, every value that is complete is the same one (where windows
+overlap, but for readings that are late for one of them, in time for the next, and come before the one has fired).
+Whatever a second one computes, the store keeps the first row.
 
 What a runner has lost, cells or tickets or declarations, leaves the window missing; the next job publishes it. What a
 runner has kept is not lost by an extra pane: the pieces of a window wait in the state of its key until they are

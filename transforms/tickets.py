@@ -7,7 +7,8 @@ its *tickets*, and a mark says how many there are. Whoever collects a window cou
 It has everything when all those are there, whatever a runner fired, repeated, reordered or lost before.
 
 A run of numbers begins with the reading of a part, and has a name that is drawn by chance: where a part is read again,
-its batches may be cut in other places, and their tickets must not be taken for the first ones.
+its batches may be cut in other places, and their tickets must not be taken for the first ones. A call that a runner
+repeats from a checkpoint goes on with the same run: every runner here discards what the first try sent.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from ..schemas.slots import Schedule, SlotGrid
 Range = tuple[int, int]
 
 _RUNS = 1 << 31
+
+#: No ticket for a step that begins more than a day ahead: stamps that jump about must not fill the memory.
+_AHEAD_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,15 @@ class Steps:
         """Of a schedule."""
         return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap)
 
-    def open_in(self, batch: pa.RecordBatch, horizon_us: int) -> list[int]:
-        """The steps that a batch has readings of and that lie in a window which ends after an instant."""
+    def open_in(self, batch: pa.RecordBatch, horizon_us: int, now_us: int) -> list[int]:
+        """The steps that a batch has readings of, in a window that ends after an instant, and not far ahead."""
         times = batch.column("time").drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
         if not len(times):
             return []
         lowest, highest = (int(one - self.anchor_us) // self.every_us for one in (times.min(), times.max()))
         found = [lowest] if lowest == highest else np.unique((times - self.anchor_us) // self.every_us).tolist()
-        return [step for step in found if self.over_us(step) > horizon_us]
+        last = now_us + _AHEAD_US
+        return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step - 1) <= last]
 
     def end_us(self, step: int) -> int:
         """When a step ends."""
@@ -101,7 +106,7 @@ class Issued:
         """Of what a savepoint holds; JSON makes text of the steps."""
         return cls(plain["run"], {int(step): count for step, count in plain["sent"].items()})
 
-    def issue(self, part: int, batches: Iterable[pa.RecordBatch], steps: Steps, horizon_us: int) -> Given:
+    def issue(self, part: int, batches: Iterable[pa.RecordBatch], steps: Steps, horizon_us: int, now_us: int) -> Given:
         """Give tickets to the next batches of a part.
 
         Args:
@@ -109,11 +114,13 @@ class Issued:
             batches: in the order in which they are sent.
             steps: of the windows.
             horizon_us: windows that end by this instant were declared complete; what is of no other one is late.
+            now_us: the wall clock. What lies more than a day ahead gets no ticket: a window has it if it has come, and
+                does not wait for it.
         """
         sent = dict(self.sent)
         tickets: list[Tickets] = []
         for batch in batches:
-            touched = steps.open_in(batch, horizon_us)
+            touched = steps.open_in(batch, horizon_us, now_us)
             for step in touched:
                 sent[step] = sent.get(step, 0) + 1
             tickets.append(Tickets(part, self.run, tuple((step, sent[step]) for step in touched)))

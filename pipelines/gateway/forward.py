@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from .hops import Hop
 from .lines import Line
 from .message import Message
+from .pseudonyms import TopicNames
 from .rejects import RejectFile
 from .stall import Stall
 from .tally import Dropped, Tally
@@ -46,6 +47,7 @@ class Forward:
         retained: whether messages that the broker had kept are taken.
         tally: where to count.
         rejects: where dropped messages are told of.
+        names: what of a topic goes on under a pseudonym; ``None``: nothing.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Forward:
         retained: bool,
         tally: Tally,
         rejects: RejectFile,
+        names: TopicNames | None = None,
     ) -> None:
         self._hop = hop
         self._messages = messages
@@ -66,6 +69,7 @@ class Forward:
         self._retained = retained
         self._tally = tally
         self._rejects = rejects
+        self._names = names
         self._line: Line | None = None
         self._flights: dict[int, _Flight] = {}
         self._held = 0
@@ -104,6 +108,8 @@ class Forward:
         except UnicodeDecodeError:
             self._drop(Dropped.BAD_TOPIC, b"", message)
             return
+        if self._names is not None:
+            topic = self._names.of(topic)
         if message.retain and not self._retained:
             self._drop(Dropped.RETAINED, topic.encode(), message)
             return

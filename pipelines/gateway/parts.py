@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ...schemas.gateway import GatewaySettings, KafkaReleases, KafkaTarget, Level, seconds
+from ...schemas.gateway import Forward, GatewaySettings, KafkaReleases, KafkaTarget, Level, seconds
 from ...schemas.secrets import FromEnvironment, FromFile
 from ..failures import CommandError
 from .connection import Session
@@ -16,6 +16,7 @@ from .folder_hop import FolderHop
 from .hops import Hop
 from .kafka_hop import KafkaHop
 from .libraries import kafka, paho
+from .pseudonyms import TopicNames
 from .released import FolderSource, KafkaSource, ReleaseSource
 from .sent import Sent
 
@@ -34,12 +35,14 @@ class Parts:
         forward: the session that messages are received in, if they are.
         back: the session that releases are published in, if they are.
         options: librdkafka's options with their secrets, by ``forward`` and ``back``.
+        names: what of a topic goes on under a pseudonym, with the key; ``None``: nothing.
     """
 
     settings: GatewaySettings
     forward: Session | None
     back: Session | None
     options: dict[str, dict[str, Any]] = field(repr=False)
+    names: TopicNames | None = None
 
     def hop(self) -> Hop:
         """The next hop.
@@ -70,6 +73,7 @@ def parts_of(settings: GatewaySettings) -> Parts:
 
     Raises:
         CommandError: something is missing or cannot be read.
+        SettingsError: the key of the pseudonyms is.
     """
     paho()
     broker, options = settings.mqtt, dict[str, dict[str, Any]]()
@@ -91,7 +95,7 @@ def parts_of(settings: GatewaySettings) -> Parts:
         "password": None if broker.password is None else secret_of("mqtt.password", broker.password, settings.path),
         "tls": None if broker.tls is None else tls_context(broker.tls, settings.path),
     }
-    forward = back = None
+    forward = back = names = None
     if settings.forward is not None:
         given = settings.forward
         forward = Session(
@@ -104,12 +108,13 @@ def parts_of(settings: GatewaySettings) -> Parts:
             receive_maximum=receive_maximum(given.limits.messages),
             packet=given.limits.packet,
         )
+        names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
         _writable("forward.rejects", settings, given.rejects)
         _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
     if settings.back is not None:
         back = Session(**common, client_id=settings.back_client_id)
         _writable("back.state", settings, settings.back.state)
-    return Parts(settings, forward, back, options)
+    return Parts(settings, forward, back, options, names)
 
 
 def gateway_schema() -> dict[str, Any]:
@@ -167,6 +172,7 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
             f"at most {limits.messages:,} messages and {limits.bytes:,} bytes; drops messages above {limits.message:,} "
             f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
         )
+        yield from _names_of(given)
     if settings.back is not None:
         given, place = settings.back, settings.back.from_.chosen
         where = (
@@ -179,6 +185,18 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
     yield "metrics", f"a line every {settings.metrics.every}" + ("" if port is None else f", 127.0.0.1:{port}/metrics")
     if broker.tls is None and broker.user is not None and broker.host not in {"localhost", "127.0.0.1", "::1"}:
         yield "mind", "the password goes over the network unencrypted; set mqtt.tls"
+
+
+def _names_of(given: Forward) -> Iterator[tuple[str, str]]:
+    """What of topics goes on under pseudonyms, and what does not."""
+    if given.pseudonyms is None:
+        yield "names", "topics go on as they are"
+        return
+    levels = ", ".join(map(str, given.pseudonyms.level))
+    yield "names", f"level {levels} of the topic goes on as a pseudonym; payloads go on as they are"
+    clear = given.pseudonyms.in_clear(given.topics)
+    if clear:
+        yield "mind", f"these go on as they are: {'; '.join(clear)}"
 
 
 __all__ = ["Parts", "facts_of", "gateway_schema", "parts_of", "receive_maximum"]

@@ -110,6 +110,7 @@ def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[],
         retained=given.retained == "forward",
         tally=tally,
         rejects=rejects,
+        names=parts.names,
     )
     forward.run(Connection(parts.forward, on_message=forward.take), stop, seconds(parts.settings.stop))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,44 @@ def mistakes(right: dict[str, Any]) -> Iterator[dict[str, Any]]:
         wrong = copy.deepcopy(right)
         change(wrong["spec"])
         yield wrong
+
+
+@pytest.fixture
+def definition(operator_api: Path) -> dict[str, Any]:
+    """The operator's own definition of a FlinkDeployment, as its release brings it."""
+    with zipfile.ZipFile(operator_api) as jar:
+        return yaml.safe_load(jar.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"))
+
+
+def strict(schema: Any) -> Any:
+    """A schema under which a field that it does not name is a mistake, as `kubectl --validate=strict` has it."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: strict(one) for name, one in schema.items()}
+    # a field may be called `properties` as well: only of an object that names its fields nothing else is taken
+    if schema.get("type") == "object" and "properties" in schema and "additionalProperties" not in schema:
+        made["additionalProperties"] = False
+    return made
+
+
+def test_the_flinkdeployment_is_one_by_the_operators_own_definition(
+    definition: dict[str, Any], module: Callable[[str], Any]
+) -> None:
+    """The definition does not know everything that ours does, such as how memory is written: it is asked as well."""
+    right = manifest("FlinkDeployment")
+    spec = definition["spec"]
+    versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in spec["versions"]}
+    group, version = right["apiVersion"].split("/")
+    assert (spec["group"], spec["names"]["kind"], spec["scope"]) == (group, right["kind"], "Namespaced")
+    check = module("jsonschema").Draft202012Validator(strict(versions[version]["properties"]["spec"]))
+    assert [error.message for error in check.iter_errors(right["spec"])] == []
+    refused = [bool(list(check.iter_errors(wrong["spec"]))) for wrong in mistakes(right)]
+    assert refused == [True, True, True, False, False, False]
+    deeper = copy.deepcopy(right["spec"])
+    deeper["taskManager"]["podTemplate"]["spec"]["containers"][0]["volumeMount"] = []
+    assert [error.message for error in check.iter_errors(deeper)] != []
 
 
 def templates() -> dict[str, dict[str, Any]]:

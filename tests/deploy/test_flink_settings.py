@@ -21,6 +21,8 @@ from quiltstream.schemas.gateway import read_gateway_settings
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store.address import StoreAddress
 from quiltstream.transforms.hosts import check_hosts
+from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.survey import register
 
 from ..e2e.installed import NotInstalledError
 from ..e2e.kafka import find_kafka
@@ -28,6 +30,7 @@ from ..e2e.mosquitto import find_mosquitto
 from ..e2e.processes import accepts, free_ports
 from .conftest import REQUIRE
 from .flink_files import FLINK, SECRETS, run, services, text, with_secrets_in
+from .guide_calls import calls
 
 SETTINGS = FLINK / "settings"
 
@@ -52,6 +55,11 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     here = text(file).replace(re.findall(r"^ledger: +(.+)$", text(file), re.MULTILINE)[0], "sqlite:///ledger.db")
     file.write_text(here, encoding="utf-8")
     assert "weekly-load" in quiltstream("run", "--dry-run", str(file))
+    # that puts nothing on record; the first thing that a run does is this
+    register(make_plan(read_settings(file)))
+    shown = quiltstream("ledger", "show", str(file))
+    assert "weekly-load" in shown
+    assert "after 0 windows charged" in shown
 
 
 def test_the_shipped_gateway_settings_are_what_the_gateway_takes(tmp_path: Path) -> None:
@@ -240,3 +248,35 @@ def test_nobody_comes_in_without_a_password(broker: tuple[Path, int]) -> None:
         f"c.connect('localhost', {broker[1]})\nc.loop_forever()\n"
     )
     assert "Not authorized" in run([sys.executable, "-c", script])
+
+
+def test_a_meter_publishes_and_reads_by_the_guides_words(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
+    """Mosquitto's own clients, with the guide's words but for host, port and folder."""
+    folder, port = broker
+    replaced = {"broker.example": "localhost", "8883": str(port), "$M1_PASSWORD": "word-of-m1"}
+
+    def words(program: str) -> list[str]:
+        (call,) = calls(program)
+        assert set(replaced) < set(call)
+        ours = [replaced.get(word, word.replace("secrets/", f"{folder}/")) for word in call[1:]]
+        return [tool(program), *ours]
+
+    gateway = Client("gateway", *broker)
+    gateway.subscribe("meters/+/readings")
+    publish = words("mosquitto_pub")
+    assert run(publish) == ""
+    wait(lambda: bool(gateway.got))
+    topic, message = publish[publish.index("-t") + 1], publish[publish.index("-m") + 1]
+    assert gateway.got == [(topic, message.encode())]
+    # the guide's words take what comes until they are ended; here the first message ends them
+    with subprocess.Popen(
+        [*words("mosquitto_sub"), "-C", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as reader:
+        try:
+            # a message that comes before it has subscribed is for nobody, and the broker says so
+            wait(lambda: reader.poll() is not None or gateway.publish("released/weekly-load/north") == "Success")
+            said, _ = reader.communicate(timeout=20)
+        finally:
+            reader.kill()
+            gateway.close()
+    assert (reader.returncode, said) == (0, b"{}\n")

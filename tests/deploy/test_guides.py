@@ -1,7 +1,7 @@
-"""Every command of the guides is run, or its nearest form that needs no container engine and no cluster.
+"""Every command of the guides is run in its nearest form, or what it names is looked up, and its page says which.
 
-What a command names is held against what there is: files, services, images, objects, options of the real programs, and
-paths of Flink's REST port that the end-to-end tests call.
+What is looked up: files, services, images, objects, options of the real programs, and paths of Flink's REST port that
+the end-to-end tests call. Here are commands that are only looked up; those that are run are elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from quiltstream.pipelines.cli import main
 
-from ..house.pages import Block, blocks, commands
+from ..house.pages import commands
 from .flink_files import (
     FLINK,
     GUIDES,
@@ -30,10 +30,9 @@ from .flink_files import (
     services,
     text,
 )
+from .guide_calls import FOLDER, calls, console, pages
 from .test_flink_settings import guide_commands
 from .test_prometheus import rules
-
-FOLDER = ROOT / "docs" / "guides"
 
 #: Programs that guides may call, beside quiltstream itself.
 PROGRAMS = {
@@ -44,22 +43,8 @@ PROGRAMS = {
 #: Options of `docker build`, `run` and `push` that the guides use; of compose the program itself is asked.
 OF_DOCKER = {"--file", "--target", "--tag", "--rm", "-it", "--user", "--volume", "--entrypoint", "-b"}
 
-
-def pages() -> dict[str, list[Block]]:
-    found = {name: list(blocks(name, text(FOLDER / f"{name}.md"))) for name in GUIDES}
-    assert all(found.values())
-    return found
-
-
-def console() -> list[Block]:
-    return [block for page in pages().values() for block in page if block.language == "console"]
-
-
-def calls(program: str) -> list[list[str]]:
-    """The words of every command of a program, without what the shell does after it."""
-    words = [shlex.split(one.replace("\\\n", " ")) for block in console() for one in commands(block.body)]
-    kept = [one[: one.index(">")] if ">" in one else one for one in words]
-    return [one for one in kept if one[0] == program]
+#: Programs that guides run in a container, beside quiltstream itself.
+IN_CONTAINERS = {"curl", "mosquitto_passwd", "pg_dump", "pg_restore"}
 
 
 def test_every_command_of_the_guides_has_a_nearest_form() -> None:
@@ -76,6 +61,35 @@ def test_every_command_of_the_guides_has_a_nearest_form() -> None:
         assert named, f"{block.where} names no nearest form"
         assert [name for name in named if f"def {name}(" not in source] == []
     assert seen == {*PROGRAMS, "quiltstream"}
+
+
+@pytest.mark.parametrize("name", ["operate-with-compose", "kubernetes"])
+def test_the_tables_of_the_guides_say_what_ci_does_with_each_command(name: str) -> None:
+    table = text(FOLDER / f"{name}.md").split("## What CI runs of these commands\n")[1].split("\n## ")[0]
+    named = " ".join(line.split(" | ")[0] for line in table.splitlines())
+    wanted: set[str] = set()
+    for block in pages()[name]:
+        if block.language == "console":
+            for one in commands(block.body):
+                wanted |= parts_of(shlex.split(one.replace("\\\n", " ")))
+    assert {"kubectl", "port-forward", "curl"} <= wanted or {"openssl", "pg_restore", "mosquitto_sub"} <= wanted
+    assert [part for part in sorted(wanted) if not re.search(rf"[` ]{re.escape(part)}[` ]", named)] == []
+
+
+def parts_of(words: list[str]) -> set[str]:
+    """What of a command's words says what is done: its program, what of it, and what runs in a container."""
+    program, *rest = words
+    if program == "cd":
+        return set()
+    if program == "kubectl":
+        known = {"create", "apply", "logs", "delete", "port-forward", "namespace", "secret", "configmap"}
+        return {program, *known & set(rest)}
+    if program != "docker":
+        return {program}
+    found = {rest[1] if rest[0] == "compose" else rest[0], *IN_CONTAINERS & set(rest)}
+    if rest[0] == "compose" and "quiltstream" in rest:
+        found |= {word for word in rest[rest.index("quiltstream") :] if not word.startswith("/")}
+    return found
 
 
 def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_there(
@@ -122,7 +136,7 @@ def leading(words: list[str]) -> list[str]:
 
 def check_services(verb: str, rest: list[str]) -> None:
     """See that services are there, and that what is run in one is a command that there is."""
-    if verb in {"build", "up", "ps", "logs"}:
+    if verb in {"build", "up", "ps", "logs", "stop"}:
         assert set(rest) <= set(services()), rest
         return
     assert verb in {"run", "exec"}
@@ -137,7 +151,7 @@ def check_services(verb: str, rest: list[str]) -> None:
         (path,) = (word for word in words if not word.startswith("-"))
         assert (FLINK / "settings" / path.removeprefix("/etc/quiltstream/")).is_file()
     else:
-        assert rest[1] in {"curl", "pg_dump"}
+        assert rest[1] in {"curl", "pg_dump", "pg_restore"}
 
 
 def test_what_is_recreated_at_an_upgrade_is_what_has_our_images() -> None:

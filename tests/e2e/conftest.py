@@ -19,6 +19,7 @@ from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism
+from .registry import find_registry
 
 HERE = Path(__file__).parent
 
@@ -101,6 +102,15 @@ def kafka(kafka_jars: Path) -> Iterator[KafkaBroker]:
         yield broker
     finally:
         broker.close()
+
+
+@pytest.fixture(scope="session")
+def registry_program() -> Path:
+    """The schema registry's program."""
+    try:
+        return find_registry()
+    except NotInstalledError as error:
+        missing(str(error))
 
 
 @pytest.fixture(scope="session")

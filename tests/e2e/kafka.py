@@ -1,7 +1,8 @@
 """A Kafka broker of the tests' own: one process with its controller, which can be killed and started again.
 
-It listens on the loopback address only: once in the open, where everybody may do everything, and once for users with
-passwords (SASL/PLAIN), who may do what they were given the right to.
+It listens on the loopback address only: once in the open, where everybody may do everything; once for users with
+passwords (SASL/PLAIN), who may do what they were given the right to; and if asked once more by TLS, for whoever has a
+certificate of its authority.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import json
 import os
 import shutil
 import signal
+import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .certificates import make_certificates
 from .installed import NotInstalledError, installed
 from .processes import Processes, accepts, free_ports
 
@@ -52,16 +55,27 @@ def find_kafka() -> Path:
 
 
 class KafkaBroker:
-    """A broker with nothing in it yet; :meth:`start` starts it."""
+    """A broker with nothing in it yet; :meth:`start` starts it.
 
-    def __init__(self, jars: Path) -> None:
+    Args:
+        jars: its programs.
+        tls: whether it listens by TLS as well; the certificates, and the client's key with its password, are in
+            :attr:`folder`.
+    """
+
+    def __init__(self, jars: Path, *, tls: bool = False) -> None:
         self._processes = Processes("kafka")
         self.folder = self._processes.folder
-        self._port, self._sasl_port, controller = free_ports(3)
+        self._port, self._sasl_port, controller, tls_port = free_ports(4)
         self.servers = f"127.0.0.1:{self._port}"
         self.sasl_servers = f"127.0.0.1:{self._sasl_port}"
+        self.tls_servers = f"127.0.0.1:{tls_port}"
         settings = self.folder / "server.properties"
-        settings.write_text(_settings(self.folder, self._port, self._sasl_port, controller), encoding="ascii")
+        told = _settings(self.folder, self._port, self._sasl_port, controller)
+        if tls:
+            make_certificates(self.folder, USER, PASSWORD)
+            told = _with_tls(told, self.folder, tls_port)
+        settings.write_text(told, encoding="ascii")
         (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         java = ["java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         self._java = [*java, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-cp", f"{jars}/*"]
@@ -101,7 +115,7 @@ class KafkaBroker:
         self._processes.close()
 
     def topic(self, partitions: int = 3, name: str | None = None, **settings: str) -> str:
-        """A new topic; dots in the names of settings are underscores."""
+        """A new topic that the broker knows of; dots in the names of settings are underscores."""
         from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
             NewTopic,  # pyright: ignore[reportPrivateImportUsage] - its documented place
         )
@@ -110,6 +124,8 @@ class KafkaBroker:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(20)
+        # its controller had it; the broker itself hears of it a moment later
+        _until(lambda: len(admin.list_topics(name, timeout=20).topics[name].partitions) == partitions)
         return name
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -134,6 +150,23 @@ class KafkaBroker:
         changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin = self.admin()
         admin.incremental_alter_configs([changed])[changed].result(20)
+
+    def allow(self, user: str, topic: str, right: str) -> None:
+        """Give a user a right to a topic, and wait until the broker knows of it."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+            AclBinding,  # pyright: ignore[reportPrivateImportUsage] - their documented place
+            AclBindingFilter,  # pyright: ignore[reportPrivateImportUsage]
+            AclOperation,  # pyright: ignore[reportPrivateImportUsage]
+            AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
+            ResourcePatternType,  # pyright: ignore[reportPrivateImportUsage]
+            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+        )
+
+        exact, permission = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        told = (ResourceType.TOPIC, topic, exact, f"User:{user}", "*", AclOperation[right], permission)
+        rule, admin = AclBinding(*told), self.admin()
+        admin.create_acls([rule])[rule].result(20)
+        _until(lambda: admin.describe_acls(AclBindingFilter(*told)).result(20))
 
     def admin(self) -> Any:
         """An administrator's client."""
@@ -209,6 +242,14 @@ class KafkaBroker:
             return False
 
 
+def _until(true: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + _READY_S
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def _cluster_id() -> str:
     """A Kafka cluster's id: a UUID in the alphabet of URLs."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x")
@@ -246,4 +287,25 @@ group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=300
+"""
+
+
+def _with_tls(settings: str, folder: Path, port: int) -> str:
+    """Settings with one more listener, for those whose certificates the tests' authority vouches for."""
+    store = folder / "keystore.pem"
+    store.write_text(
+        (folder / "broker.key").read_text(encoding="ascii") + (folder / "broker.pem").read_text(encoding="ascii"),
+        encoding="ascii",
+    )
+    for what in ("listeners=", "advertised.listeners="):
+        settings = settings.replace(f"\n{what}", f"\n{what}SSL://127.0.0.1:{port},")
+    settings = settings.replace("security.protocol.map=", "security.protocol.map=SSL:SSL,")
+    settings = settings.replace("super.users=", f"super.users=User:CN={USER};")
+    return f"""\
+{settings}\
+ssl.keystore.type=PEM
+ssl.keystore.location={store}
+ssl.truststore.type=PEM
+ssl.truststore.location={folder / "ca.pem"}
+ssl.client.auth=required
 """

@@ -279,6 +279,50 @@ class LiveContract(ABC):
         )
         tally.take(bench.check(every(DAY, DAY, 24 * DAY)))
 
+    # Series that come and go
+
+    def test_a_series_that_begins_on_the_third_day_is_taken_in_at_first_sight(self, bench: Bench, tally: Tally) -> None:
+        bench.keys = SERIES
+        bench.settings(roster=None)
+        half = ORIGIN + 2 * DAY_US + 12 * HOUR
+        frame = readings(4.5, seed=14).filter((pl.col("series") != "e") | (pl.col("time") >= half))
+        bench.put("0.jsonl", frame.filter(pl.col("time") < half))
+        job = bench.start()
+        bench.until(lambda: len(bench.counts()) == 2 * 4, "the windows that end before the series begins")
+        bench.put("1.jsonl", frame.filter(pl.col("time") >= half))
+        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        earlier = {name: [name] for name in NAMES if name != "e"}
+        expected = truth(frame, range(2), earlier) | truth(frame, range(2, 4))
+        assert bench.counts() == expected
+        assert any(expected[2 * DAY, "e"])
+        # what every window has
+        bench.keys = earlier
+        tally.take(bench.check())
+
+    def test_a_roster_written_anew_between_two_runs_holds_from_the_first_window_that_was_not_published(
+        self, bench: Bench, tally: Tally
+    ) -> None:
+        bench.keys = SERIES
+        bench.settings()
+        # one that joins sends from the beginning, and one that leaves to the end
+        frame = readings(4.5, seed=15, names=[*NAMES, "f"])
+        half = ORIGIN + 2 * DAY_US + 12 * HOUR
+        bench.put("0.jsonl", frame.filter(pl.col("time") < half))
+        job = bench.start()
+        bench.wait_for(2)
+        job.kill()
+        published = bench.on_record()
+        roster = bench.folder / "roster.csv"
+        roster.write_text(roster.read_text(encoding="utf-8").replace("d,y\n", "f,x\n"), encoding="utf-8")
+        bench.put("1.jsonl", frame.filter(pl.col("time") >= half))
+        again = bench.run()
+        assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+        stay = {name: [name] for name in NAMES if name != "d"}
+        expected = truth(frame, range(2)) | truth(frame, range(2, 4), stay | {"f": ["f"]})
+        assert bench.counts() == expected
+        bench.keys = stay
+        tally.take(bench.check(earlier=published))
+
     # Death and rivalry
 
     def test_a_job_killed_twice_goes_on_from_the_ledger_alone(self, bench: Bench, tally: Tally) -> None:

@@ -63,7 +63,14 @@ def main(
 
         beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
     read = read_settings(settings)
-    histograms = PrivateHistograms(read, noise="private" if noise == "private" else "none")
+    hidden = "private" if noise == "private" else "none"
+    if read.estimate is not None:
+        if noise == "stamped":
+            raise click.UsageError(
+                "a job that estimates makes its transforms itself, and none is stamped: --noise none"
+            )
+        raise SystemExit(job.run_estimating(read, beam_options, as_json=True, look_s=look, noise=hidden))
+    histograms = PrivateHistograms(read, noise=hidden)
     if noise == "stamped":
         stamped.stamp(histograms)
     raise SystemExit(job.publish_live(read, histograms, beam_options, as_json=True, look_s=look))

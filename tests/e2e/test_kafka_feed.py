@@ -28,7 +28,8 @@ class Real:
         self.cluster = Cluster(broker.servers)
 
     def topic(self, partitions: int, name: str | None = None) -> str:
-        return self._broker.topic(partitions, name)
+        # what is lost ends where the broker, and not a producer, says so
+        return self._broker.topic(partitions, name, message_timestamp_type="LogAppendTime")
 
     def grow(self, topic: str, partitions: int) -> None:
         self._broker.grow(topic, partitions)
@@ -72,21 +73,6 @@ class TestBroker(KafkaFeedContract):
 
 def feed(cluster: Cluster, topic: str) -> KafkaFeed:
     return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
-
-
-def allow(kafka: KafkaBroker, user: str, topic: str, right: str) -> None:
-    from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-        AclBinding,  # pyright: ignore[reportPrivateImportUsage] - their documented place
-        AclOperation,  # pyright: ignore[reportPrivateImportUsage]
-        AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
-        ResourcePatternType,  # pyright: ignore[reportPrivateImportUsage]
-        ResourceType,  # pyright: ignore[reportPrivateImportUsage]
-    )
-
-    exact, permission = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    rule = AclBinding(ResourceType.TOPIC, topic, exact, f"User:{user}", "*", AclOperation[right], permission)
-    admin = kafka.admin()
-    admin.create_acls([rule])[rule].result(20)
 
 
 def test_a_broker_that_is_killed_is_told_and_nothing_is_lost_when_it_is_back(kafka):
@@ -152,7 +138,7 @@ def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(
         "sasl.username": "stranger",
         "sasl.password": FromEnvironment(env="QS_TEST_KAFKA"),
     }
-    allow(kafka, "stranger", topic, "DESCRIBE")
+    kafka.allow("stranger", topic, "DESCRIBE")
     reader = feed(Cluster(kafka.sasl_servers, options), topic).reader(0, BEGIN)
     said = f"{topic}/0 at {kafka.sasl_servers}: the user may not use the topic; ask for the right to it"
     pieces_until(reader, lambda _: reader.trouble == said)
@@ -162,7 +148,7 @@ def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(
         assert reader.trouble == said
         assert set(reader.sources.values()) == {Reach.UNKNOWN}
     # there is nothing to read, and it is seen all the same
-    allow(kafka, "stranger", topic, "READ")
+    kafka.allow("stranger", topic, "READ")
     pieces_until(reader, lambda _: reader.trouble is None)
     settle(reader)
     kafka.send(topic, [(0, reading("a", 0))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from .kafka_topics import TopicBench, as_it_comes
+from ..pipelines.jobs import call, job
+from .kafka import PASSWORD, KafkaBroker
+from .kafka_topics import READINGS, TopicBench, as_it_comes
 from .live_bench import HOUR, NAMES, ORIGIN, Bench, readings, truth
 from .prism import prism_arguments
+from .test_live_watchdog import MINUTE, page_of
 
 
 @pytest.fixture
@@ -28,10 +32,15 @@ def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
     return frame.filter(pl.col("time").is_between(ORIGIN + int(start * HOUR), ORIGIN + int(stop * HOUR) - 1))
 
 
-def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_partitions_and_lanes(kafka, bench):
+def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_partitions_and_lanes(
+    kafka, bench, tmp_path
+):
     """Three partitions on two lanes, one that ends early, a broker that is killed, a partition that is added."""
-    topics = TopicBench(kafka, bench, 3)
-    topics.settings({"lanes": 2}, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05", "lateness": "6h"})
+    topics, key = TopicBench(kafka, bench, 3), tmp_path / "private.key"
+    rejects: dict[str, Any] = {"kafka": {"servers": kafka.servers, "topic": topics.rejects}}
+    rejects["encrypted"] = {"public_key": call("letters", "key", key).out.strip()}
+    windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05", "lateness": "6h"}
+    topics.settings({"lanes": 2}, windows=windows, rejects=rejects)
     frame = readings(4.5, seed=21)
     arriving = as_it_comes(frame, 6 * HOUR, seed=22)
     third = len(arriving) // 3
@@ -52,12 +61,29 @@ def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_p
     topics.send(arriving[-50:], place.__getitem__)
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     topics.check(frame, 4)
-    rejects = [json.loads(one.value()) for one in kafka.read(topics.rejects)]
-    assert sorted((one["source"], one["size"]) for one in rejects) == [
+    rejected = [one.value() for one in kafka.read(topics.rejects)]
+    assert sorted((one["source"], one["size"]) for one in map(json.loads, rejected)) == [
         (f"{topics.source}/0", 5),
         (f"{topics.source}/3", 2),
         (f"{topics.source}/3", 31),
     ]
+    # what they held is with the private key, and nowhere else
+    assert not any(held in one for one in rejected for held in (b"{half", b'"soon"'))
+    file = tmp_path / "rejects.jsonl"
+    file.write_bytes(b"\n".join(rejected))
+    opened = call("letters", "open", "--key", key, file)
+    assert opened.code == 0, opened.err
+    letters = {one["size"]: one for one in map(json.loads, opened.out.splitlines())}
+    assert {size: one["payload"] for size, one in letters.items()} == {
+        5: "{half",
+        2: {"base64": base64.b64encode(b"\xff\xfe").decode()},
+        31: '{"series": "e", "time": "soon"}',
+    }
+    assert {size: one["source"] for size, one in letters.items()} == {
+        5: f"{topics.source}/0",
+        2: f"{topics.source}/3",
+        31: f"{topics.source}/3",
+    }
     said = [one["text"] for one in job.said if one["kind"] == "warning"]
     assert all("half" not in text for text in said)
 
@@ -104,18 +130,68 @@ def test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_s
 def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_is_back(kafka, bench):
     topics = TopicBench(kafka, bench, 1)
     topics.settings(
-        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"}, sink={"parquet": "releases"}, rejects=None
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"},
+        sink={"parquet": "releases"},
+        rejects=None,
+        live={"poll": "100ms", "metrics_port": 0},
     )
     frame = readings(1.5, seed=25)
     topics.send(frame.sort("time"), lambda _: 0)
     kafka.kill()
+    begun = time.monotonic()
     job = bench.start()
 
     def warned() -> bool:
         return any(one["kind"] == "warning" and "no broker answers" in one["text"] for one in job.said)
 
     bench.until(warned, "the watchdog says why nothing is read")
+    bench.until(lambda: page_of(job)["source-away"] == 1, "the metric says so")
+    assert time.monotonic() - begun <= MINUTE
     assert f"source.kafka: brokers {kafka.servers}: no broker answers; the readers keep trying" in job.err.read_text()
     kafka.start()
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     assert bench.counts() == truth(frame, range(1))
+
+
+STRANGER: dict[str, Any] = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "stranger",
+    "sasl.password": {"env": "QS_TEST_KAFKA"},
+}
+
+GONE = "the topic is not there; make it, or check its name"
+DENIED = "the user may not use the topic; ask for the right to it"
+READ_ONLY = "the user may not write to it; ask for the right to it"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        *((place, said) for place in ("source", "sink", "rejects") for said in (GONE, DENIED)),
+        ("sink", READ_ONLY),
+        ("rejects", READ_ONLY),
+    ],
+)
+def test_a_topic_that_cannot_be_used_is_named_with_the_next_step_and_nothing_is_charged(
+    kafka: KafkaBroker, tmp_path: Path, prism: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    monkeypatch.setenv("QUILTSTREAM_PRISM", str(prism))
+    monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
+    given: dict[str, Any] = {
+        one: {"servers": kafka.servers, "topic": kafka.topic(1)} for one in ("source", "sink", "rejects")
+    }
+    if said == GONE:
+        given[place]["topic"] = "no-such-topic"
+    else:
+        given[place] |= {"servers": kafka.sasl_servers, "options": STRANGER}
+    topic = given[place]["topic"]
+    if said == READ_ONLY:
+        kafka.allow("stranger", topic, "READ")
+    changes: dict[str, Any] = {name: {"kafka": section} for name, section in given.items()}
+    one = job(tmp_path, readings=READINGS, **changes)
+    done = call("run", "--live", one.settings)
+    assert done.code != 0
+    assert done.said(f"{place}.kafka: topic {topic} at {given[place]['servers']}: {said}"), done.err
+    assert PASSWORD not in done.err + done.out
+    assert not one.ledger.exists()

@@ -33,6 +33,8 @@ GROUPS = {"x": ["a", "c"], "z": ["b"], "r": ["d", "e"]}
 
 class TestFlink(LiveContract):
     counts_readings = False
+    # two submissions, and what is tried is the ledger's and not the runner's: Prism's is enough
+    test_a_roster_written_anew_between_two_runs_holds_from_the_first_window_that_was_not_published = None  # pyright: ignore[reportAssignmentType]
     # the workers have a standard input of their own: see the next test
     test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over = None  # pyright: ignore[reportAssignmentType]
 

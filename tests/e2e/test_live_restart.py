@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..examined import every
+from ..examined import Tally, every
 from .live_bench import DAY, Bench, Running, day_of, readings, truth
 from .prism import prism_arguments
 from .processes import alive, descendants
@@ -44,7 +44,9 @@ def kill_prism(bench: Bench, job: Running) -> int:
     return pid
 
 
-def test_a_job_whose_prism_is_killed_in_the_middle_twice_publishes_every_window_once(bench: Bench) -> None:
+def test_a_job_whose_prism_is_killed_in_the_middle_twice_publishes_every_window_once(
+    bench: Bench, tally: Tally
+) -> None:
     bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"})
     frame = readings(10.5, seed=21)
     job = bench.start()
@@ -62,7 +64,7 @@ def test_a_job_whose_prism_is_killed_in_the_middle_twice_publishes_every_window_
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     assert job.err.read_text(encoding="utf-8") == ""
     assert bench.counts() == truth(frame, range(10))
-    bench.check(every(DAY, DAY, 10 * DAY), earlier=published)
+    tally.take(bench.check(every(DAY, DAY, 10 * DAY), earlier=published))
     assert job.summary["restarts"] == 2
     assert job.summary["windows_published"] == 10
     restarts = [one["text"] for one in job.said if one["kind"] == "restart"]

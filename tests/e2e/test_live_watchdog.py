@@ -31,14 +31,19 @@ MINUTE = 60.0
 POLL = "20s"
 
 
+def start_pool(processes: Processes, port: int) -> None:
+    """Start what starts workers, where Prism asks for them."""
+    known = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    processes.start("pool", [sys.executable, str(POOL), str(port)], os.environ | {"PYTHONPATH": known})
+    processes.wait_for("pool", "listening", lambda: accepts(port), 60)
+
+
 @pytest.fixture
 def pool() -> Iterator[tuple[Processes, int]]:
     """Beam's Python workers as processes of their own, and the port where Prism asks for them."""
     processes, (port,) = Processes("workers"), free_ports(1)
     try:
-        known = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        processes.start("pool", [sys.executable, str(POOL), str(port)], os.environ | {"PYTHONPATH": known})
-        processes.wait_for("pool", "listening", lambda: accepts(port), 60)
+        start_pool(processes, port)
         yield processes, port
     finally:
         processes.close()
@@ -69,6 +74,12 @@ def page_of(job: Running) -> dict[str, float]:
     return {re.sub(r'^quiltstream_live_(trouble\{cause="(.+)"\}|)', r"\2", name): float(n) for name, n in lines}
 
 
+def use_pool(bench: Bench, port: int) -> None:
+    """Let the steps run in workers of the pool."""
+    bench.options = [one for one in bench.options if not one.startswith("--environment_type")]
+    bench.options += ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
+
+
 def workers_of(pool: Processes) -> list[int]:
     """The workers that the pool has started."""
     return [pid for pid in descendants(pool.pid("pool")) if alive(pid)]
@@ -87,8 +98,7 @@ def test_what_stands_still_is_told_within_a_minute_on_the_log_and_as_a_metric_an
     """The one promise about time that is tried here; on a healthy machine it takes a bit over 30 s."""
     processes, port = pool
     if what == "worker":
-        bench.options = [one for one in bench.options if not one.startswith("--environment_type")]
-        bench.options += ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
+        use_pool(bench, port)
     bench.settings(
         windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-07"},
         live={"poll": POLL, "restarts": 0, "metrics_port": 0},
@@ -127,3 +137,43 @@ def test_what_stands_still_is_told_within_a_minute_on_the_log_and_as_a_metric_an
     assert bench.counts() == truth(frame, range(6))
     bench.check(every(DAY, DAY, 6 * DAY), earlier=published)
     assert job.summary["restarts"] == 0
+
+
+def test_workers_killed_with_their_pool_are_told_within_a_minute_and_a_job_begun_again_publishes_the_rest(
+    bench: Bench, pool: tuple[Processes, int]
+) -> None:
+    """Prism fails the job where a bundle is lost with them, and else waits for them: either is told."""
+    processes, port = pool
+    use_pool(bench, port)
+    bench.settings(live={"poll": POLL, "restarts": 20, "metrics_port": 0})
+    frame = readings(4.5, seed=32)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    published = bench.on_record()
+    workers = bench.until(lambda: workers_of(processes), "a worker runs")
+    verdicts = ("no-worker", "job-failed")
+    assert [page_of(job)[cause] for cause in verdicts] == [0, 0]
+    begun = time.monotonic()
+    processes.kill("pool")
+    assert not any(alive(pid) for pid in workers)
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+
+    def told() -> bool:
+        lost = any(text.startswith("no worker has looked at the source for") for text in texts(job, "warning"))
+        return lost or texts(job, "restart") != []
+
+    bench.until(told, "the watchdog says so")
+    bench.until(lambda: any(page_of(job)[cause] for cause in verdicts), "the metric says so")
+    assert time.monotonic() - begun <= MINUTE
+    assert bench.on_record() == published
+    assert job.process.poll() is None
+    # the way out that the line names: the workers, then the job
+    job.kill()
+    start_pool(processes, port)
+    again = bench.run()
+    assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(4))
+    bench.check(earlier=published)

@@ -26,6 +26,7 @@ from quiltstream.store import Store, StoreError, StoreFull, StoreUnavailable
 from ..examined import Tally
 from ..store.faults import whole
 from ..store.samples import domain, drafts, query, seen
+from .conftest import missing
 from .postgres import PostgresServer, server_user
 from .processes import descendants
 
@@ -71,7 +72,7 @@ def _write_for_ever(file: FileIO) -> NoReturn:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Generator[SmallDisk]:
-    """A new file system that the server may write; the test is skipped where this user may not mount one."""
+    """A new file system that the server may write; a user who may mount none is like a server that is missing."""
     folder.mkdir()
     owner = server_user()
     options = f"size={megabytes}m,uid={owner.pw_uid},gid={owner.pw_gid},mode=700"
@@ -79,7 +80,7 @@ def small_disk(folder: Path, megabytes: int) -> Generator[SmallDisk]:
         ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        pytest.skip(f"this user may not mount a file system, so that none can be full: {done.stderr.strip()}")
+        missing(f"this user may not mount a file system, so that none can be full: {done.stderr.strip()}")
     try:
         yield SmallDisk(folder)
     finally:
@@ -141,6 +142,19 @@ def complete(url: str, name: str, published: dict[str, Any], tally: Tally) -> No
     with Store(url, wait=30) as store:
         held = store.register(domain(name), query(domain=name, windows=WINDOWS))
         tally.take(whole(store, held, published))
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("0", pytest.skip.Exception)])
+def test_who_may_mount_no_disk_fails_where_servers_are_required_and_skips_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: str, outcome: type[BaseException]
+) -> None:
+    program = tmp_path / "mount"
+    program.write_text("#!/bin/sh\necho 'must be superuser' >&2\nexit 32\n", encoding="ascii")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("QUILTSTREAM_REQUIRE_SERVERS", required)
+    with pytest.raises(outcome, match=r"this user may not mount .*: must be superuser"), small_disk(tmp_path / "d", 1):
+        pass
 
 
 def test_a_disk_of_a_servers_tables_that_is_full_at_any_size_stops_the_job_and_loses_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from apache_beam.runners.runner import PipelineState
 
 from quiltstream.pipelines import live, live_run
 from quiltstream.pipelines.following import LiveStanding
 from quiltstream.pipelines.live_run import LiveJob
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.store import Block, Draft
 from quiltstream.store.layout import layout_of
 from quiltstream.store.specs import Registration
 from quiltstream.transforms import PrivateHistograms
 
-from .jobs import Done, Job, call, job, readings, write_csv
+from .jobs import Done, Job, Row, call, job, readings, write_csv
 
 WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"}
 
@@ -45,6 +47,32 @@ def run(one: Job, *words: str) -> Done:
 
 def files(one: Job) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (one.folder / "releases").iterdir()}
+
+
+def published(one: Job) -> dict[tuple[int, str], list[int]]:
+    """Day of the month and key of every row in the sink -> its counts; each is there once."""
+    rows = [row for path in (one.folder / "releases").iterdir() for row in pq.read_table(path).to_pylist()]
+    found = {(row["window_start"].day, row["key"]): row["counts"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def true_counts(rows: list[Row], days: int) -> dict[tuple[int, str], list[int]]:
+    """The same, worked out from the readings alone."""
+    found = {(day, street): [0] * 5 for day in range(1, days + 1) for street in ("north", "south")}
+    for home, stamp, kwh in rows:
+        day = dt.datetime.fromisoformat(stamp).day
+        if day <= days:
+            level = sum(kwh * 2000 >= edge for edge in (250, 500, 1000, 2000))
+            found[day, "north" if home < "m4" else "south"][level] += 1
+    return found
+
+
+class TrueHistograms(PrivateHistograms):
+    """Without noise, which no setting of a command reaches."""
+
+    def __init__(self, settings: Settings, **given: Any) -> None:
+        super().__init__(settings, noise="none", **given)
 
 
 def drafts(histograms: PrivateHistograms, registration: Registration) -> list[Draft]:

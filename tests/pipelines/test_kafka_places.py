@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
 
+from quiltstream.pipelines import kafka_places
+from quiltstream.pipelines.exits import ExitCode
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.kafka_places import SinkTopic
+from quiltstream.pipelines.kafka_places import SinkTopic, check_written
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.store import Store
@@ -20,7 +24,7 @@ from quiltstream.store.specs import Registration
 from quiltstream.transforms.kafka_sink import Topic
 
 from ..transforms.kafka_fake import FakeBroker
-from .jobs import call, job
+from .jobs import Job, call, job
 
 
 @dataclass
@@ -123,3 +127,85 @@ def test_a_topic_of_something_else_or_out_of_reach_ends_the_job(bench: Bench) ->
     bench.broker.away = True
     with pytest.raises(CommandError, match=r"sink\.kafka: topic .* no broker answers\. Nothing was charged"):
         bench.complete()
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    """A broker in memory that the settings' topics are at."""
+    made = FakeBroker()
+    monkeypatch.setattr(kafka_places, "cluster_of", lambda *_: made.cluster)
+    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
+    return made
+
+
+def written(folder: Path, options: dict[str, Any] | None = None) -> Job:
+    """A live job over files that writes two topics."""
+    servers: dict[str, Any] = {"servers": FakeBroker.servers, "options": options or {}}
+    return job(
+        folder,
+        sink={"kafka": servers | {"topic": "out"}},
+        rejects={"kafka": servers | {"topic": "bad"}},
+        windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"},
+    )
+
+
+READS = [AclOperation.DESCRIBE, AclOperation.READ]
+
+
+@pytest.mark.parametrize(("place", "name"), [("sink", "out"), ("rejects", "bad")])
+@pytest.mark.parametrize(
+    ("rights", "said"),
+    [
+        (None, "the topic is not there; make it, or check its name"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "the user may not use the topic; ask for the right to it"),
+        (READS, "the user may not write to it; ask for the right to it"),
+    ],
+)
+def test_a_topic_that_cannot_be_written_ends_the_job_before_anything_is_charged(
+    tmp_path: Path, broker: FakeBroker, place: str, name: str, rights: Any, said: str
+) -> None:
+    for one in {"out", "bad"} - ({name} if rights is None else set[str]()):
+        broker.topic(1, one)
+    if isinstance(rights, list):
+        broker.rights[name] = rights
+    elif rights is not None:
+        broker.refused[name] = rights
+    one = written(tmp_path)
+    done = call("run", "--live", one.settings)
+    assert done.code == ExitCode.FAILURE, done.err
+    assert done.said(f"{place}.kafka: topic {name} at fake:9092: {said}. Nothing was charged: mend it"), done.err
+    assert not one.ledger.exists()
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)],
+)
+def test_a_topic_that_may_be_written_or_whose_broker_is_too_old_to_say_is_taken(
+    tmp_path: Path, broker: FakeBroker, rights: Any
+) -> None:
+    broker.rights = {broker.topic(1, name): rights for name in ("out", "bad")}
+    check_written(read_settings(written(tmp_path).settings))
+    assert [len(one[0].messages) for one in broker.topics.values()] == [0, 0]
+    assert all(one.closed for one in broker.consumers)
+
+
+def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(tmp_path: Path, broker: FakeBroker) -> None:
+    settings = read_settings(written(tmp_path).settings)
+    broker.away = True
+    with pytest.raises(CommandError, match=r"sink\.kafka: brokers fake:9092: no broker answers\. Nothing was charged"):
+        check_written(settings, patience_s=0.1)
+    broker.away = False
+    broker.rights = {broker.topic(1, name): KafkaError(KafkaError._TIMED_OUT) for name in ("out", "bad")}
+    with pytest.raises(CommandError, match="topic out at fake:9092: no broker answered in time"):
+        check_written(settings, patience_s=0.1)
+
+
+def test_a_secret_that_only_workers_have_leaves_the_topics_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("QS_TEST_ELSEWHERE", raising=False)
+    check_written(read_settings(written(tmp_path, {"sasl.password": {"env": "QS_TEST_ELSEWHERE"}}).settings))
+    told = capsys.readouterr().err
+    for field in ("sink.kafka", "rejects.kafka"):
+        assert f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here" in told

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.live import _reject_writer
-from quiltstream.schemas.letters import Letters
+from quiltstream.schemas.letters import Letters, decoded_key
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.formats import LETTERS, write_rows
-from quiltstream.transforms.letters import all_with_letters, new_keys, with_letters
+from quiltstream.transforms.letters import _seal, all_with_letters, new_keys, with_letters
 from quiltstream.transforms.live_sinks import WriteLetters, WriteRejects
 from quiltstream.transforms.message_sink import reject_messages
 from quiltstream.transforms.messages import Messages
@@ -90,6 +90,20 @@ def test_letters_for_another_key_are_counted_and_the_others_printed(tmp_path: Pa
     assert done.code == 1
     assert len(done.out.splitlines()) == 3
     assert done.said("3 letters could not be opened: for another key, or damaged")
+
+
+def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: Path) -> None:
+    """Whoever has the public key can encrypt anything to it."""
+    public = made(key)
+    rows = batch(public).to_pylist()
+    forged = json.dumps({"reason": "malformed-row", "source": "t/0", "position": 5}).encode()
+    rows[0]["letter"] = base64.b64encode(_seal(forged, decoded_key(public))).decode()
+    path = tmp_path / "rejects.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 1, done.err
+    assert [json.loads(line)["position"] for line in done.out.splitlines()] == [6, 7]
+    assert done.said("1 letter could not be opened")
 
 
 def test_a_letter_in_the_row_of_another_message_is_told(tmp_path: Path, key: Path) -> None:

@@ -48,6 +48,17 @@ def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
     assert one.settings.read_text(encoding="utf-8")
 
 
+def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
+    """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
+    estimate = {"from": {"csv": "others/*.csv"}, "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}}
+    one = made(tmp_path, model={"estimate": estimate}, ledger="postgresql://nobody@localhost:1/none")
+    for runner in ("FlinkRunner", "PortableRunner"):
+        done = call("run", str(one.settings), "--live", "--", f"--runner={runner}")
+        assert done.code == 2
+        assert done.said("model.estimate.every needs Prism"), done.err
+        assert not one.ledger.exists()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.usefixtures("ending")
 def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:

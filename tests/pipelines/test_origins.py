@@ -72,7 +72,7 @@ def test_a_job_handed_to_a_cluster_labels_its_model_as_others_do(
         with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
             file.write(change)
         (tmp_path / "ledger.db").unlink(missing_ok=True)
-        graph = graph_of(read_settings(made.settings), [])
+        graph = graph_of(read_settings(made.settings), ["--prism_location=not-started"])
         with closing(graph.follower):
             assert graph.follower.registration.query.given_model == given
 

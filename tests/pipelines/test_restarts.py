@@ -25,8 +25,8 @@ from quiltstream.schemas.settings import SettingsError
 from quiltstream.store import Store
 from quiltstream.store.errors import BudgetRefused, StoreBusy, StoreDamaged, StoreError, StoreUnavailable
 
-from .jobs import Done, Job
-from .live_jobs import Pipeline, Result, made, run
+from .jobs import Done, Job, readings
+from .live_jobs import Pipeline, Result, TrueHistograms, made, published, run, true_counts
 
 # What a failure means
 
@@ -180,8 +180,9 @@ PANIC = "panic in stage.Execute: secret"
 
 
 def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
-    tmp_path: Path, attempts: list[Pipeline]
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live, "PrivateHistograms", TrueHistograms)
     one = made(tmp_path)
     attempts += [
         Pipeline(Failing(PANIC)),
@@ -207,6 +208,7 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     assert (said[-1]["windows_published"], said[-1]["windows_on_record"]) == (5, 0)
     with Store(f"sqlite:///{one.ledger}") as store:
         assert [entry.decision for entry in store.entries("streets")] == ["charged"] * 5
+    assert published(one) == true_counts(readings(6), days=5)
 
 
 def test_a_runner_that_was_started_for_a_job_ends_with_it_and_not_with_the_command(

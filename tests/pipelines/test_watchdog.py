@@ -95,6 +95,23 @@ def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> 
     assert post.causes == {"no-worker"}
 
 
+@pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
+def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float, patience_s: float) -> None:
+    """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
+    post = Post(Pace(begin_us=0, poll_s=poll_s, rest_s=1.1))
+    post.dog.here = False
+    for polls in range(1, 6):
+        assert post.look(tallies={"polls": polls}) == []
+        post.after(poll_s)
+        assert post.look(tallies={"polls": polls}) == []
+        assert post.causes == set()
+    post.after(patience_s - poll_s)
+    assert post.look(tallies={"polls": 5}) == []
+    post.after(1)
+    assert f"no worker has looked at the source for {patience_s + 1:.0f} s" in post.look(tallies={"polls": 5})[0]
+    assert post.causes == {"no-worker"}
+
+
 def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
     """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
     post = Post(Pace(begin_us=0, poll_s=60.0))

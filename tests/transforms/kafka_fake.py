@@ -5,10 +5,20 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
 
 from quiltstream.transforms.kafka_client import Cluster
 
@@ -26,7 +36,7 @@ class Log:
 
 
 class FakeBroker:
-    """Topics in memory; ``away`` makes it unreachable."""
+    """Topics in memory; ``away`` makes it unreachable, and ``stamps`` is whose stamps its messages have."""
 
     servers = "fake:9092"
 
@@ -34,6 +44,7 @@ class FakeBroker:
         self.topics: dict[str, list[Log]] = {}
         self.groups: dict[str, dict[tuple[str, int], int]] = {}
         self.refused: dict[str, int] = {}
+        self.rights: dict[str, list[AclOperation] | KafkaError] = {}
         self.leaderless: set[int] = set()
         self.denied: set[int] = set()
         self.hanging = False
@@ -41,6 +52,7 @@ class FakeBroker:
         self.consumers: list[FakeConsumer] = []
         self.away = False
         self.tells: int | None = None
+        self.stamps = TIMESTAMP_LOG_APPEND_TIME
 
     @property
     def cluster(self) -> Cluster:
@@ -48,6 +60,7 @@ class FakeBroker:
             self.servers,
             consumer=lambda options: FakeConsumer(self, options),
             producer=lambda options: FakeProducer(self, options),
+            admin=lambda _: FakeAdmin(self),
         )
 
     def topic(self, partitions: int = 3, name: str | None = None) -> str:
@@ -86,9 +99,10 @@ class FakeMessage:
         headers: Any = None,
         *,
         error: KafkaError | None = None,
+        kind: int = TIMESTAMP_NOT_AVAILABLE,
     ) -> None:
         self._place, self._offset, self._value, self._stamp, self._error = place, offset, value, stamp, error
-        self._key, self._headers = key, headers
+        self._key, self._headers, self._kind = key, headers, kind
 
     def topic(self) -> str:
         return self._place[0]
@@ -109,7 +123,7 @@ class FakeMessage:
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
-        return (1, self._stamp)
+        return (self._kind, self._stamp)
 
     def error(self) -> KafkaError | None:
         return self._error
@@ -214,7 +228,7 @@ class FakeConsumer:
                 del self._at[place]
                 continue
             taken = log.messages[at - log.first :][: count - len(found)]
-            found += [FakeMessage(place, at + n, *one) for n, one in enumerate(taken)]
+            found += [FakeMessage(place, at + n, *one, kind=self._broker.stamps) for n, one in enumerate(taken)]
             self._at[place] = at + len(taken)
             if self._at[place] == log.end and self._told.get(place) != log.end:
                 self._told[place] = log.end
@@ -254,3 +268,25 @@ class FakeProducer:
                 self._broker.topics[topic][0].messages.append(message)
                 on_delivery(None, None)
         return 0
+
+
+class FakeAdmin:
+    """Says what the user may do; one with nothing said about may do all."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
+
+    def describe_topics(
+        self, topics: TopicCollection, *, include_authorized_operations: bool, request_timeout: float
+    ) -> dict[str, Future[Any]]:
+        assert include_authorized_operations
+        assert request_timeout > 0
+        found: dict[str, Future[Any]] = {}
+        for topic in topics.topic_names:
+            found[topic] = Future()
+            rights = self._broker.rights.get(topic, list(AclOperation))
+            if isinstance(rights, KafkaError):
+                found[topic].set_exception(KafkaException(rights))
+            else:
+                found[topic].set_result(SimpleNamespace(authorized_operations=rights))
+        return found

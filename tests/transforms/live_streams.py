@@ -25,6 +25,7 @@ from quiltstream.transforms.decode import FileDecoder
 from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace, ReadLive, ReadPart, Span, SpanTracker
 from quiltstream.transforms.marks import Mark, mark_batch, with_horizon
+from quiltstream.transforms.tickets import Issued, Steps, Tickets
 
 from .test_histograms import DAY, EDGES, ORIGIN, batches, settings
 from .truth import cells, histograms
@@ -32,6 +33,7 @@ from .truth import cells, histograms
 HOUR = 3_600_000_000
 SLOT = 1_800_000_000
 NAMES = ["a", "b", "c", "d", "e"]
+DAILY = Steps(ORIGIN, 24 * HOUR)
 
 
 def live_settings(folder: Path, **changes: Any) -> Settings:
@@ -75,12 +77,23 @@ def stamped(instant_us: int) -> Timestamp:
 
 
 def as_it_comes(
-    frame: pl.DataFrame, *, step_us: int, lateness_us: int, parts: int = 1, until_us: int | None = None
+    frame: pl.DataFrame,
+    *,
+    step_us: int,
+    lateness_us: int,
+    parts: int = 1,
+    until_us: int | None = None,
+    tickets: Steps | None = DAILY,
 ) -> list[Any]:
-    """What a source of some parts would send: readings in pieces by event time, and marks that lag behind."""
+    """What a source of some parts would send: readings in pieces by event time, and marks that lag behind.
+
+    Every batch has its tickets in the steps of the windows, as those of the sources here do; with ``None`` it has none,
+    as in a pipeline of a user's own.
+    """
     events: list[Any] = []
     end = int(max(frame["time"].to_list())) + 1 if until_us is None else until_us
     clock = dict.fromkeys(range(parts), ORIGIN)
+    issued = {part: Issued() for part in range(parts)}
     for begin in range(ORIGIN, end + lateness_us + step_us, step_us):
         for part in range(parts):
             mine = frame.filter(
@@ -90,13 +103,33 @@ def as_it_comes(
             )
             at = clock[part]
             found = batches(mine, 64) if len(mine) else []
-            events += [TimestampedValue(with_horizon(batch, at), stamped(at)) for batch in found]
             reached = max(clock[part], begin + step_us - lateness_us)
-            mark = Mark(part, parts, clock[part], reached)
-            events.append(TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(clock[part])))
+            if tickets is None:
+                mark = Mark(part, parts, at, reached)
+                given: list[Any] = [None] * len(found)
+            else:
+                given, issued[part] = issued[part].issue(part, found, tickets, at, begin + step_us)
+                due, issued[part] = issued[part].declare(tickets, reached)
+                mark = Mark(part, parts, at, reached, run=issued[part].run, sent=due)
+            events += [
+                TimestampedValue(with_horizon(batch, at, tickets=one), stamped(at))
+                for batch, one in zip(found, given, strict=True)
+            ]
+            events.append(TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(at)))
             clock[part] = reached
         events.append(min(clock.values()))
     return events
+
+
+def too_late(frame: pl.DataFrame, horizon_us: int) -> list[Any]:
+    """Readings that a source sends when it has declared all their windows complete: no ticket is given to them."""
+    found = batches(frame, 500)
+    given, _ = Issued().issue(0, found, DAILY, horizon_us, horizon_us)
+    assert all(one == Tickets(0, one.run, ()) for one in given)
+    return [
+        TimestampedValue(with_horizon(batch, horizon_us, tickets=one), stamped(horizon_us))
+        for batch, one in zip(found, given, strict=True)
+    ]
 
 
 def streamed(events: list[Any]) -> Any:

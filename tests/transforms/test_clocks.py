@@ -70,6 +70,7 @@ def test_sources_are_found_and_forgotten_and_older_readings_do_not_count():
     spoken = heard_of(found, {"a": END, "b": BEHIND}, 9, ("a", 100))
     assert spoken == {"a": Heard(100, 9), "b": Heard(None, 7)}
     assert heard_of(spoken, {"a": END}, 11, ("a", 50)) == {"a": Heard(100, 11)}
+    assert heard_of(spoken, {"a": END, "b": END}, 12, ("b", None)) == {"a": Heard(100, 9), "b": Heard(None, 12)}
 
 
 @given(

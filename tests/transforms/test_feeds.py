@@ -93,7 +93,31 @@ def test_a_reading_counts_for_no_more_than_the_instant_at_which_it_came(hours, c
 
 def test_a_piece_without_readings_says_nothing():
     assert Piece("1", settled=True).vote(7) is None
+    assert Piece("1", settled=True, sent_us=5).vote(7) is None
     assert Piece("1", settled=True).ahead(7) == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "sent", "vote", "ahead"),
+    [
+        ((50, 51, 52), 53, 52, 0),
+        ((50, 51, 58), 53, 53, 0),  # one clock ahead, in a backlog
+        ((50, 51, 80), 53, 51, 1),
+        ((50, 51, 52), 1, 51, 0),  # the producer's clock is two days behind
+        ((51,), 1, 51, 0),
+        ((2, 51), 1, 2, 1),  # two meters, and nobody knows which of them is right
+        ((98, 99, 100), 99.5, 99.5, 0),
+        ((99, 130), 200, 99, 1),  # the producer is ahead of the wall
+        ((130, 131), 99, None, 2),
+    ],
+)
+def test_a_producers_clock_that_is_behind_holds_nothing_back_and_one_that_is_right_caps_what_is_ahead(
+    hours, sent, vote, ahead
+):
+    found = replace(piece(*hours), sent_us=ORIGIN + int(sent * HOUR))
+    expected = None if vote is None else ORIGIN + int(vote * HOUR)
+    assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
+    assert found.speaks(ORIGIN + 100 * HOUR) == (vote is not None)
 
 
 def test_what_a_damaged_file_held_was_lost_before_it_came_and_the_next_reader_still_knows(tmp_path):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
+from quiltstream.transforms.kafka_messages import came_us, sent_us
 from quiltstream.transforms.kafka_start import Start
 from quiltstream.transforms.live import Pace, ReadPart
 from quiltstream.transforms.marks import mark_of
 from quiltstream.transforms.pulse import Pulse
 
-from .kafka_fake import FakeBroker
+from .kafka_fake import FakeBroker, FakeMessage
 from .kafka_messages import ORIGIN, reading
 from .live_streams import Estimator, Tracker, calls
 from .test_kafka_feed import HOUR, feed
@@ -149,6 +152,58 @@ def test_messages_whose_stamps_were_never_set_count_as_they_come(broker):
     assert until == 5
 
 
+@pytest.mark.parametrize("behind", [0.5, 48, 200_000])
+def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = TIMESTAMP_CREATE_TIME
+    right, wrong = (log.messages for log in broker.topics[topic])
+    part = part_of(broker, topic, wall)
+    rest, until = part.initial_restriction(0), -1
+    for hour in range(80, 100, 5):
+        right.append(stamped("a", hour, hour))
+        wrong += [stamped(name, hour, hour - behind) for name in "bcd"]
+        until, _, rest = clock_after(part, rest, estimator)
+        assert until == hour - 1
+
+
+def test_a_producers_stamps_cap_a_meter_that_is_ahead_in_a_backlog_as_long_as_its_own_clock_is_right(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = TIMESTAMP_CREATE_TIME
+    log = broker.topics[topic][0].messages
+    part = part_of(broker, topic, wall)
+    log += [stamped("a", hour, hour + 0.5) for hour in range(4)] + [stamped("fast", 9, 3.5)]
+    until, _, _ = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 2
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
+def test_a_partition_that_speaks_is_not_idle_though_the_brokers_clock_is_wrong_but_one_that_has_jumped_is(
+    broker, ahead, expected
+):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    broker.topics[topic][0].messages.append(stamped("a", 90, 90))
+    broker.topics[topic][1].messages.append(stamped("b", 90, 90))
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 89
+    reached = until
+    for hour in range(91, 103):
+        wall[0] = ORIGIN + hour * HOUR
+        broker.topics[topic][1].messages.append(stamped("b", hour + ahead, hour - 48 if not ahead else hour))
+        until, _, rest = clock_after(part, rest, estimator)
+        reached = max(reached, until)
+    assert reached == expected
+
+
+def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
+    messages = [FakeMessage(("t", 0), n, b"", 1_700_000_000_000 + n, kind=TIMESTAMP_LOG_APPEND_TIME) for n in (3, 2)]
+    assert came_us(messages) == sent_us(messages) == 1_700_000_000_003_000
+    mixed = [*messages, FakeMessage(("t", 0), 9, b"", 1_700_000_000_009, kind=TIMESTAMP_CREATE_TIME)]
+    assert (came_us(mixed), sent_us(mixed)) == (None, 1_700_000_000_009_000)
+    unset = [FakeMessage(("t", 0), 9, b"", 7, kind=TIMESTAMP_LOG_APPEND_TIME)]
+    assert (came_us(unset), sent_us(unset)) == (None, None)
+
+
 # What was lost
 
 
@@ -179,6 +234,34 @@ def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(b
     again = part_of(broker, topic, wall)
     found, _ = lost_after(again, rest, estimator)
     assert found[-1] == 20.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "stamp_ms"),
+    [
+        (TIMESTAMP_CREATE_TIME, ORIGIN // 1_000),
+        (TIMESTAMP_CREATE_TIME, 0),
+        (TIMESTAMP_LOG_APPEND_TIME, 0),
+        (TIMESTAMP_NOT_AVAILABLE, -1),
+    ],
+)
+def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind, stamp_ms):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = kind
+    log = broker.topics[topic][0]
+    part = part_of(broker, topic, wall)
+    log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    _, rest = lost_after(part, part.initial_restriction(0), estimator)
+    log.messages += [(reading("a", hour * HOUR), stamp_ms) for hour in range(10, 30)]
+    broker.forget(topic, 0, 20)
+    begun_us = time.time_ns() // 1_000
+    found, rest = lost_after(part, rest, estimator)
+    assert found[-1] >= (begun_us - ORIGIN) / HOUR  # where it was found
+    # a later message closes nothing either
+    log.messages.append(stamped("a", 40, 40.5))
+    broker.stamps = TIMESTAMP_LOG_APPEND_TIME
+    again, _ = lost_after(part, rest, estimator)
+    assert set(again) == {found[-1]}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -136,6 +137,20 @@ def test_a_decoder_with_a_memory_is_given_again_what_it_needs_and_nothing_of_it_
     assert [name for one in pieces for name in names_of(one)] == ["b0", "b1", "b2"]
     assert decoder.seen == list(range(5, 13))
     assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 13}}
+
+
+def test_a_producer_whose_clock_runs_ahead_shortens_nothing_of_what_is_given_again(broker):
+    class Remembering(JsonMessages):
+        @property
+        def lookback_us(self) -> int:
+            return 1_000_000
+
+    topic, now = broker.topic(1), time.time_ns() // 1_000_000
+    broker.topics[topic][0].messages.extend([(reading("a", 0), now), (reading("b", 0), now + 36_000_000)])
+    made = feed(broker, topic, decoder=Remembering())
+    pieces = pieces_until(made.reader(0, BEGIN), lambda all_: rows(all_) == 2)
+    stamp = json.loads(pieces[-1].position)["stamps"][topic]["0"]
+    assert now <= stamp < now + 36_000_000
 
 
 def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):

@@ -1,4 +1,4 @@
-"""Schemas by their numbers: from the mock of Confluent's own client, as no registry server is on a package index."""
+"""Schemas by their numbers, from the mock of Confluent's own client; the end-to-end tests ask a real registry."""
 
 from __future__ import annotations
 
@@ -117,6 +117,8 @@ def test_a_schema_that_is_not_avro_is_none(registry):
     [
         (SchemaRegistryError(500, 50001, "secret text"), "it answers with 500"),
         (SchemaRegistryError(401, 40101, "secret text"), "it answers with 401; check registry.options"),
+        (SchemaRegistryError(404, 404, "secret text"), "it answers with 404; check registry.url"),
+        (SchemaRegistryError(404, -1, "secret text"), "it answers with 404; check registry.url"),
         (OSError("secret text"), r"it does not answer \(OSError\)"),
     ],
 )

@@ -24,6 +24,7 @@ from quiltstream.transforms.kafka_feed import KafkaFeed
 from quiltstream.transforms.letters import (
     MOST_LETTERS,
     LetterError,
+    _seal,
     all_with_letters,
     check_letters,
     new_keys,
@@ -97,6 +98,50 @@ def test_only_the_private_key_opens_a_letter_and_a_damaged_one_is_none():
         with pytest.raises(LetterError) as caught:
             open_letter(given, key)
         assert SECRET.decode() not in str(caught.value)
+
+
+CONTENT: dict[str, Any] = {
+    "reason": "malformed-row",
+    "source": "meters/0",
+    "position": 100,
+    "size": 3,
+    "topic": "meters",
+    "stamp_us": 17,
+    "key": None,
+    "headers": [["name", "YQ=="], ["empty", None]],
+    "payload": "YWJj",
+    "cut": False,
+}
+
+
+def sealed(content: bytes) -> str:
+    return base64.b64encode(_seal(content, PUBLIC)).decode("ascii")
+
+
+def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
+    """Anybody who has the public key can encrypt anything; whoever opens it must be able to go on."""
+    assert open_letter(sealed(json.dumps(CONTENT).encode()), PRIVATE) == CONTENT
+    wrong: dict[str, list[Any]] = {
+        "reason": [None, 1],
+        "source": [None, ["a"]],
+        "position": ["100", 1.5, True, None],
+        "size": [None, "3"],
+        "topic": [None, {}],
+        "stamp_us": ["17"],
+        "key": [5, "no base64", "\u00fc"],
+        "headers": [None, "ab", {"a": "b"}, [1], ["ab"], [["a"]], [["a", "b", "c"]], [[None, None]], [["a", "?"]]],
+        "payload": [None, 3, "YW"],
+        "cut": [None, 0],
+    }
+    forged = [json.dumps(CONTENT | {name: one}) for name, given in wrong.items() for one in given]
+    forged += [json.dumps({name: one for name, one in CONTENT.items() if name != left}) for left in CONTENT]
+    forged += [json.dumps(CONTENT | {"more": 1}), "[]", "null", "", "{", "[" * 100_000, "1" * 10_000]
+    for one in forged:
+        with pytest.raises(LetterError):
+            open_letter(sealed(one.encode()), PRIVATE)
+    for data in (b"", bytes(32), bytes(48), bytes(1_000), b"\xff" * 48):
+        with pytest.raises(LetterError):
+            open_letter(base64.b64encode(data).decode("ascii"), PRIVATE)
 
 
 def test_of_a_long_message_the_beginning_is_kept_and_long_headers_not_at_all():

@@ -21,8 +21,10 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace
 from quiltstream.transforms.marks import Mark, mark_batch, mark_of, with_horizon
+from quiltstream.transforms.tickets import Issued, Steps
 
 from .live_streams import (
+    DAILY,
     GROUPS,
     HOUR,
     NAMES,
@@ -38,6 +40,7 @@ from .live_streams import (
     readings,
     stamped,
     streamed,
+    too_late,
     truth,
 )
 from .test_histograms import DAY, ORIGIN, batches, settings, write
@@ -58,13 +61,18 @@ from .test_histograms import DAY, ORIGIN, batches, settings, write
     ids=["series", "groups", "sliding", "missing"],
 )
 # in steps of seven hours, batches lie across the ends of windows
-@pytest.mark.parametrize(("parts", "step"), [(1, 3), (3, 7)])
+@pytest.mark.parametrize(
+    ("parts", "step", "tickets"),
+    [(1, 3, True), (3, 7, True), (2, 14, False)],
+    ids=["one-part", "three-parts", "no-tickets"],
+)
 def test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives(
-    tmp_path, changes, windows, keys, parts, step
+    tmp_path, changes, windows, keys, parts, step, tickets
 ):
     job = live_settings(tmp_path, **changes)
     frame = readings(4, seed=parts)
-    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts), job)
+    steps = Steps.of(job.grid, job.schedule) if tickets else None
+    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts, tickets=steps), job)
     expected = truth(frame, windows, keys)
     if "missing" in changes:
         expected = {key: [*counts, DAY - sum(counts)] for key, counts in expected.items()}
@@ -99,10 +107,10 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
     job = live_settings(tmp_path, **changes)
     end, noon = ORIGIN + 96 * HOUR, ORIGIN + 36 * HOUR
     marks = [
-        Mark(0, 2, ORIGIN, end, replayed=True),
+        Mark(0, 2, ORIGIN, end, replayed=True, run=3, sent=()),
         # the second part has lost what came before noon of the second day
-        Mark(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon),
-        Mark(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon),
+        Mark(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon, run=4, sent=()),
+        Mark(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
     ]
     play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
     with Store(PrivateHistograms(job, noise="none").plan.address) as store:
@@ -111,9 +119,10 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
     assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}
 
 
-def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path):
+@pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
+def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path, said):
     job = live_settings(tmp_path)
-    mark = Mark(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR)
+    mark = Mark(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
     play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
@@ -128,7 +137,7 @@ def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path
     for behind in (1, 24, 48):
         closed = ORIGIN + (24 + behind) * HOUR
         at = next(i for i, one in enumerate(events) if isinstance(one, int) and one >= closed)
-        events[at:at] = [TimestampedValue(with_horizon(batch, closed), stamped(closed)) for batch in batches(late, 500)]
+        events[at:at] = too_late(late, closed)
     out = tmp_path / "rejected"
     out.mkdir()
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
@@ -146,12 +155,17 @@ def test_a_reading_is_late_by_its_own_parts_clock_also_while_another_part_holds_
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(
         time=pl.col("time") // SLOT * SLOT + SLOT - 1, value=pl.lit(5000.0)
     )
-    on_time = [with_horizon(batch, ORIGIN) for batch in batches(frame, 500)]
-    held = [TimestampedValue(one, stamped(ORIGIN)) for one in on_time]
-    first, second = (mark_batch(Mark(part, 2, ORIGIN, end), READING_SCHEMA) for part in (0, 1))
+    given, issued = Issued().issue(0, batches(frame, 500), DAILY, ORIGIN, end)
+    held = [
+        TimestampedValue(with_horizon(one, ORIGIN, tickets=ticket), stamped(ORIGIN))
+        for one, ticket in zip(batches(frame, 500), given, strict=True)
+    ]
+    due, _ = issued.declare(DAILY, end)
+    first = mark_batch(Mark(0, 2, ORIGIN, end, run=issued.run, sent=due), READING_SCHEMA)
+    second = mark_batch(Mark(1, 2, ORIGIN, end, run=issued.run, sent=()), READING_SCHEMA)
     held.append(TimestampedValue(first, stamped(ORIGIN)))
     # the runner's watermark is the slowest part's, so the window is still open to it
-    held += [TimestampedValue(with_horizon(one, end), stamped(ORIGIN)) for one in batches(late, 500)]
+    held += [TimestampedValue(one.value, stamped(ORIGIN)) for one in too_late(late, end)]
     held.append(TimestampedValue(second, stamped(ORIGIN)))
     play([*held, end], job)
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from apache_beam.transforms.window import TimestampedValue
 
 from quiltstream.privacy.classes import belief_from_dict
 from quiltstream.schemas.readings import RejectReason
@@ -27,12 +26,14 @@ from quiltstream.schemas.settings import Settings
 from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.encode import EncodeCells
-from quiltstream.transforms.marks import mark_of, with_horizon
+from quiltstream.transforms.marks import mark_of
 from quiltstream.transforms.release import CountCells
+from quiltstream.transforms.tickets import Steps
 
 from ..e2e.stamped import Tap, left, stamp, unstamped
 from ..examined import Tally, every, examine
 from .live_streams import (
+    DAILY,
     GROUPS,
     HOUR,
     SERIES,
@@ -42,9 +43,10 @@ from .live_streams import (
     readings,
     stamped,
     streamed,
+    too_late,
     truth,
 )
-from .test_histograms import DAY, ORIGIN, batches, write
+from .test_histograms import DAY, ORIGIN, write
 
 DAYS = 13
 WINDOWS = [(day * DAY, day * DAY + DAY) for day in range(DAYS)]
@@ -147,17 +149,20 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
     whole(job, tmp_path, frame, keys, tally)
 
 
-@pytest.mark.parametrize("behind", [0, 1, 10])
-def test_readings_that_come_some_windows_late_change_nothing(tmp_path: Path, tally: Tally, behind: int) -> None:
+@pytest.mark.parametrize(
+    ("behind", "tickets"), [(0, DAILY), (1, DAILY), (10, DAILY), (1, None)], ids=["0", "1", "10", "no-tickets"]
+)
+def test_readings_that_come_some_windows_late_change_nothing(
+    tmp_path: Path, tally: Tally, behind: int, tickets: Steps | None
+) -> None:
     """The first morning comes again with higher values, so many windows after its own has closed."""
     job = long_settings(tmp_path)
     frame = readings(DAYS, seed=32)
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(value=pl.lit(5000.0))
-    events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0)
+    events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, tickets=tickets)
     closed = ORIGIN + (24 + 24 * behind) * HOUR
     at = next(i for i, one in enumerate(events) if isinstance(one, int) and one >= closed)
-    came = [TimestampedValue(with_horizon(batch, closed), stamped(closed)) for batch in batches(late, 500)]
-    play([*events[:at], *came, *events[at:]], job, tmp_path)
+    play([*events[:at], *too_late(late, closed), *events[at:]], job, tmp_path)
     whole(job, tmp_path, frame, SERIES, tally)
     assert rejected(tmp_path) == {RejectReason.LATE.value: len(late)}
 

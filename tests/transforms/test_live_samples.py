@@ -26,6 +26,7 @@ from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.decode import FileDecoder
 from quiltstream.transforms.marks import Mark, mark_batch, with_horizon
+from quiltstream.transforms.tickets import Issued, Steps
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PIECES = 40
@@ -70,18 +71,23 @@ def stamped(instant_us: int) -> Timestamp:
     return Timestamp(micros=instant_us // 1000 * 1000)
 
 
-def streamed(events: list[pa.RecordBatch | int], begin_us: int, end_us: int) -> test_stream.TestStream:
+def streamed(events: list[pa.RecordBatch | int], job: Settings, begin_us: int, end_us: int) -> test_stream.TestStream:
+    """The stream of a source of one part, with tickets."""
     stream, clock = test_stream.TestStream().advance_watermark_to(stamped(begin_us)), begin_us
+    issued, steps = Issued(), Steps.of(job.grid, job.schedule)
     for event in [*events, end_us]:
         if isinstance(event, int):
             if stamped(event) <= stamped(clock):
                 continue
-            mark, reached = mark_batch(Mark(0, 1, clock, event), READING_SCHEMA), event
+            due, issued = issued.declare(steps, event)
+            mark, reached = mark_batch(Mark(0, 1, clock, event, run=issued.run, sent=due), READING_SCHEMA), event
             stream = stream.add_elements([TimestampedValue(mark, stamped(clock))])
             stream = stream.advance_watermark_to(stamped(reached))
             clock = reached
         else:
-            stream = stream.add_elements([TimestampedValue(with_horizon(event, clock), stamped(clock))])
+            (ticket,), issued = issued.issue(0, [event], steps, clock, end_us)
+            said = with_horizon(event, clock, tickets=ticket)
+            stream = stream.add_elements([TimestampedValue(said, stamped(clock))])
     return stream.advance_watermark_to_infinity()
 
 
@@ -141,7 +147,7 @@ def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_
         _ = pipeline | beam.Create([readings]) | PrivateHistograms(batch, noise="none")
     events = as_it_comes(readings, random.Random(len(name)).randrange(HOUR, 60 * HOUR), seed=len(name))  # noqa: S311 - test data
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
-        _ = pipeline | streamed(events, begin, end) | PrivateHistograms(stream, noise="none")
+        _ = pipeline | streamed(events, stream, begin, end) | PrivateHistograms(stream, noise="none")
     expected = on_record(batch)
     assert len({start for start, _ in expected}) == len(given.schedule)
     assert sum(sum(counts) for counts, _ in expected.values()) > 300

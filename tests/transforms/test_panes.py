@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ from quiltstream.transforms.encode import CellBlock
 from quiltstream.transforms.file_feed import ArrivingFiles
 from quiltstream.transforms.live import Pace, ReadLive
 from quiltstream.transforms.marks import Mark, mark_batch, mark_of, tickets_of, with_horizon
-from quiltstream.transforms.panes import GatherPanes
+from quiltstream.transforms.panes import Gather, GatherPanes
 from quiltstream.transforms.release import SumTallies, Tally, together
 from quiltstream.transforms.tickets import Issued, Steps, covers, ranges, united
 
@@ -52,11 +54,63 @@ from .test_histograms import DAY, ORIGIN, batches
 from .test_live_faults import play
 
 DAYS = 2
+NOW = ORIGIN + 1_000 * HOUR
 
 
 def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Have the windows of the transform fire so."""
     monkeypatch.setattr(beam, "WindowInto", firing_windows(name))
+
+
+class Panes:
+    """Notes of the panes that the steps which gather them were given, so that a test can see that its fault happened.
+
+    Attributes:
+        came: name of the step, key and window -> the indices of its panes.
+        timings: what the runner said of them.
+        found_held: how often a pane found that others were waiting for it, by step.
+        again: how often a pane came again because its bundle had failed.
+        failed: how often a step failed with a pane.
+    """
+
+    def __init__(self) -> None:
+        self.came: dict[tuple[str, int, IntervalWindow], set[int]] = {}
+        self.timings = set[str]()
+        self.found_held = Counter[str]()
+        self.again = self.failed = 0
+
+    @property
+    def most(self) -> int:
+        """The largest number of panes of a shard in a window."""
+        return max(len(seen) for (step, _, _), seen in self.came.items() if step == "GatherPanes")
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, *, failing: bool = False) -> Panes:
+    """Note the panes that come in; a failing step fails with each of them once, when it has given all that it has."""
+    panes, process = Panes(), Gather.process
+
+    @wraps(process)
+    def noted(self: Gather, element: Any, window: Any, pane: Any, held: Any) -> Iterator[Any]:
+        step = type(self).__name__
+        seen = panes.came.setdefault((step, element[0], window), set())
+        first = pane.index not in seen
+        seen.add(pane.index)
+        panes.timings.add(PaneInfoTiming.to_string(pane.timing))
+        panes.found_held[step] += held.read() is not None
+        panes.again += not first
+        yield from process(self, element, window, pane, held)
+        if failing and first:
+            panes.failed += 1
+            raise OSError("what was gathered was lost")
+
+    monkeypatch.setattr(Gather, "process", noted)
+    return panes
+
+
+@pytest.fixture
+def panes(monkeypatch: pytest.MonkeyPatch) -> Panes:
+    """Notes of the panes of a test."""
+    return watched(monkeypatch)
 
 
 def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = True) -> list[list[Any]]:
@@ -73,7 +127,7 @@ def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = T
                 & (pl.col("series").str.to_integer(base=36) % parts == part)
             )
             found = batches(mine, 64) if len(mine) else []
-            given, issued[part] = issued[part].issue(part, found, steps, begin)
+            given, issued[part] = issued[part].issue(part, found, steps, begin, NOW)
             due, issued[part] = issued[part].declare(steps, begin + step_us)
             said = {"run": issued[part].run, "sent": due} if tickets else {}
             mark = Mark(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
@@ -149,6 +203,7 @@ def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
     tmp_path: Path,
     tally: Examinations,
     monkeypatch: pytest.MonkeyPatch,
+    panes: Panes,
     firing: str,
     changes: dict[str, Any],
     keys: dict[str, list[str]],
@@ -161,9 +216,35 @@ def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
     stretches = sent(frame, step_us=STEP, parts=2)
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
     whole(job, [tmp_path / "first"], frame, keys, tally)
+    assert panes.most > 2
+    assert panes.found_held["GatherPanes"]
+    assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
 
 
-def test_sliding_windows_are_whole_whatever_panes_are_fired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
+def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    """What a step held and gave is lost with its bundle, at each pane; the runner runs the bundle again."""
+    fire(monkeypatch, firing)
+    panes = watched(monkeypatch, failing=True)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=2)
+    frame = readings(DAYS, seed=77, names=["a", "c", "d"])
+    stretches = sent(frame, step_us=2 * STEP)
+    ahead = 12 * HOUR if firing in LATE else 0
+    run(monkeypatch, streamed(stretches, step_us=2 * STEP, seed=78, ahead_us=ahead), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    # every pane failed and came again, and some of them found what others had left
+    assert panes.again >= panes.failed == sum(map(len, panes.came.values()))
+    assert panes.most > 2
+    assert panes.found_held["GatherPanes"]
+    # sums wait for each other only where a runner passes on what is incomplete
+    assert bool(panes.found_held["GatherTallies"]) == (firing in LATE)
+
+
+def test_sliding_windows_are_whole_whatever_panes_are_fired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
+) -> None:
     fire(monkeypatch, "each-discarding")
     job = live_settings(tmp_path, windows={"size": "1d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-03"})
     frame = readings(DAYS, seed=62, names=["a", "d"])
@@ -171,17 +252,18 @@ def test_sliding_windows_are_whole_whatever_panes_are_fired(tmp_path: Path, monk
     issued, stretch = Issued(), []
     for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, 9 * HOUR):
         found = batches(frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 9 * HOUR)), 20)
-        given, issued = issued.issue(0, found, steps, begin)
+        given, issued = issued.issue(0, found, steps, begin, NOW)
         due, issued = issued.declare(steps, begin + 9 * HOUR)
         stretch += [with_horizon(one, begin, tickets=ticket) for one, ticket in zip(found, given, strict=True)]
         stretch.append(mark_batch(Mark(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA))
     run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
     counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
     assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
+    assert panes.most > 1
 
 
 def test_every_pane_again_in_any_order_changes_nothing(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
     """Everything comes two times, by panes of one element each, and then the job begins anew with its own trigger."""
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
@@ -192,17 +274,18 @@ def test_every_pane_again_in_any_order_changes_nothing(
         twice = [[*stretch, *stretch] for stretch in stretches]
         run(patched, streamed(twice, step_us=STEP, seed=65), job, tmp_path / "first")
     whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    assert panes.most > 2
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=66), job, tmp_path / "second")
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
 
 
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
 def test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, lost: str
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
 ) -> None:
     """The batches of a stretch in the first day come through to nobody; the job's own trigger."""
-    job = live_settings(tmp_path, **WINDOWS)
-    frame = readings(DAYS, seed=67)
+    job = live_settings(tmp_path, **WINDOWS, shards=2)
+    frame = readings(DAYS, seed=67, names=["a", "d", "e"])
     stretches = sent(frame, step_us=STEP)
     holed = [list(stretch) for stretch in stretches]
     holed[1] = [one for one in holed[1] if lost == "declarations" or mark_of(one) is not None]
@@ -213,19 +296,23 @@ def test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_nex
     assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=69), job, tmp_path / "second")
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, SERIES, tally)
+    assert (panes.most, panes.timings) == (1, {"ON_TIME"})
 
 
 @pytest.mark.parametrize("firing", [*EARLY, *EACH])
 def test_of_a_source_without_tickets_no_early_pane_releases_anything(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
 ) -> None:
-    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=3)
     frame = readings(DAYS, seed=70, names=["a", "c", "d"])
     stretches = sent(frame, step_us=STEP, parts=2, tickets=False)
     with monkeypatch.context() as patched:
         fire(patched, firing)
         run(patched, streamed(stretches, step_us=STEP, seed=71), job, tmp_path / "first")
+    assert panes.most > 2
+    assert "EARLY" in panes.timings
     if firing in EACH:  # such a runner says of no pane that the window was over
+        assert "ON_TIME" not in panes.timings
         assert on_record(job) == {}
         run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
     whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
@@ -234,10 +321,11 @@ def test_of_a_source_without_tickets_no_early_pane_releases_anything(
 # The portable runner of Beam, which fires windows when the source has ended
 
 
-@pytest.mark.parametrize("firing", ["each-discarding", "each-accumulating", "late-discarding", "late-accumulating"])
+@pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
 ) -> None:
+    """Asked for a pane of each element this runner may fire one; the second of these fires early and on time."""
     fire(monkeypatch, firing)
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS + 1, seed=73)
@@ -251,6 +339,9 @@ def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
         decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
         _ = decoded.readings | PrivateHistograms(job, noise="none")
     assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
+    if firing not in EACH:
+        assert panes.most > 1
+        assert panes.timings >= {"EARLY", "ON_TIME"}
 
 
 @pytest.mark.parametrize("firing", ["late-discarding", "late-accumulating"])
@@ -385,7 +476,7 @@ def test_panes_that_wait_take_no_more_memory_than_their_window_and_none_once_it_
 
 def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
     (batch,) = batches(readings(1, seed=76, names=["a"]), 500)
-    (given_,), issued = Issued(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN)
+    (given_,), issued = Issued(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN, NOW)
     assert tickets_of(with_horizon(batch, 7, tickets=given_)) == given_
     assert given_.numbers == ((0, 1), (1, 1))
     assert tickets_of(with_horizon(batch, 7)) is None
@@ -395,7 +486,10 @@ def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
     due, rest = issued.declare(Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
     assert (due, rest.sent) == (((0, 1),), {1: 1})
     # what is late already gets none, and a step is remembered while a window over it is open
-    (late,), _ = rest.issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
+    (late,), _ = rest.issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR, NOW)
     assert late.numbers == ((1, 2),)
     assert issued.declare(Steps(ORIGIN, 12 * HOUR, 2), ORIGIN + 24 * HOUR)[1].sent == {1: 1}
+    # nor does what lies more than a day ahead: nobody waits for it, and it takes no memory
+    (ahead,), kept = Issued().issue(3, [batch], Steps(ORIGIN, HOUR), ORIGIN, ORIGIN - 20 * HOUR)
+    assert [step for step, _ in ahead.numbers] == list(kept.sent) == [0, 1, 2, 3, 4]
     assert isinstance(batch, pa.RecordBatch)

@@ -7,7 +7,7 @@ import json
 import random
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import cbor2
 import fastavro
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quiltstream.schemas.mappings import Payload, Preset
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings import Readings
 from quiltstream.schemas.slots import SlotGrid
@@ -73,6 +74,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
     "edgex": ({"preset": "edgex", "value": "power"}, {}, [json.dumps({"event": EVENT}).encode()]),
     "hono": ({"preset": "hono", "value": "power"}, {}, [b'{"power": 1}']),
     "azure-iot": ({"preset": "azure-iot", "value": "power"}, {}, [b'{"power": 1}']),
+    "aws-iot": (
+        {"preset": "aws-iot", "value": "power"},
+        {},
+        [json.dumps({"device_id": "m1", "timestamp": NOON_MS, "power": 1}).encode()],
+    ),
     "senml": ({"preset": "senml", "value": "power"}, {}, [json.dumps(PACK).encode(), packed(PACK)]),
     "sparkplug": (
         {"preset": "sparkplug", "value": "power"},
@@ -248,6 +254,8 @@ JSON = st.recursive(
                     "observedAt",
                     "metadata",
                     "x_",
+                    "device_id",
+                    "timestamp",
                 ]
             ),
             inner,
@@ -258,7 +266,9 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", ["json", "register", "thingsboard", "edgex", "hono", "azure-iot", "senml", "ngsi-ld"])
+@pytest.mark.parametrize(
+    "name", ["json", "register", "thingsboard", "edgex", "hono", "azure-iot", "aws-iot", "senml", "ngsi-ld"]
+)
 @SHORT
 @given(st.lists(JSON, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_json_of_any_shape_raises_nothing_and_counts_once(name: str, documents: list[Any], chance: random.Random):
@@ -305,13 +315,33 @@ def batches(name: str, total: int, seed: int) -> Iterator[Messages]:
         yield batch_of([damaged(seeds_of(name), chance) for _ in range(1_000)], chance)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_once(name: str):
-    total = -(-1_000_000 // len(CASES))
+def fuzz(name: str, total: int) -> None:
+    """Decode so many damaged messages, and see that each was counted once and that not all were rejected."""
     decoder, rejected, seen = made(name), 0, 0
     for batch in batches(name, total, seed=NOON_S):
         rejected += check(decoder, batch)
         seen += len(batch)
     assert total <= seen
     assert 0 < rejected < seen
+
+
+def share(total: int) -> int:
+    """The part of each decoder, so that all of them together decode at least so many."""
+    return -(-total // len(CASES))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hundred_thousand_damaged_messages_over_all_decoders_raise_nothing_and_count_once(name: str):
+    fuzz(name, share(100_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_once(name: str):
+    fuzz(name, share(1_000_000))
+
+
+def test_every_preset_and_every_way_to_write_a_payload_is_damaged_here():
+    given = [mapping for mapping, _, _ in CASES.values()]
+    assert {one["preset"] for one in given if "preset" in one} == set(get_args(Preset))
+    assert {one.get("payload", "json") for one in given if "preset" not in one} == set(get_args(Payload))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.births import Birth, Births
 from quiltstream.transforms.payloads.bounded import Bounded
+from quiltstream.transforms.payloads.registers import Registers
 
 from .payloads import NOON_MS, NOON_S, messages, outcome
 from .sparkplug import metric, payload
@@ -88,6 +92,92 @@ def test_a_message_for_which_many_are_forgotten_is_one_reject_and_its_readings_c
     assert rejects == [(0, "too-many-series")]
 
 
+def registers(most: int, slot_s: int = SLOT_S, keep: int = 8) -> Registers:
+    return Registers(SlotGrid(slot_s * 1_000_000, 0), keep=keep, most=most)
+
+
+def rises(held: Registers, *sent: tuple[str, float, float]) -> list[tuple[str, int, float]]:
+    """What readings (series, minute, counter) of one batch give: (series, microsecond, rise)."""
+    names = pa.array([one[0] for one in sent], pa.string()).dictionary_encode()
+    times = pa.array([int(one[1] * 60_000_000) for one in sent], pa.timestamp("us", tz="UTC"))
+    batch = pa.RecordBatch.from_arrays(
+        [names.cast(READING_SCHEMA.field("series").type), times, pa.array([one[2] for one in sent], pa.float64())],
+        schema=READING_SCHEMA,
+    )
+    given = held.differences(batch).readings
+    if given is None:
+        return []
+    at = given.column("time").cast(pa.int64()).to_pylist()
+    return list(zip(given.column("series").to_pylist(), at, given.column("value").to_pylist(), strict=True))
+
+
+def test_a_late_reading_of_a_series_that_was_forgotten_counts_no_rise_twice():
+    """Slot 1 has the 88 up to 200 already; 260 less the late 112 would count them in slot 2 again."""
+    held = registers(2, slot_s=1_800)
+    assert rises(held, ("a", 29, 112.0)) == []
+    assert [rise for _, _, rise in rises(held, ("a", 55, 200.0))] == [88.0]
+    for name in "bcd":
+        for minute in (10, 40):
+            rises(held, (name, minute, 1.0))
+    assert rises(held, ("a", 36, 112.0)) == []
+    assert rises(held, ("a", 85, 260.0)) == []
+    assert [rise for _, _, rise in rises(held, ("a", 115, 265.0))] == [5.0]
+
+
+def test_a_series_that_one_batch_brings_back_after_it_was_forgotten_for_another_of_it_has_all_its_readings():
+    """Its late reading comes together with those for which it would be forgotten."""
+    held = registers(2, slot_s=1_800)
+    rises(held, ("z", 29, 112.0))
+    rises(held, ("z", 55, 200.0))
+    flood = [(name, minute, 1.0) for name in "abc" for minute in (10, 40)]
+    found = rises(held, *flood, ("z", 36, 112.0), ("z", 85, 260.0))
+    assert [rise for name, _, rise in found if name == "z"] == [60.0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.randoms(use_true_random=False), st.integers(1, 5))
+def test_however_little_is_remembered_nothing_is_given_that_who_remembers_all_does_not_give(
+    shuffle: random.Random, most: int
+):
+    names = [f"m{number}" for number in range(shuffle.randrange(1, 9))]
+    sent: list[tuple[str, float, float]] = []
+    for name in names:
+        minute, value = 0, 0.0
+        for _ in range(shuffle.randrange(1, 12)):
+            minute += shuffle.randrange(1, 30)
+            value += shuffle.randrange(8)
+            sent.append((name, minute, value))
+    sent += shuffle.sample(sent, len(sent) // 2)
+    shuffle.shuffle(sent)
+    little, much = registers(most, keep=100), registers(1_000, keep=100)
+    given: set[tuple[str, int, float]] = set()
+    while sent:
+        count = shuffle.randrange(1, 8)
+        batch, sent = sent[:count], sent[count:]
+        given |= set(rises(much, *batch))
+        assert set(rises(little, *batch)) <= given
+
+
+def test_a_series_that_is_remembered_loses_nothing_by_what_is_forgotten():
+    held, alone = registers(8), registers(8)
+    for slot in range(12):
+        mine = ("real", 15 * slot + 5, float(slot * slot))
+        assert rises(held, mine) == rises(alone, mine)
+        if slot:
+            # who was heard of in two slots outlives any number of names that were heard of in one
+            rises(held, *((f"x{slot}-{n}", 15 * slot + 9, 1.0) for n in range(20)))
+
+
+def test_a_clock_far_ahead_stops_no_series_for_good():
+    """What was forgotten lies a hundred years ahead; another series is compared again when its memory is whole."""
+    held = registers(2, keep=4)
+    ahead = 100 * 365 * 24 * 60
+    for name in "wxyz":
+        rises(held, (name, ahead, 1.0))
+    found = [rise for slot in range(12) for _, _, rise in rises(held, ("a", 15 * slot + 5, float(slot)))]
+    assert found == [1.0] * 7
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.booleans()), max_size=200), st.integers(1, 40))
 def test_the_memory_holds_no_more_than_its_limit_and_always_the_last(given: list[tuple[int, int, bool]], limit: int):
     memory = Bounded[int, int](limit, weigh=lambda one: one)
@@ -150,6 +240,76 @@ def test_a_birth_of_many_metrics_is_remembered_as_runs_of_aliases():
     assert found.others == ((0, 99), (200, 99_999))
     told = [alias for alias in (0, 7, 99, 100, 199, 200, 99_999, 100_000, 2**64 - 1) if found.told(alias)]
     assert told == [0, 7, 99, 200, 99_999]
+
+
+NODE = ("g", "n")
+
+
+def crowded_out(births: Births, time: int, *, now: int | None = None) -> None:
+    """Births of other nodes, for which every other is forgotten."""
+    for number in range(20):
+        births.learn(("g", f"x{number}"), Birth.of(time, {5: 10}, 10, []), now)
+
+
+def test_a_birth_that_comes_again_after_a_later_one_was_forgotten_says_nothing():
+    """By alias 5 the message would be read by what the first birth said, though the second one gave it alias 6."""
+    births = Births("power", 8)
+    first, second = Birth.of(100, {5: 10}, 10, [6]), Birth.of(200, {6: 10}, 10, [5])
+    births.learn(NODE, first)
+    births.learn(NODE, second)
+    crowded_out(births, 50)
+    for _ in range(2):
+        births.learn(NODE, first)
+        assert births.before(NODE, 300) is None
+        assert births.before(NODE, 150) is None
+        # what was forgotten is known to whoever goes on as well
+        births = Births("power", 8, births.text)
+    births.learn(NODE, second)
+    births.learn(NODE, first)
+    assert births.before(NODE, 300) == second
+    assert births.before(NODE, 199) is None
+    assert Births("power", 8, births.text).before(NODE, 199) is None
+
+
+def test_a_node_that_is_remembered_loses_nothing_by_what_is_forgotten():
+    births = Births("power", 8)
+    first = Birth.of(100, {5: 10}, 10, [])
+    births.learn(NODE, first)
+    assert births.before(NODE, 101, spoken=True) == first
+    crowded_out(births, 1_000)
+    crowded_out(births, 2_000)
+    assert births.before(NODE, 3_000) == first
+    # one that comes late is taken in, as nothing of this node was forgotten
+    earlier = Birth.of(50, {7: 10}, 10, [])
+    births.learn(NODE, earlier)
+    assert births.before(NODE, 60) == earlier
+
+
+def test_births_that_are_ahead_of_the_brokers_clock_stop_no_node_that_is_born_later():
+    births = Births("power", 8)
+    crowded_out(births, 1 << 62, now=1_000)
+    again = Births("power", 8, births.text)
+    for one in (births, again):
+        one.learn(NODE, Birth.of(1_001, {5: 10}, 10, []), 1_001)
+        found = one.before(NODE, 1_002)
+        assert found is not None
+        assert found.told(5)
+
+
+def test_a_message_that_would_be_read_by_a_birth_that_is_not_the_last_is_rejected():
+    decoder = PayloadDecoder(Readings(preset="sparkplug", value="power", remember=100))
+    born = [
+        payload(NOON_MS + 100, metric("power", 5, double=1.5)),
+        payload(NOON_MS + 200, metric("power", 6, double=1)),
+    ]
+    spoken = payload(NOON_MS + 300, metric(alias=5, double=2.0))
+    stamps = [NOON_MS * 1_000 + at for at in (100_000, 200_000)]
+    decoder.decode(messages(*born, topics=[DEVICE.format("DBIRTH", "d")] * 2, stamps_us=stamps))
+    others = [DEVICE.format("DBIRTH", f"x{number}") for number in range(200)]
+    decoder.decode(messages(*[birth(250)] * 200, topics=others, stamps_us=[NOON_MS * 1_000 + 250_000] * 200))
+    topics = [DEVICE.format(kind, "d") for kind in ("DBIRTH", "DDATA")]
+    _, rejects = outcome(decoder, messages(born[0], spoken, topics=topics))
+    assert rejects == [(1, "unknown-alias")]
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))

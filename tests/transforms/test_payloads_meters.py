@@ -1,4 +1,7 @@
-"""Presets of what meters and utilities send themselves: DSMR telegrams and Green Button feeds."""
+"""Presets of what meters and utilities send themselves: DSMR telegrams and Green Button feeds, made by hand.
+
+Those that others have published are in :mod:`.test_payloads_published`.
+"""
 
 from __future__ import annotations
 

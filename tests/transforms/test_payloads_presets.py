@@ -1,4 +1,7 @@
-"""Presets of platforms: real example payloads, and what is read of them."""
+"""Presets of platforms: payloads made by hand after the platforms' own documents, and what is read of them.
+
+Those that others have published are in :mod:`.test_payloads_published`.
+"""
 
 from __future__ import annotations
 

@@ -4,10 +4,12 @@ import json
 import logging
 import pickle
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from quiltstream.pipelines.engine import new_pipeline, options_of
+from quiltstream.schemas.mappings import Preset
 from quiltstream.schemas.pseudonyms import PseudonymKey
 from quiltstream.schemas.settings import EXAMPLE, FileSource, Readings, SettingsError, load_settings
 from quiltstream.store.address import StoreAddress
@@ -15,11 +17,14 @@ from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.records import Store
 from quiltstream.store.specs import Registration
 from quiltstream.transforms.decode import ReadReadings
+from quiltstream.transforms.messages import Messages
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.plan import Plan, make_plan
 
 from .decoding import decode as decode_files
-from .payloads import NOON_S, NOON_US, decode, messages
+from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset
+from .sparkplug import metric, payload
+from .test_payloads_published import MONTHLY, telegram
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
 KEY = PseudonymKey(SECRET.encode())
@@ -44,10 +49,63 @@ def test_names_of_messages_are_replaced_and_fields_that_nothing_names_are_droppe
     assert rejects == [(3, "missing-series")]
 
 
-def test_every_preset_has_pseudonyms():
-    readings = READINGS.model_copy(update={"preset": "edgex", "series": None, "time": None, "value": "power"})
-    event = {"deviceName": "d", "origin": NOON_S * 10**9, "readings": [{"resourceName": "power", "value": "1"}]}
-    assert decode(readings, messages(json.dumps(event))) == ([(KEY.name("d"), NOON_US, 1.0)], [])
+def headed(**headers: str) -> Messages:
+    """A message whose device stands beside the payload."""
+    given = [tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())]
+    return messages('{"power": 1.5}', headers=given)
+
+
+#: Of each preset a message of one reading: the value that it is asked for, the message, and the name of its device.
+OF_PRESETS: dict[str, tuple[str | None, Messages, str]] = {
+    "thingsboard": ("power", dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]}), "m 1"),
+    "edgex": (
+        "power",
+        dumped({"deviceName": "m 1", "origin": NOON_NS, "readings": [{"resourceName": "power", "value": "1.5"}]}),
+        "m 1",
+    ),
+    "hono": (
+        "power",
+        messages('{"power": 1.5}', headers=[(("device_id", b"m 1"), ("creation-time", str(NOON_S * 1_000).encode()))]),
+        "m 1",
+    ),
+    "azure-iot": (
+        "power",
+        headed(iothub_connection_device_id="m 1", iothub_enqueuedtime="2026-01-05T12:00:00Z"),
+        "m 1",
+    ),
+    "aws-iot": ("power", dumped({"device_id": "m 1", "timestamp": NOON_S * 1_000, "power": 1.5}), "m 1"),
+    "senml": ("power", dumped([{"bn": "m1:", "bt": NOON_S, "n": "power", "v": 1.5}]), "m1"),
+    "sparkplug": (
+        "power",
+        messages(payload(NOON_S * 1_000, metric("power", double=1.5)), topics=["spBv1.0/plant/DDATA/edge/m1"]),
+        "plant/edge/m1",
+    ),
+    "ngsi-ld": (
+        "power",
+        dumped(
+            {
+                "notifiedAt": "2026-01-05T12:00:00Z",
+                "data": [{"id": "urn:m1", "type": "Meter", "power": {"type": "Property", "value": 1.5}}],
+            }
+        ),
+        "urn:m1",
+    ),
+    "green-button": (None, messages(MONTHLY), "01"),
+    "dsmr": ("1-0:1.7.0", messages(telegram("E47C")), "K8EG004046395507"),
+}
+
+
+def test_no_preset_is_without_an_example():
+    assert set(OF_PRESETS) == set(get_args(Preset))
+
+
+@pytest.mark.parametrize("name", sorted(OF_PRESETS))
+def test_every_preset_has_pseudonyms(name: str):
+    value, given, device = OF_PRESETS[name]
+    plain, rejects = decode(preset(name, value), given)
+    assert (rejects, {row[0] for row in plain}) == ([], {device})
+    hidden = decode(preset(name, value, pseudonyms={"env": "QUILT_KEY"}), given)
+    assert hidden == ([(KEY.name(device), *row[1:]) for row in plain], [])
 
 
 def test_names_of_files_are_replaced(tmp_path: Path):

@@ -4,6 +4,12 @@ A message looks for the latest birth that is not after it, so what it says does 
 came, and a birth that is read again changes nothing. Of a birth only this is kept: which aliases mean the wanted
 metric, its type, and which other aliases there are, as runs of numbers. Nodes choose them one after another, so a birth
 of a thousand metrics is a few numbers.
+
+Whose births were forgotten for those of others is not remembered, but the time of the latest one that ever was. A node
+that is heard of for the first time, or again, behind that may have had any birth up to that time: messages up to it,
+and births before it, say nothing until the node is born anew. Nodes that are remembered lose nothing. A birth ahead of
+the broker's clock counts as of that clock, so that a clock far ahead, or an invention, stops no node that is born
+later.
 """
 
 from __future__ import annotations
@@ -25,6 +31,9 @@ _MOST_RUNS = 10_000
 
 #: What the text begins with; another version begins with something else.
 _HEAD = "births-1:"
+
+#: The kind of what stands in the place of all births up to a time, any of which may have been forgotten.
+_FORGOTTEN = -1
 
 Who = tuple[str, ...]
 """Group, node and perhaps device."""
@@ -83,14 +92,26 @@ class Births:
 
     def __init__(self, wanted: str, most: int, text: str = "") -> None:
         self._wanted = wanted
-        self._known: Bounded[Who, _Kept] = Bounded(most, _weight)
+        self._known: Bounded[Who, _Kept] = Bounded(most, _weight, self._forget)
         self._text: str | None = None
-        for who, births in _read(text, wanted):
+        self._now: int | None = None
+        known, self._forgotten = _read(text, wanted)
+        for who, births in known:
             self._known.keep(who, births, proved=True)
 
-    def learn(self, who: Who, birth: Birth) -> None:
-        """Take a birth in, in the order of their times."""
-        births = self._known.get(who) or ()
+    def learn(self, who: Who, birth: Birth, now: int | None = None) -> None:
+        """Take a birth in, in the order of their times.
+
+        Args:
+            who: whose.
+            birth: what it told.
+            now: the broker's clock in milliseconds; ``None`` without one.
+        """
+        if now is not None:
+            self._now = now if self._now is None else max(self._now, now)
+        births = self._known.get(who) or self._begun
+        if births and births[0].kind == _FORGOTTEN and birth.time <= births[0].time:
+            return
         at = bisect_right(births, birth.time, key=_time)
         again = at > 0 and births[at - 1].time == birth.time
         if again and births[at - 1] == birth:
@@ -111,13 +132,23 @@ class Births:
         at = bisect_right(births, time, key=_time)
         if spoken and births:
             self._known.keep(who, births, proved=True)
-        return births[at - 1] if at else None
+        return births[at - 1] if at and births[at - 1].kind != _FORGOTTEN else None
+
+    @property
+    def _begun(self) -> _Kept:
+        """What a node or device begins with, of which nothing is remembered."""
+        return () if self._forgotten is None else (Birth(self._forgotten - 1, {}, _FORGOTTEN, ()),)
+
+    def _forget(self, births: _Kept) -> None:
+        latest = births[-1].time if self._now is None else min(births[-1].time, self._now)
+        self._forgotten = latest if self._forgotten is None else max(self._forgotten, latest)
 
     @property
     def text(self) -> str:
         """All that is remembered; empty if nothing is."""
         if self._text is None:
-            self._text = _written(self._wanted, zip(self._known.names(), self._known.values(), strict=True))
+            known = zip(self._known.names(), self._known.values(), strict=True)
+            self._text = _written(self._wanted, known, self._forgotten)
         return self._text
 
 
@@ -125,22 +156,27 @@ def _time(birth: Birth) -> int:
     return birth.time
 
 
-def _written(wanted: str, known: Iterable[tuple[Who, _Kept]]) -> str:
+def _written(wanted: str, known: Iterable[tuple[Who, _Kept]], forgotten: int | None) -> str:
     plain = [
         [list(who), [[one.time, list(one.wanted.items()), one.kind, one.others] for one in births]]
         for who, births in known
     ]
     if not plain:
         return ""
-    packed = zlib.compress(json.dumps([wanted, plain], separators=(",", ":")).encode(), 1)
+    # what was forgotten stands there only if something was, so that a memory without it is what it always was
+    whole = [wanted, plain] if forgotten is None else [wanted, plain, forgotten]
+    packed = zlib.compress(json.dumps(whole, separators=(",", ":")).encode(), 1)
     return _HEAD + base64.b64encode(packed).decode("ascii")
 
 
-def _read(text: str, wanted: str) -> list[tuple[Who, _Kept]]:
+def _read(text: str, wanted: str) -> tuple[list[tuple[Who, _Kept]], int | None]:
+    """What is remembered, and the time of the latest birth that was forgotten."""
     if not text.startswith(_HEAD):
-        return []
-    name, plain = json.loads(zlib.decompress(base64.b64decode(text[len(_HEAD) :])))
-    return [] if name != wanted else [(tuple(who), tuple(map(_birth, births))) for who, births in plain]
+        return [], None
+    name, plain, *forgotten = json.loads(zlib.decompress(base64.b64decode(text[len(_HEAD) :])))
+    if name != wanted:
+        return [], None
+    return [(tuple(who), tuple(map(_birth, births))) for who, births in plain], forgotten[0] if forgotten else None
 
 
 def _birth(plain: Any) -> Birth:

@@ -37,11 +37,15 @@ class Bounded(Generic[Name, Value]):
     Args:
         limit: how much is kept, at least 1.
         weigh: how much of it a value takes.
+        forgotten: is given each value that is forgotten for another.
     """
 
-    def __init__(self, limit: int, weigh: Callable[[Value], int] = _one) -> None:
+    def __init__(
+        self, limit: int, weigh: Callable[[Value], int] = _one, forgotten: Callable[[Value], None] | None = None
+    ) -> None:
         self._limit = limit
         self._weigh = weigh
+        self._forgotten = forgotten
         # a plain dictionary looks for its oldest entry through all that were taken out before it
         self._fresh: OrderedDict[Name, Value] = OrderedDict()
         self._proved: OrderedDict[Name, Value] = OrderedDict()
@@ -93,12 +97,16 @@ class Bounded(Generic[Name, Value]):
                 oldest = self._oldest(tier, name)
             if oldest is None:
                 break
-            self._drop(tier, oldest)
+            gone = self._drop(tier, oldest)
+            if self._forgotten is not None:
+                self._forgotten(gone)
             forgotten += 1
         return forgotten
 
-    def _drop(self, tier: int, name: Name) -> None:
-        self._weights[tier] -= self._weigh(self._tiers[tier].pop(name))
+    def _drop(self, tier: int, name: Name) -> Value:
+        value = self._tiers[tier].pop(name)
+        self._weights[tier] -= self._weigh(value)
+        return value
 
     def _oldest(self, tier: int, but: Name) -> Name | None:
         """The name that was not heard of for longest; ``None`` if there is no other."""

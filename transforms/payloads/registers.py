@@ -7,8 +7,15 @@ latest time, which is the one that knows both readings. A value that is given tw
 
 What is remembered reaches back as far as a window waits for late readings. A reader that begins at a position must
 read so far back before it (:attr:`..messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
-each series, and nothing else. So many series are remembered; one that is forgotten for another loses at most one
-difference, that of the next slot in which it is heard of, and the message for which it was forgotten is told.
+each series, and nothing else. So many series are remembered. One that is forgotten for another loses the difference of
+the slot in which it is heard of again, and the message for which it was forgotten is told.
+
+Who was forgotten is not remembered, but the stamp of the latest reading that ever was. A series that is heard of for
+the first time, or again, behind that may have had later readings in its slots than those that come now: with a late one
+in the place of the last of its slot, a rise would be counted twice. So a reading with a stamp before that one is
+compared with nothing. A series that comes back in the slot in which another was forgotten so loses two differences, and
+one whose late readings come first those of the slots that these are in. Series that are remembered lose nothing, and as
+far behind the first reading as slots are remembered any is compared again: a clock far ahead stops no series for good.
 """
 
 from __future__ import annotations
@@ -28,6 +35,9 @@ Ints = npt.NDArray[np.int64]
 
 #: Series whose registers are remembered, where no setting says how many.
 MOST_SERIES = 200_000
+
+#: Before every reading.
+_NEVER = -(1 << 63)
 
 
 @dataclass(slots=True)
@@ -49,7 +59,18 @@ class _Last:
         return True
 
 
-_Slots = dict[int, _Last]
+class _Slots(dict[int, _Last]):
+    """The slots of a series, in the order in which they were last heard of.
+
+    Attributes:
+        doubt: readings before it may have been forgotten, in microseconds since the first slot.
+    """
+
+    __slots__ = ("doubt",)
+
+    def __init__(self, doubt: int) -> None:
+        super().__init__()
+        self.doubt = doubt
 
 
 class Rises(NamedTuple):
@@ -82,9 +103,11 @@ class Registers:
     keep: int = 4
     most: int = MOST_SERIES
     _known: Bounded[str, _Slots] = field(init=False, repr=False)
+    #: Of the latest reading that was forgotten, in microseconds since the first slot.
+    _forgotten: int = field(default=_NEVER, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._known = Bounded(self.most)
+        self._known = Bounded(self.most, forgotten=self._forget)
 
     def differences(self, readings: pa.RecordBatch) -> Rises:
         """The slots' values that some readings give."""
@@ -97,13 +120,17 @@ class Registers:
         last, first = last_of_slots(codes[order], slots[order], offsets[order])
         touched: dict[tuple[str, int], int] = {}
         # of the series of this batch, also of one that is forgotten for another of it
-        met: dict[str, _Slots] = {}
+        here = [names[code] for code in np.unique(codes)]
+        met = {name: known for name in here if (known := self._known.get(name)) is not None}
+        forgotten = self._forgotten
         crowding: list[int] = []
         for row, low in zip(order[last].tolist(), order[first].tolist(), strict=True):
             name, slot = names[codes[row]], int(slots[row])
             known = met.get(name)
             if known is None:
-                known = met[name] = self._known.get(name) or {}
+                # as far as slots are remembered: a clock far ahead must stop no series for good
+                reach = self._since(slot + self.keep, int(offsets[row]))
+                known = met[name] = _Slots(min(forgotten, reach))
             if _take(known, slot, int(offsets[row]), float(values[low]), float(values[row])):
                 touched[name, slot] = touched[name, slot + 1] = row
             # a series that was heard of in two slots is nobody's passing invention
@@ -112,7 +139,7 @@ class Registers:
         found = [
             (row, slot, known[slot], known[slot - 1])
             for (name, slot), row in touched.items()
-            if slot in (known := met[name]) and slot - 1 in known
+            if slot in (known := met[name]) and slot - 1 in known and self._is_sure(known, slot - 1)
         ]
         for known in met.values():
             # the slots that were not heard of for longest: one far off by a wrong clock is one
@@ -120,6 +147,17 @@ class Registers:
                 del known[next(iter(known))]
         given = self._given(readings, found) if found else None
         return Rises(given, np.array(crowding, dtype=np.int64))
+
+    def _forget(self, known: _Slots) -> None:
+        latest = max(self._since(slot, last.offset) for slot, last in known.items())
+        self._forgotten = max(self._forgotten, latest)
+
+    def _is_sure(self, known: _Slots, slot: int) -> bool:
+        """Whether no later reading in a slot was forgotten."""
+        return self._since(slot, known[slot].offset) >= known.doubt
+
+    def _since(self, slot: int, offset: int) -> int:
+        return slot * self.grid.interval_us + offset
 
     def _given(self, readings: pa.RecordBatch, found: list[tuple[int, int, _Last, _Last]]) -> pa.RecordBatch:
         rows = np.array([row for row, _, _, _ in found], dtype=np.int64)

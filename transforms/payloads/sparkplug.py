@@ -57,7 +57,8 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
         try:
             payload = parse(messages.payloads[message])
             if kind in _BIRTHS:
-                births.learn(name, _birth(payload, wanted.name))
+                stamp = int(messages.stamps_us[message])
+                births.learn(name, _birth(payload, wanted.name), None if stamp < 0 else stamp // 1_000)
             series = wanted.series_of(message, "/".join(name))
             birth = births.before(name, payload.timestamp, spoken=kind in _DATA)
             whole = _add(mine, message, series, payload, birth, wanted.name)

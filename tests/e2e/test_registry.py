@@ -1,0 +1,227 @@
+"""Avro in the wire format of Confluent's, with a real registry: their serializers write, the decoder of the jobs reads.
+
+The registry is Apicurio's, asked as Confluent's is. The topic is in memory: what a broker does to messages has its own
+tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.feeds import BEGIN, Piece
+from quiltstream.transforms.kafka_feed import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka_registry import RegistrySchemas, new_client
+from quiltstream.transforms.messages import SourceAwayError
+from quiltstream.transforms.payloads import PayloadDecoder
+
+from ..transforms.kafka_contract import pieces_until, rows
+from ..transforms.kafka_fake import FakeBroker
+from ..transforms.kafka_messages import ORIGIN
+from .registry import SchemaRegistry
+
+pytest.importorskip("confluent_kafka", reason="the registry's client is an extra")
+
+FIELDS = [{"name": "series", "type": "string"}, {"name": "time", "type": "long"}, {"name": "value", "type": "double"}]
+READING: dict[str, Any] = {"type": "record", "name": "Reading", "namespace": "test", "fields": FIELDS}
+WITH_UNIT = READING | {"fields": [{"name": "unit", "type": "string", "default": "kWh"}, *FIELDS]}
+BATCH: dict[str, Any] = {
+    "type": "record",
+    "name": "Batch",
+    "namespace": "test",
+    "fields": [
+        {"name": "first", "type": "test.Reading"},
+        {"name": "readings", "type": {"type": "array", "items": "test.Reading"}},
+    ],
+}
+DOCUMENT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+
+#: No registry of these tests has so many schemas.
+NOBODYS = 9_999
+
+
+Made = Callable[[Mapping[str, Any]], Any]
+
+
+class Confluents:
+    """What a producer has: Confluent's client of a registry, and their serializers."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def register(self, subject: str, schema: Mapping[str, Any], kind: str = "AVRO") -> int:
+        """Register a schema; its number."""
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an extra
+
+        return self.client.register_schema(subject, Schema(json.dumps(schema), kind))
+
+    def serializer(self, schema: Mapping[str, Any], **references: str) -> Callable[[str, Any], bytes]:
+        """What writes a record of a topic; subjects by the names of the types that are defined there."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - an extra
+        from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415 - an extra
+        from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - an extra
+
+        named = [SchemaReference(f"test.{name}", subject, 1) for name, subject in references.items()]
+        made_by: Any = AvroSerializer  # its types say nothing of its arguments
+        serialize = made_by(self.client, Schema(json.dumps(schema), "AVRO", named))
+        return lambda topic, record: serialize(record, SerializationContext(topic, MessageField.VALUE))
+
+
+def record(name: str, value: float) -> dict[str, Any]:
+    return {"series": name, "time": ORIGIN + int(value), "value": value}
+
+
+def follow(schemas: RegistrySchemas, broker: FakeBroker, topic: str, inside: str = "") -> KafkaReader:
+    """A reader of a topic, as a job makes it."""
+    names = {one: {"path": inside + one} for one in ("series", "time", "value")}
+    readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
+    decoder = PayloadDecoder(readings, schemas=schemas)
+    return KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+
+
+def found(pieces: list[Piece]) -> list[tuple[str, float]]:
+    return sorted((one["series"], one["value"]) for piece in pieces for one in _rows(piece.batches))
+
+
+def rejected(pieces: list[Piece]) -> list[tuple[str, str, int, int]]:
+    told = [row for piece in pieces for row in _rows(piece.rejects)]
+    return sorted((one["reason"], one["source"], one["position"], one["size"]) for one in told)
+
+
+def _rows(batches: Any) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def registry(registry_program) -> Iterator[SchemaRegistry]:
+    """A registry that the tests share."""
+    yield from _started(registry_program)
+
+
+@pytest.fixture
+def own_registry(registry_program) -> Iterator[SchemaRegistry]:
+    """A registry with nothing in it, to be killed."""
+    yield from _started(registry_program)
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    """Makes clients of a registry, which are closed with the test."""
+    clients: list[Any] = []
+
+    def one(options: Mapping[str, Any]) -> Any:
+        clients.append(new_client(options))
+        return clients[-1]
+
+    yield one
+    for client in clients:
+        client.close()
+
+
+def _started(program: Path) -> Iterator[SchemaRegistry]:
+    server = SchemaRegistry(program)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def test_what_confluents_serializers_write_is_read_and_an_unknown_number_is_one_reject(registry, made):
+    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
+    topic = broker.topic(2)
+    plain, wider = confluents.serializer(READING), confluents.serializer(WITH_UNIT)
+    broker.send(topic, [(n % 2, plain(topic, record(f"m{n}", n))) for n in range(20)])
+    # the writers' schemas live side by side, as after an update of the devices
+    broker.send(topic, [(n % 2, wider(topic, record(f"m{n}", n) | {"unit": "kWh"})) for n in range(20, 40)])
+    assert {one["id"] for one in _numbers(confluents, f"{topic}-value")} == {*_numbers_in(broker, topic)}
+    other = confluents.register("documents", DOCUMENT, "JSON")
+    bad = [b"\0" + NOBODYS.to_bytes(4, "big") + b"body", b"\0" + other.to_bytes(4, "big") + b"{}", b"\1 no magic"]
+    broker.send(topic, [(0, one) for one in bad])
+
+    reader = follow(RegistrySchemas(registry.url, client=made), broker, topic)
+    pieces = pieces_until(reader, lambda all_: rows(all_) == 40 and len(rejected(all_)) == 3)
+    assert found(pieces) == sorted((f"m{n}", float(n)) for n in range(40))
+    assert rejected(pieces) == [
+        (RejectReason.MALFORMED_ROW.value, f"{topic}/0", 22, len(bad[2])),
+        (RejectReason.UNKNOWN_SCHEMA.value, f"{topic}/0", 20, len(bad[0])),
+        (RejectReason.UNKNOWN_SCHEMA.value, f"{topic}/0", 21, len(bad[1])),
+    ]
+    assert reader.trouble is None
+    reader.close()
+
+
+def test_a_schema_that_refers_to_another_is_read(registry, made):
+    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
+    topic = broker.topic(1)
+    confluents.register("reading", READING)
+    write = confluents.serializer(BATCH, Reading="reading")
+    sent = [[record(f"m{n}", n), record(f"m{n}", n + 0.5)] for n in range(20)]
+    broker.send(topic, [(0, write(topic, {"first": two[0], "readings": two})) for two in sent])
+    reader = follow(RegistrySchemas(registry.url, client=made), broker, topic, "readings[*].")
+    pieces = pieces_until(reader, lambda all_: rows(all_) == 40)
+    assert found(pieces) == sorted((one["series"], float(one["value"])) for two in sent for one in two)
+    assert rejected(pieces) == []
+    reader.close()
+
+
+def test_messages_wait_while_the_registry_is_away_and_go_on_when_it_is_back(own_registry, made):
+    registry = own_registry
+    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
+    topic = broker.topic(1)
+    plain, wider = confluents.serializer(READING), confluents.serializer(WITH_UNIT)
+    reader = follow(RegistrySchemas(registry.url, client=made), broker, topic)
+    broker.send(topic, [(0, plain(topic, record("before", 1)))])
+    pieces = pieces_until(reader, lambda all_: rows(all_) == 1)
+    late = [wider(topic, record(f"m{n}", n) | {"unit": "kWh"}) for n in range(10)]
+    numbers = _numbers_in(broker, topic)
+    registry.kill()
+
+    # what the worker knows is read, what it must ask for waits
+    broker.send(topic, [(0, plain(topic, record("known", 2)))])
+    pieces += pieces_until(reader, lambda all_: rows(all_) == 1)
+    broker.send(topic, [(0, one) for one in late])
+    waiting = pieces_until(reader, lambda _: reader.trouble is not None)
+    assert (rows(waiting), rejected(waiting)) == (0, [])
+    said = rf"the schema registry {registry.url}: it does not answer \(\w+\); messages wait for it"
+    assert re.fullmatch(said, reader.trouble or "")
+
+    # a registry in memory gives the same numbers to the same schemas in the same order
+    registry.start()
+    again = Confluents(made({"url": registry.url}))
+    assert [again.register(f"{topic}-value", one) for one in (READING, WITH_UNIT)] == [*numbers, _number(late[0])]
+    pieces += waiting + pieces_until(reader, lambda all_: rows(all_) == 10)
+    assert found(pieces) == sorted([("before", 1.0), ("known", 2.0), *((f"m{n}", float(n)) for n in range(10))])
+    assert rejected(pieces) == []
+    assert reader.trouble is None
+    reader.close()
+
+
+def test_an_address_where_there_is_no_registry_is_told_and_costs_no_message(registry, made):
+    number = Confluents(made({"url": registry.url})).register("reading", READING)
+    with pytest.raises(LookupError):
+        RegistrySchemas(registry.url, client=made)(NOBODYS)
+    with pytest.raises(SourceAwayError, match=r"it answers with 404; check registry.url; messages wait for it"):
+        RegistrySchemas(registry.host, client=made)(number)
+
+
+def _number(payload: bytes) -> int:
+    return int.from_bytes(payload[1:5], "big")
+
+
+def _numbers_in(broker: FakeBroker, topic: str) -> list[int]:
+    """The schemas' numbers in a topic, each once."""
+    return list(dict.fromkeys(_number(one[0]) for log in broker.topics[topic] for one in log.messages))
+
+
+def _numbers(confluents: Confluents, subject: str) -> list[dict[str, int]]:
+    """The schemas of a subject, as the registry tells."""
+    versions = confluents.client.get_versions(subject)
+    return [{"id": confluents.client.get_version(subject, one).schema_id} for one in versions]

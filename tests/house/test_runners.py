@@ -1,0 +1,103 @@
+"""Every pipeline of the tests names its runner: which one Beam would choose depends on its version and the graph."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .tree import ROOT, tracked_files
+
+MADE = {"Pipeline", "TestPipeline"}
+
+#: The jobs of the tests that are processes of their own, whose runner their caller names among Beam's options.
+BY_OPTIONS = {"tests/e2e/beam_jobs/counting.py"}
+
+
+def of_beam(tree: ast.AST) -> set[str]:
+    """The names by which a module knows Beam's pipelines: one of its own may be called so as well."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "apache_beam"
+        for alias in node.names
+        if alias.name in MADE
+    }
+
+
+def pipelines(text: str) -> Iterator[ast.Call]:
+    """Every call that makes one."""
+    tree = ast.parse(text)
+    names = of_beam(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            made = node.func
+            attribute = isinstance(made, ast.Attribute) and made.attr in MADE
+            if attribute or (isinstance(made, ast.Name) and made.id in names):
+                yield node
+
+
+def runner_of(call: ast.Call) -> str | None:
+    """What is said of the runner; ``None`` if nothing is, or that Beam is to choose."""
+    said = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "runner")]
+    text = ast.unparse(said[0]) if said else "None"
+    return None if text == "None" or text.strip("'\"").split("(")[0].split(".")[-1] == "DirectRunner" else text
+
+
+def unnamed() -> dict[str, list[int]]:
+    """Lines of the tests with a pipeline that names no runner."""
+    found: dict[str, list[int]] = {}
+    for file in tracked_files():
+        name = file.relative_to(ROOT).as_posix()
+        if name.startswith("tests/") and file.suffix == ".py":
+            lines = [call.lineno for call in pipelines(file.read_text(encoding="utf-8")) if runner_of(call) is None]
+            if lines:
+                found[name] = lines
+    return found
+
+
+def test_every_pipeline_of_the_tests_names_its_runner() -> None:
+    assert set(unnamed()) == BY_OPTIONS, unnamed()
+
+
+@pytest.mark.parametrize("name", sorted(BY_OPTIONS))
+def test_a_pipeline_that_is_told_its_runner_by_options_is_given_some(name: str) -> None:
+    for call in pipelines((ROOT / name).read_text(encoding="utf-8")):
+        assert [one.arg for one in call.keywords] == ["options"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("import apache_beam as beam\nbeam.Pipeline()", [None]),
+        ("import apache_beam as beam\nbeam.Pipeline(options=o)", [None]),
+        ("import apache_beam as beam\nbeam.Pipeline(runner=None)", [None]),
+        ("import apache_beam as beam\nbeam.Pipeline(runner='DirectRunner')", [None]),
+        ("import apache_beam as beam\nbeam.Pipeline(runner=direct.DirectRunner())", [None]),
+        ("from apache_beam.testing.test_pipeline import TestPipeline as T\nwith T() as p: pass", [None]),
+        (
+            "from apache_beam import Pipeline\nPipeline(\n    options=o,\n    runner=FnApiRunner(),\n)",
+            ["FnApiRunner()"],
+        ),
+        ("import apache_beam as beam\nbeam.Pipeline(BundleBasedDirectRunner())", ["BundleBasedDirectRunner()"]),
+        ("from .live_jobs import Pipeline\nPipeline(result)", []),
+    ],
+)
+def test_what_names_a_runner_and_what_does_not(text: str, named: list[str | None]) -> None:
+    assert [runner_of(call) for call in pipelines(text)] == named
+
+
+def test_the_pipelines_of_the_tests_are_found() -> None:
+    assert sum(1 for _ in pipelines(Path(__file__).with_name("tree.py").read_text(encoding="utf-8"))) == 0
+    folders = ("transforms", "pipelines", "e2e")
+    counts = {
+        folder: sum(
+            sum(1 for _ in pipelines(file.read_text(encoding="utf-8")))
+            for file in (ROOT / "tests" / folder).rglob("*.py")
+        )
+        for folder in folders
+    }
+    assert min(counts.values()) >= 1
+    assert counts["transforms"] > 20

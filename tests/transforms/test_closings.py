@@ -1,0 +1,40 @@
+"""What a mark says of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quiltstream.schemas.slots import Schedule, SlotGrid
+from quiltstream.transforms.closings import closings_by
+from quiltstream.transforms.marks import Mark
+
+HOUR = 3_600_000_000
+GRID = SlotGrid(HOUR)
+#: Six hours, one every two: a window has three steps.
+SCHEDULE = Schedule(size=6, every=2, start=0, stop=None, anchor=0)
+
+
+class Looked(tuple[tuple[int, int], ...]):
+    """Counts how often somebody goes through it."""
+
+    __slots__ = ()
+    times = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        type(self).times += 1
+        return super().__iter__()
+
+
+def test_each_window_is_told_the_tickets_of_its_own_steps() -> None:
+    mark = Mark(1, 2, 0, 10 * HOUR, run=7, sent=((0, 4), (2, 1), (3, 9), (4, 2)))
+    found = {one.start: one.sent for one in closings_by(mark, SCHEDULE, GRID)}
+    assert found == {0: ((0, 4), (2, 1)), 2: ((2, 1), (3, 9)), 4: ((2, 1), (3, 9), (4, 2))}
+    assert {one.sent for one in closings_by(Mark(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
+
+
+def test_a_mark_that_closes_a_whole_backlog_is_gone_through_once() -> None:
+    """Once for each window would be minutes for a year of quarters of an hour."""
+    sent = Looked((step, 1) for step in range(3_000))
+    closings = list(closings_by(Mark(0, 1, 0, 6_000 * HOUR, sent=sent), SCHEDULE, GRID))
+    assert len(closings) == 2_998
+    assert Looked.times == 1
