@@ -200,6 +200,7 @@ class Client:
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        del self._client  # it closes its sockets when nobody holds it, and its callbacks hold us
 
 
 def wait(condition: Any) -> None:

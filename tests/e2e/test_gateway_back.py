@@ -60,6 +60,7 @@ class Reader:
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        del self._client  # it closes its sockets when nobody holds it, and its callbacks hold us
 
     def _subscribe(self, client: mqtt.Client, filter_: str) -> None:
         client.subscribe(filter_, qos=1)
