@@ -22,7 +22,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from pyarrow import csv as arrow_csv
 
 from quiltstream.schemas.settings import FileSource, Readings
-from quiltstream.transforms.decode import ReadReadings
+from quiltstream.transforms.decode.steps import ReadReadings
 
 SERIES = 1_000
 ROWS = {"parquet": 10_000_000, "csv": 2_000_000, "csv, all quoted": 2_000_000, "jsonl": 500_000, "avro": 200_000}

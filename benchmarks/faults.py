@@ -30,7 +30,7 @@ sys.modules["examined"] = examined
 _spec.loader.exec_module(examined)
 
 #: Files of tests. Of a test the beginning of its name is enough.
-STREAM = "tests/transforms/test_live_faults.py"
+STREAM = "tests/transforms/live/test_live_faults.py"
 FLINK = "tests/e2e/test_live_flink.py"
 PRISM = "tests/e2e/test_live_prism.py"
 SQLITE = "tests/store/test_faults.py"

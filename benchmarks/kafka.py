@@ -36,9 +36,9 @@ from quiltstream.schemas.settings import Settings
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.feeds import BEGIN
-from quiltstream.transforms.kafka_feed import KafkaReader
-from quiltstream.transforms.live import Pace, ReadLive
+from quiltstream.transforms.kafka.feed import KafkaReader
+from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.live.reader import Pace, ReadLive
 from quiltstream.transforms.message_sink import SendReleases, single_object_head
 from quiltstream.transforms.tickets import Steps
 
@@ -226,7 +226,7 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
 
 def _undecoded(reader: Any) -> Any:
     """A reader's way of giving pieces, without a look at the messages."""
-    from quiltstream.transforms.feeds import Piece  # noqa: PLC0415 - only here
+    from quiltstream.transforms.live.feeds import Piece  # noqa: PLC0415 - only here
 
     def piece() -> Piece:
         place, group = reader._groups.popleft()  # noqa: SLF001 - as above

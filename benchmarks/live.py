@@ -36,9 +36,9 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.feeds import Feed, Piece, Reader
-from quiltstream.transforms.live import Pace, ReadLive
-from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.live.feeds import Feed, Piece, Reader
+from quiltstream.transforms.live.reader import Pace, ReadLive
+from quiltstream.transforms.live.sinks import WriteBlocks
 from quiltstream.transforms.tickets import Steps
 
 SERIES, GROUPS, SHARDS, STATES = 1000, 10, 2, 50

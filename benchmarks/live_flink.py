@@ -31,9 +31,9 @@ from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Loa
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.feeds import Reader
-from quiltstream.transforms.live import Pace, ReadLive
-from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.live.feeds import Reader
+from quiltstream.transforms.live.reader import Pace, ReadLive
+from quiltstream.transforms.live.sinks import WriteBlocks
 from quiltstream.transforms.tickets import Steps
 
 ROOT = Path(__file__).absolute().parent.parent

@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings import Settings, SettingsError
-from ..transforms.decode import ReadReadings
+from ..transforms.decode.steps import ReadReadings
 from ..transforms.modes import check_modes
 from ..transforms.rejects import METRICS
 from .exits import ExitCode

@@ -19,10 +19,10 @@ from ..schemas.settings import FileSink, Settings
 from ..store.errors import StoreMissing
 from ..store.records import Store
 from ..store.specs import Record, Registration
-from ..transforms.kafka_client import Cluster, KafkaUnavailableError
-from ..transforms.kafka_look import look_to_write
-from ..transforms.kafka_sink import Topic
-from ..transforms.kafka_topic import read_ids
+from ..transforms.kafka.client import Cluster, KafkaUnavailableError
+from ..transforms.kafka.look import look_to_write
+from ..transforms.kafka.sink import Topic
+from ..transforms.kafka.topic import read_ids
 from .blocks import recorded_blocks, send_blocks
 from .exits import ExitCode
 from .failures import CommandError

@@ -10,12 +10,12 @@ from ..schemas.kafka import KafkaSource
 from ..schemas.secrets import SecretError, located, resolved
 from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import parse_duration, parse_instant
-from ..transforms.kafka_client import Cluster, KafkaUnavailableError
-from ..transforms.kafka_feed import KafkaFeed
-from ..transforms.kafka_look import look
-from ..transforms.kafka_registry import RegistrySchemas
-from ..transforms.kafka_start import EARLIEST, Start
-from ..transforms.live import Pace
+from ..transforms.kafka.client import Cluster, KafkaUnavailableError
+from ..transforms.kafka.feed import KafkaFeed
+from ..transforms.kafka.look import look
+from ..transforms.kafka.registry import RegistrySchemas
+from ..transforms.kafka.start import EARLIEST, Start
+from ..transforms.live.reader import Pace
 from ..transforms.messages import MessageDecoder
 from ..transforms.payloads import PayloadDecoder
 from .kafka_places import check_written

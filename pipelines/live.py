@@ -27,8 +27,8 @@ from ..store.specs import Noise, Registration
 from ..transforms.files import everywhere
 from ..transforms.histograms import PrivateHistograms, check_live
 from ..transforms.hosts import check_hosts
-from ..transforms.live import Pace
-from ..transforms.live_sinks import WriteBlocks, WriteLetters, WriteRejects
+from ..transforms.live.reader import Pace
+from ..transforms.live.sinks import WriteBlocks, WriteLetters, WriteRejects
 from ..transforms.message_sink import SendRejects, SendReleases
 from ..transforms.plan import Plan, make_plan, model_of
 from ..transforms.survey import register

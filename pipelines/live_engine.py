@@ -16,13 +16,13 @@ from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 
 from ..schemas.settings import Settings, SettingsError
-from ..transforms.decode import FileDecoder
-from ..transforms.feeds import Feed
-from ..transforms.file_feed import ArrivingFiles
+from ..transforms.decode.steps import FileDecoder
 from ..transforms.files import everywhere, is_local
-from ..transforms.line_feed import StandardInput
-from ..transforms.live import Pace, ReadLive
-from ..transforms.pubsub_live import ReadSubscription
+from ..transforms.live.feeds import Feed
+from ..transforms.live.file_feed import ArrivingFiles
+from ..transforms.live.line_feed import StandardInput
+from ..transforms.live.reader import Pace, ReadLive
+from ..transforms.pubsub.live import ReadSubscription
 from .engine import runner_name
 from .failures import CommandError
 from .kafka_source import kafka_feed

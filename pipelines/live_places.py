@@ -16,7 +16,7 @@ from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Record, Registration
 from ..transforms.files import is_local
-from ..transforms.live_sinks import block_name, in_folder, write_block
+from ..transforms.live.sinks import block_name, in_folder, write_block
 from .blocks import recorded_blocks
 from .kafka_places import SinkTopic, topic_of
 from .message_places import check_message_topics

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from apache_beam.runners.runner import PipelineState
 
 from ..store.errors import StoreUnavailable
-from ..transforms.live import Pace
-from ..transforms.pulse import Pulse
+from ..transforms.live.pulse import Pulse
+from ..transforms.live.reader import Pace
 from .console import plural
 from .drifting import DriftWatch
 from .engine import counters

@@ -16,11 +16,11 @@ from ..schemas.settings import FileSink, Settings, SettingsError
 from ..schemas.slots import format_instant, parse_duration
 from ..store.records import Store
 from ..store.specs import Registration
-from ..transforms.live import Pace
+from ..transforms.live.reader import Pace
 from ..transforms.payloads import PayloadDecoder
-from ..transforms.pubsub_client import is_clients, new_subscriber, unavailable
-from ..transforms.pubsub_feed import PubSubFeed
-from ..transforms.pubsub_sink import PubSubTopic
+from ..transforms.pubsub.client import is_clients, new_subscriber, unavailable
+from ..transforms.pubsub.feed import PubSubFeed
+from ..transforms.pubsub.sink import PubSubTopic
 from .blocks import send_blocks
 from .exits import ExitCode
 from .failures import CommandError

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 
-from ..transforms.pulse import Pulse
+from ..transforms.live.pulse import Pulse
 from .verdict import BOARD, Cause
 from .watchdog import Asked, Watchdog
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..schemas.slots import format_instant
-from ..transforms.live import Pace
-from ..transforms.pulse import Pulse
+from ..transforms.live.pulse import Pulse
+from ..transforms.live.reader import Pace
 from .console import plural
 from .verdict import Cause, Verdict
 

@@ -23,7 +23,7 @@ from ..schemas.settings import Readings
 from ..schemas.slots import SlotGrid
 from . import coders
 from .arrow_tools import pc
-from .decode_rows import earliest_of
+from .decode.rows import earliest_of
 from .rises import Ends, last_of_slots, risen, slots_of
 
 #: Parts into which the series are cut; one worker holds the last readings of a part at a time.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schemas.letters import Letters
-from .decode_rows import Decoded
+from .decode.rows import Decoded
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -17,12 +17,12 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from quiltstream.pipelines import launch
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.cells import Cells
-from quiltstream.transforms.clocks import Heard
 from quiltstream.transforms.closings import Closing
 from quiltstream.transforms.collect import Collected
 from quiltstream.transforms.encode import CellBlock
+from quiltstream.transforms.live.clocks import Heard
+from quiltstream.transforms.live.spans import Progress
 from quiltstream.transforms.release import Tally
-from quiltstream.transforms.spans import Progress
 
 READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "kwh"}}
 

@@ -18,9 +18,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from quiltstream.pipelines.live import pace_of
 from quiltstream.pipelines.pubsub_places import begun_in_subscription, pubsub_feed
 from quiltstream.schemas.settings import SettingsError, read_settings
-from quiltstream.transforms.feeds import Piece
-from quiltstream.transforms.pubsub_feed import PubSubFeed, PubSubReader
-from quiltstream.transforms.pubsub_sink import PubSubSender, PubSubTopic, PubSubUnavailableError
+from quiltstream.transforms.live.feeds import Piece
+from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader
+from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic, PubSubUnavailableError
 
 from .dataflow_graphs import SOURCES, settings_file
 

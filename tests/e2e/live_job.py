@@ -48,16 +48,17 @@ def main(
     from quiltstream.pipelines import live as job  # noqa: PLC0415
     from quiltstream.pipelines import live_run  # noqa: PLC0415
     from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
-    from quiltstream.transforms import PrivateHistograms, live  # noqa: PLC0415
+    from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
+    from quiltstream.transforms.live import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
     job.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
-    live.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
+    reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
         live_run._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if clock is not None:
-        live._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
+        reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
     if panes is not None:
         import apache_beam as beam  # noqa: PLC0415 - as above
 

@@ -23,8 +23,8 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
 from quiltstream.privacy.mechanisms import ExactHistogram
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live import ReadPart
-from quiltstream.transforms.live_sinks import WriteBlocks
+from quiltstream.transforms.live.reader import ReadPart
+from quiltstream.transforms.live.sinks import WriteBlocks
 from quiltstream.transforms.plan import Plan
 
 #: More than any true count of the tests.

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.transforms.clocks import Reach
-from quiltstream.transforms.feeds import BEGIN
-from quiltstream.transforms.kafka_client import Cluster
-from quiltstream.transforms.kafka_feed import KafkaFeed
+from quiltstream.transforms.kafka.client import Cluster
+from quiltstream.transforms.kafka.feed import KafkaFeed
+from quiltstream.transforms.live.clocks import Reach
+from quiltstream.transforms.live.feeds import BEGIN
 
-from ..transforms.kafka_contract import KafkaFeedContract, pieces_until, read, rows, settle
-from ..transforms.kafka_messages import JsonMessages, reading
+from ..transforms.kafka.contract import KafkaFeedContract, pieces_until, read, rows, settle
+from ..transforms.kafka.messages import JsonMessages, reading
 from .kafka import PASSWORD, USER, KafkaBroker
 
 

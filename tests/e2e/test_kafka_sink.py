@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from quiltstream.schemas.releases import batch_from_releases
-from quiltstream.transforms.kafka_client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka_sink import Sender, Topic
-from quiltstream.transforms.kafka_topic import read_ids
+from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
+from quiltstream.transforms.kafka.sink import Sender, Topic
+from quiltstream.transforms.kafka.topic import read_ids
 from quiltstream.transforms.message_sink import release_messages
 
 from ..transforms.test_sinks import ROWS, release

@@ -14,16 +14,16 @@ from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.kafka_places import patiently
 from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.transforms.feeds import BEGIN
-from quiltstream.transforms.kafka_client import Cluster
-from quiltstream.transforms.kafka_feed import KafkaFeed
-from quiltstream.transforms.kafka_look import look_to_write
-from quiltstream.transforms.kafka_sink import Topic
-from quiltstream.transforms.kafka_topic import read_ids
+from quiltstream.transforms.kafka.client import Cluster
+from quiltstream.transforms.kafka.feed import KafkaFeed
+from quiltstream.transforms.kafka.look import look_to_write
+from quiltstream.transforms.kafka.sink import Topic
+from quiltstream.transforms.kafka.topic import read_ids
+from quiltstream.transforms.live.feeds import BEGIN
 from quiltstream.transforms.message_sink import release_messages
 
-from ..transforms.kafka_contract import pieces_until, read
-from ..transforms.kafka_messages import JsonMessages, reading
+from ..transforms.kafka.contract import pieces_until, read
+from ..transforms.kafka.messages import JsonMessages, reading
 from ..transforms.test_sinks import ROWS
 from .kafka import PASSWORD, KafkaBroker
 

@@ -16,15 +16,15 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.feeds import BEGIN, Piece
-from quiltstream.transforms.kafka_feed import KafkaFeed, KafkaReader
-from quiltstream.transforms.kafka_registry import RegistrySchemas, new_client
+from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka.registry import RegistrySchemas, new_client
+from quiltstream.transforms.live.feeds import BEGIN, Piece
 from quiltstream.transforms.messages import SourceAwayError
 from quiltstream.transforms.payloads import PayloadDecoder
 
-from ..transforms.kafka_contract import pieces_until, rows
-from ..transforms.kafka_fake import FakeBroker
-from ..transforms.kafka_messages import ORIGIN
+from ..transforms.kafka.contract import pieces_until, rows
+from ..transforms.kafka.fake import FakeBroker
+from ..transforms.kafka.messages import ORIGIN
 from .registry import SchemaRegistry
 
 pytest.importorskip("confluent_kafka", reason="the registry's client is an extra")

@@ -85,7 +85,7 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     return code == 0
 
 
-_LIVE = "tests/transforms/test_live.py"
+_LIVE = "tests/transforms/live/test_live.py"
 _WHOLE_WAY = (
     "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order",
 )
@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="windows close while files are waiting",
-        file="transforms/live.py",
+        file="transforms/live/reader.py",
         old="settled = piece is None or piece.settled",
         new="settled = True",
         tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over",),

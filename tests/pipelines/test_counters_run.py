@@ -13,7 +13,7 @@ from quiltstream.pipelines.live_engine import live_source
 from quiltstream.pipelines.run import publish
 from quiltstream.schemas.settings import SettingsError, read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live import Pace
+from quiltstream.transforms.live.reader import Pace
 
 from .jobs import Job, Row, job, readings
 

@@ -21,9 +21,9 @@ from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.store.rows import rows_of
 from quiltstream.store.specs import Registration
-from quiltstream.transforms.kafka_sink import Topic
+from quiltstream.transforms.kafka.sink import Topic
 
-from ..transforms.kafka_fake import FakeBroker
+from ..transforms.kafka.fake import FakeBroker
 from .jobs import Job, call, job
 
 

@@ -17,8 +17,8 @@ from quiltstream.pipelines.kafka_source import kafka_feed, start_of
 from quiltstream.pipelines.live import pace_of
 from quiltstream.pipelines.message_places import refuse_topics
 from quiltstream.schemas.settings import Settings, SettingsError, read_settings
-from quiltstream.transforms.kafka_client import KafkaUnavailableError
-from quiltstream.transforms.kafka_start import EARLIEST, Start
+from quiltstream.transforms.kafka.client import KafkaUnavailableError
+from quiltstream.transforms.kafka.start import EARLIEST, Start
 
 from .jobs import call, job
 

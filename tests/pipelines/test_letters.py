@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.formats import LETTERS, write_rows
 from quiltstream.transforms.letters import _seal, all_with_letters, new_keys, with_letters
-from quiltstream.transforms.live_sinks import WriteLetters, WriteRejects
+from quiltstream.transforms.live.sinks import WriteLetters, WriteRejects
 from quiltstream.transforms.message_sink import reject_messages
 from quiltstream.transforms.messages import Messages
 

@@ -10,7 +10,7 @@ import pytest
 from quiltstream.pipelines.live import stay_of
 from quiltstream.pipelines.live_engine import live_source
 from quiltstream.schemas.settings import read_settings
-from quiltstream.transforms.live import Pace
+from quiltstream.transforms.live.reader import Pace
 
 from .jobs import call, job
 

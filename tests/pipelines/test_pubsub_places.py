@@ -25,11 +25,11 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings import Settings, SettingsError, read_settings
 from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live import Pace
-from quiltstream.transforms.pubsub_feed import PubSubFeed
-from quiltstream.transforms.pubsub_sink import PubSubTopic
+from quiltstream.transforms.live.reader import Pace
+from quiltstream.transforms.pubsub.feed import PubSubFeed
+from quiltstream.transforms.pubsub.sink import PubSubTopic
 
-from ..transforms.pubsub_fake import FakeService, Stream, clients_error
+from ..transforms.pubsub.fake import FakeService, Stream, clients_error
 from .jobs import START, call, job, readings
 
 DAY_US = 86_400_000_000
@@ -301,7 +301,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
             settings, pace, options, subscriber=lambda: admin, now_us=round(_SHARED["service"].clock * 1e6) - 2 * DAY_US
         )
 
-    monkeypatch.setattr("quiltstream.transforms.pubsub_feed._WAIT_S", 0.001)
+    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._WAIT_S", 0.001)
     monkeypatch.setattr(live, "live_pipeline", pipeline)
     monkeypatch.setattr(live, "begun_in_subscription", begun)
     monkeypatch.setattr(live_engine, "pubsub_feed", faked)

@@ -18,7 +18,7 @@ from quiltstream.pipelines.following import Follower, LiveStanding
 from quiltstream.pipelines.verdict import BOARD, Cause
 from quiltstream.pipelines.vigil import Vigil
 from quiltstream.pipelines.watchdog import Watchdog
-from quiltstream.transforms.live import Pace
+from quiltstream.transforms.live.reader import Pace
 
 from .jobs import Job
 from .live_jobs import Pipeline, Result, follow, made

@@ -9,8 +9,8 @@ import pytest
 
 from quiltstream.pipelines.verdict import Cause
 from quiltstream.pipelines.watchdog import PATIENCE_S, Asked, Watchdog
-from quiltstream.transforms.live import Pace
-from quiltstream.transforms.pulse import Pulse
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.live.reader import Pace
 
 DAY_US = 86_400_000_000
 NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00Z

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.decode import FileDecoder
-from quiltstream.transforms.feeds import Piece
+from quiltstream.transforms.decode.steps import FileDecoder
+from quiltstream.transforms.live.feeds import Piece
 
 ORIGIN = 1_356_998_400_000_000
 

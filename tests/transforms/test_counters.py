@@ -22,12 +22,12 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import FileSource, Readings, SettingsError
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.counters import CompareCounters, LastOfSlots
-from quiltstream.transforms.decode import FileDecoder, ReadReadings
+from quiltstream.transforms.decode.steps import FileDecoder, ReadReadings
 from quiltstream.transforms.payloads import PayloadDecoder
 
-from .decoding import plain
-from .payloads import NOON_S, messages, outcome
-from .test_message_files import SCHEMA
+from .decode.decoding import plain
+from .decode.test_message_files import SCHEMA
+from .payloads.payloads import NOON_S, messages, outcome
 
 SLOT_S = 900
 GRID = SlotGrid(SLOT_S * 1_000_000, 0)

@@ -19,7 +19,7 @@ from quiltstream.schemas.slots import SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import EstimateTransitions
 
-from .feed import feed
+from .live.feed import feed
 
 EDGES = (250.0, 500.0, 1000.0, 2000.0)
 HALF_HOUR = 1_800_000_000

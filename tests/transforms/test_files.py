@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quiltstream.schemas.settings import FileSource, SettingsError
-from quiltstream.transforms.decode import ReadReadings
+from quiltstream.transforms.decode.steps import ReadReadings
 from quiltstream.transforms.files import SourceFileError, expand, open_bytes
 
-from .decoding import READINGS
+from .decode.decoding import READINGS
 
 
 def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):

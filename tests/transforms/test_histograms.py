@@ -20,7 +20,7 @@ from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms, encode
 from quiltstream.transforms.hosts import check_hosts
 
-from .feed import feed
+from .live.feed import feed
 from .truth import cells, histograms
 
 DAY = 48

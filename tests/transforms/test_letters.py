@@ -20,7 +20,7 @@ from quiltstream.schemas.letters import Letters
 from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
 from quiltstream.schemas.settings import Readings, SettingsError, load_settings
 from quiltstream.transforms.formats import LETTERS, read_rows
-from quiltstream.transforms.kafka_feed import KafkaFeed
+from quiltstream.transforms.kafka.feed import KafkaFeed
 from quiltstream.transforms.letters import (
     MOST_LETTERS,
     LetterError,
@@ -31,14 +31,14 @@ from quiltstream.transforms.letters import (
     open_letter,
     with_letters,
 )
-from quiltstream.transforms.live_sinks import WriteLetters
+from quiltstream.transforms.live.sinks import WriteLetters
 from quiltstream.transforms.message_sink import reject_messages
 from quiltstream.transforms.messages import Messages
 from quiltstream.transforms.payloads import PayloadDecoder
 
-from .kafka_contract import pieces_until
-from .kafka_fake import FakeBroker
-from .pubsub_fake import FakeService
+from .kafka.contract import pieces_until
+from .kafka.fake import FakeBroker
+from .pubsub.fake import FakeService
 
 PRIVATE, PUBLIC = new_keys()
 OTHER, _ = new_keys()

@@ -13,7 +13,7 @@ from quiltstream.schemas.settings import SettingsError
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.modes import check_modes
 
-from .feed import feed
+from .live.feed import feed
 from .test_histograms import EMPTY, batches, settings
 
 TWICE = "an at-least-once mode may hand a sum over twice"

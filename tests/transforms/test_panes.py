@@ -37,8 +37,8 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.closings import Closing
 from quiltstream.transforms.collect import CollectCells, Collected, both
 from quiltstream.transforms.encode import CellBlock
-from quiltstream.transforms.file_feed import ArrivingFiles
-from quiltstream.transforms.live import Pace, ReadLive
+from quiltstream.transforms.live.file_feed import ArrivingFiles
+from quiltstream.transforms.live.reader import Pace, ReadLive
 from quiltstream.transforms.marks import Mark, mark_batch, mark_of, tickets_of, with_horizon
 from quiltstream.transforms.panes import Gather, GatherPanes
 from quiltstream.transforms.release import SumTallies, Tally, together
@@ -48,10 +48,10 @@ from ..e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
 from ..e2e.stamped import left, unstamped
 from ..examined import Tally as Examinations
 from ..examined import every, examine
-from .feed import feed
-from .live_streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
+from .live.feed import feed
+from .live.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
+from .live.test_live_faults import play
 from .test_histograms import DAY, ORIGIN, batches
-from .test_live_faults import play
 
 DAYS = 2
 NOW = ORIGIN + 1_000 * HOUR
@@ -162,7 +162,7 @@ def streamed(stretches: list[list[Any]], *, step_us: int, seed: int, ahead_us: i
 
 def run(monkeypatch: pytest.MonkeyPatch, stream: Any, job: Settings, folder: Path) -> None:
     """A job over a stream, with the noise that tells every draw from every other."""
-    monkeypatch.setattr("tests.transforms.test_live_faults.streamed", lambda _: stream)
+    monkeypatch.setattr("tests.transforms.live.test_live_faults.streamed", lambda _: stream)
     folder.mkdir()
     play([], job, folder)
 

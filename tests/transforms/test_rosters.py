@@ -37,8 +37,8 @@ from quiltstream.transforms.rosters import Members, Presence
 from quiltstream.transforms.survey import register
 
 from ..store.samples import domain, query
-from .feed import feed
-from .live_streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
+from .live.feed import feed
+from .live.streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
 from .test_histograms import DAY, ORIGIN, batches, settings, write
 
 ALL = [*NAMES, "f"]

@@ -20,7 +20,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ...schemas.mappings import Steps
 from ...schemas.readings import RejectReason
 from ...schemas.settings import SettingsError
-from ..avro_times import plain_times
+from ..decode.avro_times import plain_times
 from .avro_schemas import is_bounded, stamps_at
 from .parsing import Parsed, parse_each
 

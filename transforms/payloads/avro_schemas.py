@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...schemas.mappings import Steps
-from ..avro_times import TIMES
+from ..decode.avro_times import TIMES
 
 _RECORDS, _NAMED = ("record", "error"), ("record", "error", "enum", "fixed")
 

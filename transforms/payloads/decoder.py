@@ -19,7 +19,7 @@ from ...schemas.mappings import RegisterValue
 from ...schemas.readings import RejectReason
 from ...schemas.settings import Readings, Settings, SettingsError
 from ...schemas.slots import SlotGrid, parse_duration
-from ..decode_rows import Decoded, RowDecoder, earliest_of
+from ..decode.rows import Decoded, RowDecoder, earliest_of
 from ..letters import check_letters
 from ..messages import MessageDecoder, Messages
 from ..rejects import Rejects

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ..decode_rows import RawRows
-from ..decode_text import is_text
+from ..decode.rows import RawRows
+from ..decode.text import is_text
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from quiltstream.pipelines.gateway import Message
+from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.schemas.settings import FileSource, Readings, SettingsError
+from quiltstream.transforms.decode.message_files import MessageFileDecoder
+from quiltstream.transforms.decode.steps import FileDecoder
+from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.live.file_feed import ArrivingFiles
+
+from ..payloads.payloads import NOON_MS, NOON_US
+from .decoding import decode, plain
+
+READINGS = Readings.model_validate(
+    {"series": {"topic": 2}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}}
+)
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Message",
+    "fields": [
+        {"name": "topic", "type": "string"},
+        {"name": "payload", "type": ["null", "bytes"]},
+        {"name": "received", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+
+
+def record(number: int, payload: bytes | None = None) -> dict[str, Any]:
+    body = json.dumps({"ts": NOON_MS + number, "power": number / 4}).encode()
+    return {"topic": f"site/m{number}/up", "payload": body if payload is None else payload, "received": NOON_US}
+
+
+def write(path: Path, records: list[dict[str, Any]], schema: dict[str, Any] = SCHEMA) -> FileSource:
+    with path.open("wb") as stream:
+        fastavro.writer(stream, schema, records)
+    return FileSource(avro=str(path))
+
+
+def row(number: int) -> tuple[str, int, float]:
+    return (f"m{number}", NOON_US + 1_000 * number, number / 4)
+
+
+def test_what_may_have_come_before_has_no_time_of_arrival_and_is_rejected_where_it_has_no_other(tmp_path: Path):
+    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    for number in range(4):
+        one = record(number)
+        hop.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
+    hop.close(5.0)
+    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
+    assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    found, rejects = decode(source, arrived)
+    assert found == [("m0", NOON_US, 0.0), ("m2", NOON_US, 0.5)]
+    assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
+
+
+def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
+    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    given = [record(number) for number in range(5)]
+    for number, one in enumerate(given):
+        hop.offer(number, Message(one["topic"], one["payload"], NOON_US))
+    hop.close(5.0)
+    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
+    assert decode(source, READINGS) == ([row(number) for number in range(5)], [])
+
+
+def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
+    records = [record(0), record(1, b"{"), record(2), record(3) | {"payload": None}, record(4)]
+    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
+    assert rows == [row(0), row(2), row(4)]
+    assert rejects == [(2, "malformed-row")]
+
+
+def test_batches_of_many_kinds_of_times_come_together(tmp_path: Path):
+    other = json.dumps({"ts": "2026-01-05T12:00:09Z", "power": 9}).encode()
+    records = [record(number) for number in range(2_500)] + [record(7, other)]
+    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
+    assert rows == sorted([*(row(number) for number in range(2_500)), ("m7", NOON_US + 9_000_000, 9.0)])
+    assert rejects == []
+
+
+def test_the_time_may_be_that_of_arrival_and_the_group_a_level_of_the_topic(tmp_path: Path):
+    places = {"series": {"topic": 2}, "time": {"stamp": True}, "value": "power", "attributes": {"site": {"topic": 1}}}
+    source = write(tmp_path / "a.avro", [record(1)])
+    assert decode(source, Readings.model_validate(places), group="site") == ([("m1", NOON_US, 0.25, "site")], [])
+
+
+def test_a_preset_reads_files_of_messages_as_well(tmp_path: Path):
+    event = {"deviceName": "d", "origin": NOON_MS * 10**6, "readings": [{"resourceName": "power", "value": "1"}]}
+    source = write(tmp_path / "a.avro", [record(0, json.dumps(event).encode())])
+    assert decode(source, Readings(preset="edgex", value="power")) == ([("d", NOON_US, 1.0)], [])
+
+
+def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
+    write(tmp_path / "a.avro", [record(0), record(1, b"{")])
+    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    assert isinstance(pickle.loads(pickle.dumps(decoder)), MessageFileDecoder)
+    reader = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN)
+    piece = reader.read()
+    assert piece is not None
+    assert [one for batch in piece.batches for one in plain(batch)] == [row(0)]
+    assert sum(piece.rejected.values()) == 1
+    write(tmp_path / "b.avro", [record(2)])
+    later = reader.read()
+    assert later is not None
+    assert [one for batch in later.batches for one in plain(batch)] == [row(2)]
+    reader.close()
+
+
+def test_avro_files_of_columns_are_what_they_were():
+    decoder = FileDecoder.of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
+    assert type(decoder) is FileDecoder
+
+
+@pytest.mark.parametrize(
+    ("readings", "message"),
+    [
+        (
+            {"series": {"topic": 2}, "time": "t", "value": {"register": {"path": "v"}}},
+            "files that are followed are read as they appear",
+        ),
+        ({"series": {"topic": 2}, "time": "t", "value": "v", "payload": "avro"}, "use avro-single"),
+        ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
+    ],
+)
+def test_a_mapping_that_files_of_messages_cannot_serve_is_refused(readings: dict[str, Any], message: str):
+    with pytest.raises(SettingsError) as caught:
+        FileDecoder.of(FileSource(avro="a.avro"), Readings.model_validate(readings))
+    assert message in str(caught.value)
+
+
+def test_a_file_that_holds_no_messages_is_refused(tmp_path: Path):
+    fields = [one for one in SCHEMA["fields"] if one["name"] != "payload"]
+    source = write(tmp_path / "a.avro", [record(0)], SCHEMA | {"fields": fields})
+    with pytest.raises(SettingsError, match="'payload'"):
+        decode(source, READINGS)
+
+
+def test_columns_of_another_type_are_named(tmp_path: Path):
+    number = {"name": "payload", "type": "int"}
+    schema = SCHEMA | {"fields": [SCHEMA["fields"][0], number, SCHEMA["fields"][2]]}
+    source = write(tmp_path / "a.avro", [record(0) | {"payload": 7}], schema)
+    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
+        decode(source, READINGS)

@@ -1,0 +1,221 @@
+"""What the Kafka source does at every broker: inherit it and give a broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings import SettingsError
+from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka.start import Start
+from quiltstream.transforms.live.clocks import Reach
+from quiltstream.transforms.live.feeds import BEGIN, Piece
+
+from .messages import JsonMessages, reading
+
+#: Seconds that a broker has to hand over what it has.
+PATIENCE_S = 30.0
+
+
+def names_of(piece: Piece) -> list[str]:
+    return [name for batch in piece.batches for name in batch.column("series").to_pylist()]
+
+
+def pieces_until(reader: KafkaReader, done: Callable[[list[Piece]], bool]) -> list[Piece]:
+    """Pieces until a condition holds of all so far; a look that finds nothing counts as well."""
+    pieces: list[Piece] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not done(pieces):
+        assert time.monotonic() < deadline, (reader.trouble, pieces)
+        piece = reader.read()
+        if piece is not None:
+            pieces.append(piece)
+    return pieces
+
+
+def read(reader: KafkaReader, count: int) -> list[str]:
+    """The series of so many readings."""
+    return [name for one in pieces_until(reader, lambda pieces: rows(pieces) >= count) for name in names_of(one)]
+
+
+def rows(pieces: list[Piece]) -> int:
+    return sum(one.rows for one in pieces)
+
+
+def settle(reader: KafkaReader) -> None:
+    """Read until every partition has been read to its end."""
+    pieces_until(reader, lambda _: set(reader.sources.values()) == {Reach.END})
+
+
+class KafkaFeedContract:
+    """Inherit it and give the fixture ``broker``."""
+
+    @pytest.fixture
+    def readers(self) -> Any:
+        made: list[KafkaReader] = []
+        yield made
+        for one in made:
+            one.close()
+
+    @pytest.fixture
+    def follow(self, broker: Any, readers: list[KafkaReader]) -> Callable[..., KafkaReader]:
+        """Makes readers, which end with the test."""
+
+        def made(topics: str | tuple[str, ...], lane: int = 0, position: str = BEGIN, **changes: Any) -> KafkaReader:
+            named = (topics,) if isinstance(topics, str) else topics
+            given: dict[str, Any] = {"discover_s": 0.2} | changes
+            readers.append(KafkaFeed(broker.cluster, named, JsonMessages(), **given).reader(lane, position))
+            return readers[-1]
+
+        return made
+
+    def test_every_message_is_read_once_from_any_position_on(self, broker, follow):
+        topic, seed = broker.topic(3), 11
+        source = random.Random(seed)  # noqa: S311 - test data
+        sent = [(source.randrange(3), f"m{n}") for n in range(2000)]
+        broker.send(topic, [(partition, reading(name, 0)) for partition, name in sent])
+        pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) >= len(sent))
+        for partition in range(3):
+            mine = [name for one in pieces if one.source == f"{topic}/{partition}" for name in names_of(one)]
+            assert mine == [name for place, name in sent if place == partition]
+        for at in range(len(pieces) - 1):
+            before = [name for one in pieces[: at + 1] for name in names_of(one)]
+            after = read(follow(topic, position=pieces[at].position), len(sent) - len(before))
+            assert Counter(before + after) == Counter(name for _, name in sent)
+
+    def test_lanes_share_the_partitions_of_all_topics_and_none_is_left_out(self, broker, follow):
+        topics = (broker.topic(3), broker.topic(1))
+        for topic in topics:
+            broker.send(topic, [(one, reading(f"{topic}-{one}", 0)) for one in range(3 if topic == topics[0] else 1)])
+        found = [read(follow(topics, lane, lanes=2), 2) for lane in (0, 1)]
+        assert found[0] != found[1]
+        assert sorted(found[0] + found[1]) == sorted([f"{topics[0]}-{n}" for n in range(3)] + [f"{topics[1]}-0"])
+
+    def test_a_lane_without_a_partition_says_that_it_has_none(self, broker, follow):
+        reader = follow(broker.topic(1), 1, lanes=2)
+        assert reader.sources != {}
+        pieces = pieces_until(reader, bool)
+        assert (pieces[0].rows, pieces[0].settled, reader.sources) == (0, True, {})
+
+    def test_a_position_of_another_number_of_lanes_is_refused(self, broker, follow):
+        topic = broker.topic(1)
+        first = pieces_until(follow(topic), bool)[0]
+        with pytest.raises(SettingsError, match="lanes is 2, and the runner's state was made with 1"):
+            follow(topic, position=first.position, lanes=2)
+
+    def test_latest_is_looked_up_once_and_kept(self, broker, follow):
+        topic = broker.topic(2)
+        broker.send(topic, [(0, reading("old", 0)), (1, reading("old", 0))])
+        (piece,) = pieces_until(follow(topic, start=Start("latest")), bool)
+        assert piece.rows == 0
+        broker.send(topic, [(0, reading("new", 0)), (1, reading("new", 0))])
+        again = follow(topic, position=piece.position, start=Start("latest"))
+        assert read(again, 2) == ["new", "new"]
+
+    def test_an_instant_begins_at_what_the_broker_stamped_from_then_on(self, broker, follow):
+        topic = broker.topic(2)
+        broker.send(topic, [(0, reading("old", 0)), (1, reading("old", 0))])
+        time.sleep(0.05)
+        instant = time.time_ns() // 1_000
+        time.sleep(0.05)
+        broker.send(topic, [(0, reading("new", 0))])
+        reader = follow(topic, start=Start("instant", instant))
+        assert read(reader, 1) == ["new"]
+        broker.send(topic, [(1, reading("newer", 0))])
+        assert read(reader, 1) == ["newer"]
+
+    def test_a_groups_offsets_are_where_a_run_begins_and_are_left_alone(self, broker, follow):
+        topic, group = broker.topic(2), f"g-{time.time_ns()}"
+        broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(4)] + [(1, reading("b", 0))])
+        broker.commit(group, topic, {0: 3})
+        reader = follow(topic, start=Start("group"), group=group)
+        assert sorted(read(reader, 2)) == ["a3", "b"]
+        reader.kept()
+        settle(reader)
+        assert broker.committed(group, topic, 2) == [3, -1001]
+
+    def test_what_the_runner_keeps_is_committed_for_monitoring(self, broker, follow):
+        topic, group = broker.topic(1), f"g-{time.time_ns()}"
+        broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(4)])
+        reader = follow(topic, group=group)
+        read(reader, 4)
+        assert broker.committed(group, topic, 1) == [-1001]
+        reader.kept()
+        deadline = time.monotonic() + PATIENCE_S
+        while broker.committed(group, topic, 1) != [4]:
+            assert time.monotonic() < deadline
+            reader.read()
+
+    def test_a_partition_that_appears_is_found_and_read_from_its_beginning(self, broker, follow):
+        topic = broker.topic(1)
+        reader = follow(topic, start=Start("latest"))
+        settle(reader)
+        broker.grow(topic, 3)
+        broker.send(topic, [(2, reading("first", 0)), (1, reading("other", 0))])
+        assert sorted(read(reader, 2)) == ["first", "other"]
+        settle(reader)
+        assert set(reader.sources) == {f"{topic}/{n}" for n in range(3)}
+
+    def test_how_far_each_partition_was_read_is_told(self, broker, follow):
+        topic = broker.topic(2)
+        reader = follow(topic)
+        assert reader.sources == {topic: Reach.UNKNOWN}
+        settle(reader)
+        broker.send(topic, [(1, reading("a", 0))])
+        pieces = pieces_until(reader, lambda pieces: rows(pieces) == 1)
+        assert pieces[-1].source == f"{topic}/1"
+        assert pieces[-1].settled
+        assert reader.sources == {f"{topic}/0": Reach.END, f"{topic}/1": Reach.END}
+
+    def test_nothing_is_settled_before_every_partition_was_read_to_its_end(self, broker, follow):
+        topic = broker.topic(2)
+        broker.send(topic, [(n % 2, reading(f"a{n}", 0)) for n in range(100)])
+        pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) == 100)
+        assert [one.settled for one in pieces] == [False] * (len(pieces) - 1) + [True]
+
+    def test_what_is_no_reading_is_rejected_with_its_size_and_a_tombstone_is_nothing(self, broker, follow):
+        topic = broker.topic(1)
+        broker.send(topic, [(0, reading("a", 0)), (0, None), (0, b"{half"), (0, reading("b", 0)), (0, b"\xff" * 10)])
+        pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) == 2)
+        rejects = [row for one in pieces for batch in one.rejects for row in batch.to_pylist()]
+        assert rejects == [
+            {"reason": RejectReason.MALFORMED_ROW.value, "source": f"{topic}/0", "position": 2, "size": 5},
+            {"reason": RejectReason.MALFORMED_ROW.value, "source": f"{topic}/0", "position": 4, "size": 10},
+        ]
+
+    def test_a_topic_that_is_not_there_is_told_and_read_when_it_is(self, broker, follow):
+        name = f"late-{time.time_ns()}"
+        reader = follow(name)
+        deadline = time.monotonic() + PATIENCE_S
+        while reader.trouble is None:
+            assert time.monotonic() < deadline
+            assert reader.read() is None
+        assert reader.trouble == f"topic {name} at {broker.servers}: the topic is not there; make it, or check its name"
+        assert reader.sources == {name: Reach.UNKNOWN}
+        broker.topic(1, name)
+        broker.send(name, [(0, reading("a", 0))])
+        assert read(reader, 1) == ["a"]
+        assert reader.trouble is None
+
+    def test_what_retention_took_before_it_was_read_is_told_and_the_rest_is_read(self, broker, follow):
+        topic = broker.topic(1)
+        sent_us = time.time_ns() // 1_000
+        broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(10)])
+        gone_us = time.time_ns() // 1_000
+        begun = pieces_until(follow(topic), bool)[0].position
+        broker.forget(topic, 0, 6)
+        pieces = pieces_until(follow(topic, position=begun), lambda pieces: rows(pieces) == 4)
+        assert [name for one in pieces for name in names_of(one)] == ["a6", "a7", "a8", "a9"]
+        assert [one.rejected for one in pieces if one.rejected] == [{RejectReason.DAMAGED_SOURCE: 1}]
+        # what was lost came before the first message that is left, by the broker's stamps
+        (lost_us,) = {one.lost_us for one in pieces if one.rows}
+        assert sent_us // 1_000 <= (lost_us or 0) // 1_000 <= gone_us // 1_000
+        assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
+        assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}

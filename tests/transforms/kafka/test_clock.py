@@ -1,0 +1,299 @@
+"""The clock of a lane, with the live reader around it, and what it says of windows that may lack readings."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
+
+from quiltstream.transforms.kafka.messages import came_us, sent_us
+from quiltstream.transforms.kafka.start import Start
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.live.reader import Pace, ReadPart
+from quiltstream.transforms.marks import mark_of
+
+from ..live.streams import Estimator, Tracker, calls
+from .fake import FakeBroker, FakeMessage
+from .messages import ORIGIN, reading
+from .test_feed import HOUR, feed
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+# The clock of a lane, with the live reader around it
+
+
+def part_of(broker: FakeBroker, topic: str, wall: list[int], idle_us: int | None = None) -> ReadPart:
+    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
+    made = ReadPart(feed(broker, topic), pace, now=lambda: wall[0])
+    made.setup()
+    return made
+
+
+def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, bool, Any]:
+    """How far the marks of some looks go in hours, whether they were replayed, and what is left."""
+    until, replayed = -1, False
+    for _ in range(4):
+        made, rest = calls(part, rest, estimator)
+        for mark in filter(None, map(mark_of, made)):
+            until, replayed = (mark.until_us - ORIGIN) // HOUR, mark.replayed
+    return until, replayed, rest
+
+
+def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(broker):
+    topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == -1  # partition 2 has said nothing
+    wall[0] += 2 * HOUR
+    broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR)), (1, reading("b", 19 * HOUR))])
+    until, replayed, rest = clock_after(part, rest, estimator)
+    assert (until, replayed) == (19, False)
+    broker.send(topic, [(2, reading("c", 25 * HOUR)), (1, reading("b", 50 * HOUR))])
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == 24
+    # all are silent: the wall clock less idle and lateness
+    wall[0] += 2 * HOUR
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == 104 - 3
+
+
+def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
+    until, replayed, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert (until, replayed) == (4, True)  # it was there when the job began
+    broker.away = True
+    for _ in range(3):
+        wall[0] += 5 * HOUR
+        until, _, rest = clock_after(part, rest, estimator)
+        assert until == -1
+    broker.away = False
+    # what producers held back for the broker arrives within idle, and is not late
+    broker.send(topic, [(0, reading("a", 20 * HOUR))])
+    while part._readers[0][1].trouble is not None:
+        until, _, rest = clock_after(part, rest, estimator)
+        assert until == -1
+    broker.send(topic, [(1, reading("b", 15 * HOUR))])
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == 14
+
+
+def test_where_a_runner_closes_windows_by_any_lane_none_is_ahead_of_the_slowest(broker):
+    Pulse.reset()
+    topic = broker.topic(2)
+    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
+    pace = Pace(ORIGIN, poll_s=0.0, together=True)
+    lanes, rests, estimators = [], [], [Estimator(), Estimator()]
+    for lane in (0, 1):
+        lanes.append(ReadPart(feed(broker, topic, lanes=2), pace, now=lambda: ORIGIN + 100 * HOUR))
+        lanes[-1].setup()
+        rests.append(lanes[-1].initial_restriction(lane))
+    reached: list[tuple[int, int]] = []
+    for lane in (0, 0, 0, 1, 1, 1, 0, 1):
+        tracker = Tracker(rests[lane])
+        list(lanes[lane].process(lane, tracker, estimators[lane]))
+        rests[lane] = tracker.rest
+        marks = [one.at.micros if one.at is not None else 0 for one in estimators]
+        reached.append(tuple((mark - ORIGIN) // HOUR if mark else -1 for mark in marks))  # type: ignore[arg-type]
+    # lane 0 has come to hour 10 by itself, and says so to nobody before lane 1 has come to hour 5
+    assert reached[:3] == [(0, -1)] * 3
+    assert reached[-1] == (5, 5)
+    assert [Pulse.of(lane).clock_us for lane in (0, 1)] == [ORIGIN + 10 * HOUR, ORIGIN + 5 * HOUR]
+    Pulse.reset()
+
+
+def stamped(series: str, hour: int, at_hour: float) -> tuple[bytes, int]:
+    """A reading of an hour, in a message that the broker stamped at another."""
+    return reading(series, hour * HOUR), (ORIGIN + int(at_hour * HOUR)) // 1_000
+
+
+def test_a_meter_whose_clock_is_hours_ahead_closes_no_window_of_a_backlog(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    log = broker.topics[topic][0].messages
+    part = part_of(broker, topic, wall)
+    log += [stamped("a", hour, hour + 0.5) for hour in range(4)]
+    log.append(stamped("fast", 9, 3.5))
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 2  # half past three less an hour, whatever the fast one says
+    # what the broker took later is not late by it, and a clock that has jumped counts for nothing
+    log += [stamped("a", 4, 5.0), stamped("jumped", 80, 5.0)]
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == 3
+    log.append(stamped("jumped", 80, 60.0))
+    until, _, _ = clock_after(part, rest, estimator)
+    assert until == 59
+
+
+def test_a_clock_ahead_does_not_run_on_with_the_wall_while_nothing_comes(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
+    part = part_of(broker, topic, wall)
+    broker.topics[topic][0].messages.append(stamped("fast", 15, 10))
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 9
+    wall[0] += 4 * HOUR
+    until, _, _ = clock_after(part, rest, estimator)
+    assert until == -1
+
+
+def test_messages_whose_stamps_were_never_set_count_as_they_come(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    part = part_of(broker, topic, wall)
+    broker.topics[topic][0].messages += [(reading("a", 5 * HOUR), 0), (reading("a", 6 * HOUR), -1)]
+    until, _, _ = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 5
+
+
+@pytest.mark.parametrize("behind", [0.5, 48, 200_000])
+def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = TIMESTAMP_CREATE_TIME
+    right, wrong = (log.messages for log in broker.topics[topic])
+    part = part_of(broker, topic, wall)
+    rest, until = part.initial_restriction(0), -1
+    for hour in range(80, 100, 5):
+        right.append(stamped("a", hour, hour))
+        wrong += [stamped(name, hour, hour - behind) for name in "bcd"]
+        until, _, rest = clock_after(part, rest, estimator)
+        assert until == hour - 1
+
+
+def test_a_producers_stamps_cap_a_meter_that_is_ahead_in_a_backlog_as_long_as_its_own_clock_is_right(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = TIMESTAMP_CREATE_TIME
+    log = broker.topics[topic][0].messages
+    part = part_of(broker, topic, wall)
+    log += [stamped("a", hour, hour + 0.5) for hour in range(4)] + [stamped("fast", 9, 3.5)]
+    until, _, _ = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 2
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
+def test_a_partition_that_speaks_is_not_idle_though_the_brokers_clock_is_wrong_but_one_that_has_jumped_is(
+    broker, ahead, expected
+):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    broker.topics[topic][0].messages.append(stamped("a", 90, 90))
+    broker.topics[topic][1].messages.append(stamped("b", 90, 90))
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 89
+    reached = until
+    for hour in range(91, 103):
+        wall[0] = ORIGIN + hour * HOUR
+        broker.topics[topic][1].messages.append(stamped("b", hour + ahead, hour - 48 if not ahead else hour))
+        until, _, rest = clock_after(part, rest, estimator)
+        reached = max(reached, until)
+    assert reached == expected
+
+
+def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
+    messages = [FakeMessage(("t", 0), n, b"", 1_700_000_000_000 + n, kind=TIMESTAMP_LOG_APPEND_TIME) for n in (3, 2)]
+    assert came_us(messages) == sent_us(messages) == 1_700_000_000_003_000
+    mixed = [*messages, FakeMessage(("t", 0), 9, b"", 1_700_000_000_009, kind=TIMESTAMP_CREATE_TIME)]
+    assert (came_us(mixed), sent_us(mixed)) == (None, 1_700_000_000_009_000)
+    unset = [FakeMessage(("t", 0), 9, b"", 7, kind=TIMESTAMP_LOG_APPEND_TIME)]
+    assert (came_us(unset), sent_us(unset)) == (None, None)
+
+
+# What was lost
+
+
+def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[Any], Any]:
+    """Of each mark of some looks, the hour before which windows may lack readings; and what is left."""
+    found: list[Any] = []
+    for _ in range(4):
+        made, rest = calls(part, rest, estimator)
+        marks = [mark_of(one) for one in made if isinstance(one, pa.RecordBatch)]
+        lost = [mark.lost_us for mark in marks if mark is not None]
+        found += [None if one is None else (one - ORIGIN) / HOUR for one in lost]
+    return found, rest
+
+
+def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    log = broker.topics[topic][0]
+    part = part_of(broker, topic, wall)
+    log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    found, rest = lost_after(part, part.initial_restriction(0), estimator)
+    assert set(found) == {None}
+    log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10, 30)]
+    broker.forget(topic, 0, 20)
+    found, rest = lost_after(part, rest, estimator)
+    assert found[-1] == 20.5  # as the first message that is left was stamped
+    # another worker takes it up, and still knows
+    log.messages.append(stamped("a", 40, 40.5))
+    again = part_of(broker, topic, wall)
+    found, _ = lost_after(again, rest, estimator)
+    assert found[-1] == 20.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "stamp_ms"),
+    [
+        (TIMESTAMP_CREATE_TIME, ORIGIN // 1_000),
+        (TIMESTAMP_CREATE_TIME, 0),
+        (TIMESTAMP_LOG_APPEND_TIME, 0),
+        (TIMESTAMP_NOT_AVAILABLE, -1),
+    ],
+)
+def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind, stamp_ms):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = kind
+    log = broker.topics[topic][0]
+    part = part_of(broker, topic, wall)
+    log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    _, rest = lost_after(part, part.initial_restriction(0), estimator)
+    log.messages += [(reading("a", hour * HOUR), stamp_ms) for hour in range(10, 30)]
+    broker.forget(topic, 0, 20)
+    begun_us = time.time_ns() // 1_000
+    found, rest = lost_after(part, rest, estimator)
+    assert found[-1] >= (begun_us - ORIGIN) / HOUR  # where it was found
+    # a later message closes nothing either
+    log.messages.append(stamped("a", 40, 40.5))
+    broker.stamps = TIMESTAMP_LOG_APPEND_TIME
+    again, _ = lost_after(part, rest, estimator)
+    assert set(again) == {found[-1]}
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (Start(), 4.5),
+        (Start("instant", ORIGIN + 2 * HOUR), 4.5),
+        (Start("instant", ORIGIN + 6 * HOUR), 6.0),
+        (Start("group"), 5.5),
+    ],
+)
+def test_what_lies_before_the_start_of_a_run_counts_as_lost(broker, start, expected):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    broker.forget(topic, 0, 4)
+    broker.commit("g", topic, {0: 5})
+    part = ReadPart(feed(broker, topic, start=start, group="g"), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part.setup()
+    found, _ = lost_after(part, part.initial_restriction(0), estimator)
+    assert set(found) == {expected}
+
+
+def test_nothing_counts_as_lost_of_a_topic_that_is_whole(broker):
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
+    for log in broker.topics[topic]:
+        log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    part = part_of(broker, topic, wall)
+    found, rest = lost_after(part, part.initial_restriction(0), estimator)
+    assert set(found) == {None}
+    broker.grow(topic, 3)
+    broker.topics[topic][2].messages.append(stamped("b", 20, 20.5))
+    for log in broker.topics[topic][:2]:
+        log.messages.append(stamped("a", 20, 20.5))
+    found, _ = lost_after(part, rest, estimator)
+    assert set(found) == {None}

@@ -1,0 +1,331 @@
+"""The Kafka source at a broker in memory: its contract, and what a real broker cannot be made to do at will."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import sys
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings import Readings, SettingsError
+from quiltstream.transforms.decode.rows import Decoded
+from quiltstream.transforms.kafka.client import Cluster
+from quiltstream.transforms.kafka.feed import KafkaFeed
+from quiltstream.transforms.live.clocks import Reach
+from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.live.reader import Pace, ReadPart
+from quiltstream.transforms.messages import Messages, SourceAwayError
+from quiltstream.transforms.payloads.decoder import PayloadDecoder
+
+from ..live.streams import Estimator, Tracker
+from .contract import KafkaFeedContract, names_of, pieces_until, read, rows, settle
+from .fake import FakeBroker
+from .messages import ORIGIN, JsonMessages, reading
+
+HOUR = 3_600_000_000
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+class TestFake(KafkaFeedContract):
+    @pytest.fixture
+    def broker(self) -> FakeBroker:
+        return FakeBroker()
+
+
+def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaFeed:
+    given: dict[str, Any] = {"decoder": JsonMessages(), "discover_s": 0.01} | changes
+    return KafkaFeed(broker.cluster, (topic,), **given)
+
+
+def test_a_broker_that_is_away_is_told_asked_again_and_read_when_it_is_back(broker, caplog):
+    topic = broker.topic(2)
+    broker.away = True
+    reader = feed(broker, topic).reader(0, BEGIN)
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        assert reader.read() is None
+    assert reader.trouble == f"topic {topic} at fake:9092: no broker answers"
+    assert "no broker answers; trying again in 0.5 s" in caplog.text
+    assert reader.sources == {topic: Reach.UNKNOWN}
+    broker.away = False
+    broker.send(topic, [(0, reading("a", 0))])
+    assert read(reader, 1) == ["a"]
+    assert reader.trouble is None
+    settle(reader)
+    broker.away = True
+    pieces_until(reader, lambda _: reader.trouble is not None)
+    assert set(reader.sources.values()) == {Reach.UNKNOWN}
+
+
+def test_a_topic_that_one_may_not_read_and_a_partition_without_a_leader_are_told(broker):
+    topic = broker.topic(2)
+    broker.refused[topic] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    reader = feed(broker, topic).reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == f"topic {topic} at fake:9092: the user may not use the topic; ask for the right to it"
+    del broker.refused[topic]
+    broker.leaderless = {1}
+    pieces_until(reader, lambda _: reader.sources.get(f"{topic}/0") is Reach.END)
+    assert reader.sources[f"{topic}/1"] is Reach.UNKNOWN
+
+
+def test_a_password_that_is_wrong_is_told_and_not_only_that_nothing_answers(broker):
+    topic = broker.topic(1)
+    broker.away, broker.tells = True, KafkaError._AUTHENTICATION
+    reader = feed(broker, topic).reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
+
+
+def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
+    class Needy(JsonMessages):
+        away = True
+
+        def decode(self, messages: Messages) -> list[Decoded]:
+            if self.away:
+                raise SourceAwayError("the registry does not answer")
+            return super().decode(messages)
+
+    topic, decoder = broker.topic(1), Needy()
+    broker.send(topic, [(0, reading("a", 0)), (0, reading("b", 0))])
+    reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda _: reader.trouble is not None)
+    assert rows(pieces) == 0
+    assert reader.trouble == "the registry does not answer"
+    assert reader.sources == {f"{topic}/0": Reach.BEHIND}
+    decoder.away = False
+    assert read(reader, 2) == ["a", "b"]
+    assert reader.trouble is None
+
+
+def test_a_decoder_with_a_memory_is_given_again_what_it_needs_and_nothing_of_it_is_passed_on_twice(broker):
+    class Remembering(JsonMessages):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        @property
+        def lookback_us(self) -> int:
+            return 1_000_000
+
+        def decode(self, messages: Messages) -> list[Decoded]:
+            self.seen += messages.positions.tolist()
+            return super().decode(messages)
+
+    topic, now = broker.topic(1), 1_700_000_000_000
+    log = broker.topics[topic][0].messages
+    log += [(reading(f"a{n}", 0), now + 250 * n) for n in range(10)]
+    (begun, _) = pieces_until(feed(broker, topic, decoder=Remembering()).reader(0, BEGIN), lambda all_: len(all_) == 2)
+    assert rows([begun]) == 0
+    whole = pieces_until(
+        feed(broker, topic, decoder=Remembering()).reader(0, begun.position), lambda all_: rows(all_) == 10
+    )
+    assert json.loads(whole[-1].position)["stamps"] == {topic: {"0": now + 2250}}
+    log += [(reading(f"b{n}", 0), now + 2500 + 250 * n) for n in range(3)]
+    decoder = Remembering()
+    again = feed(broker, topic, decoder=decoder).reader(0, whole[-1].position)
+    pieces = pieces_until(again, lambda all_: rows(all_) == 3)
+    assert json.loads(pieces[0].position)["topics"] == {topic: {"0": 10}}
+    assert [name for one in pieces for name in names_of(one)] == ["b0", "b1", "b2"]
+    assert decoder.seen == list(range(5, 13))
+    assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 13}}
+
+
+def test_a_producer_whose_clock_runs_ahead_shortens_nothing_of_what_is_given_again(broker):
+    class Remembering(JsonMessages):
+        @property
+        def lookback_us(self) -> int:
+            return 1_000_000
+
+    topic, now = broker.topic(1), time.time_ns() // 1_000_000
+    broker.topics[topic][0].messages.extend([(reading("a", 0), now), (reading("b", 0), now + 36_000_000)])
+    made = feed(broker, topic, decoder=Remembering())
+    pieces = pieces_until(made.reader(0, BEGIN), lambda all_: rows(all_) == 2)
+    stamp = json.loads(pieces[-1].position)["stamps"][topic]["0"]
+    assert now <= stamp < now + 36_000_000
+
+
+def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
+    given: list[Any] = []
+
+    def consumer(options: Any) -> Any:
+        given.append(options)
+        return FakeBroker().cluster.consumer(options)
+
+    cluster = Cluster("h:1", {"sasl.password": FromEnvironment(env="QS_TEST_PASSWORD")}, consumer=consumer)
+    made = KafkaFeed(cluster, ("t",), JsonMessages())
+    reader = made.reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == (
+        "Kafka at h:1: the environment variable QS_TEST_PASSWORD is not set here; set it for every worker"
+    )
+    monkeypatch.setenv("QS_TEST_PASSWORD", "hunter2")
+    pieces_until(reader, lambda _: bool(given))
+    assert given[0]["sasl.password"] == "hunter2"
+    plain = KafkaFeed(Cluster("h:1", cluster.options), ("t",), JsonMessages())
+    assert b"hunter2" not in pickle.dumps(plain)
+    assert pickle.loads(pickle.dumps(plain)).cluster == plain.cluster
+    assert "hunter2" not in repr(made) + repr(plain) + str(reader.trouble)
+
+
+def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
+    made = KafkaFeed(Cluster("127.0.0.1:1", {"no.such.option": "hunter2"}), ("t",), JsonMessages())
+    reader = made.reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == (
+        "the options of Kafka are refused (_INVALID_ARG); check their names and values against librdkafka's"
+    )
+
+
+def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    reader = KafkaFeed(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
+    assert reader.read() is None
+    assert reader.trouble == (
+        "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
+    )
+
+
+# Brokers that say less than the truth
+
+
+def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker, monkeypatch):
+    monkeypatch.setattr("quiltstream.transforms.kafka.feed._TOLD_S", 0.0)
+    topic = broker.topic(2)
+    broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    reader = feed(broker, topic, discover_s=1000.0).reader(0, BEGIN)
+    read(reader, 2)
+    settle(reader)
+    # nothing is fetched any more, and the client's own mark of the end stays where it was
+    broker.hanging = True
+    broker.send(topic, [(1, reading("c", 0))])
+    assert reader.read() is None
+    assert reader.sources == {f"{topic}/0": Reach.END, f"{topic}/1": Reach.BEHIND}
+    broker.silent = True
+    assert reader.read() is None
+    assert reader.sources == {f"{topic}/0": Reach.UNKNOWN, f"{topic}/1": Reach.UNKNOWN}
+    assert reader.trouble == f"topic {topic} at fake:9092: no broker answered in time"
+    broker.silent = broker.hanging = False
+    assert read(reader, 1) == ["c"]
+
+
+def test_reads_that_are_denied_are_told_until_they_are_allowed_and_the_other_partitions_are_read(broker, caplog):
+    topic = broker.topic(2)
+    reader = feed(broker, topic).reader(0, BEGIN)
+    settle(reader)
+    broker.denied = {1}
+    broker.consumers[-1].seek(TopicPartition(topic, 1, 0))
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        pieces_until(reader, lambda _: reader.trouble is not None)
+    said = f"{topic}/1 at fake:9092: the user may not use the topic; ask for the right to it"
+    assert reader.trouble == said
+    assert said in caplog.text
+    for name in ("a", "b", "c"):
+        broker.send(topic, [(0, reading(name, 0))])
+        assert read(reader, 1) == [name]
+        assert reader.trouble == said
+        assert reader.sources[f"{topic}/1"] is Reach.UNKNOWN
+    # nothing is waiting there, and it is seen all the same
+    broker.denied = set()
+    pieces_until(reader, lambda _: reader.trouble is None)
+    settle(reader)
+
+
+def test_a_partition_without_a_leader_is_told_with_its_name_and_the_others_are_read(broker, caplog):
+    topic = broker.topic(5)
+    broker.leaderless = {1, 2, 3, 4}
+    broker.send(topic, [(0, reading("a", 0)), (3, reading("b", 0))])
+    reader = feed(broker, topic).reader(0, BEGIN)
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        assert read(reader, 1) == ["a"]
+    said = (
+        f"{topic}/1, {topic}/2, {topic}/3 and 1 more at fake:9092: has no leader now, or is not there any more; its "
+        "brokers may be away"
+    )
+    assert reader.trouble == said
+    assert caplog.text.count("has no leader") == 1
+    assert reader.sources == {f"{topic}/{n}": Reach.UNKNOWN for n in range(1, 5)} | {f"{topic}/0": Reach.END}
+    broker.leaderless = set()
+    assert read(reader, 1) == ["b"]
+    settle(reader)
+    pieces_until(reader, lambda _: reader.trouble is None)
+
+
+def test_a_lane_without_a_partition_does_not_follow_the_wall_while_brokers_are_away(broker):
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
+    part = ReadPart(feed(broker, topic, lanes=2), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part.setup()
+    rest = part.initial_restriction(1)
+
+    def clock() -> int:
+        nonlocal rest
+        for _ in range(4):
+            tracker = Tracker(rest)
+            list(part.process(1, tracker, estimator))
+            assert tracker.rest is not None
+            rest = tracker.rest
+        assert estimator.at is not None
+        return (estimator.at.micros - ORIGIN) // HOUR
+
+    def away() -> bool:
+        return part._readers[1][1].trouble is not None
+
+    assert clock() == 10
+    broker.away = True
+    while not away():
+        clock()
+    wall[0] += 5 * HOUR
+    assert clock() == 10
+    # meanwhile a partition was made for it, and is found before the clock goes on
+    broker.grow(topic, 2)
+    broker.send(topic, [(1, reading("a", 12 * HOUR))])
+    broker.away = False
+    while away():
+        assert clock() in {10, 12}
+    assert clock() == 12
+
+
+def test_topics_in_another_order_are_refused_where_lanes_would_change_and_new_ones_are_not(broker):
+    first, second = broker.topic(1, "first"), broker.topic(1, "second")
+
+    def position(topics: tuple[str, ...], lanes: int) -> str:
+        made = KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes)
+        return pieces_until(made.reader(0, BEGIN), bool)[0].position
+
+    def taken_up(topics: tuple[str, ...], lanes: int, text: str) -> None:
+        KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes).reader(0, text).close()
+
+    kept = position((first, second), 2)
+    taken_up((first, second, "third"), 2, kept)
+    taken_up((first,), 2, kept)
+    with pytest.raises(SettingsError, match=r"topics: the runner's state was made with first at another place"):
+        taken_up((second, first), 2, kept)
+    taken_up((second, first), 1, position((first, second), 1))
+
+
+def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
+    topic, now = broker.topic(1), 1_700_000_000_000
+    bodies = [json.dumps({"m": "a", "v": number, "t": now + number}).encode() for number in range(4)]
+    again = {1: [("mqtt-dup", b"1")], 2: [("mqtt-dup", b"0")], 3: [("x", b"1"), ("mqtt-dup", b"1")]}
+    log = broker.topics[topic][0].messages
+    log += [(body, now + number, None, again.get(number)) for number, body in enumerate(bodies)]
+    plain = {"series": {"path": "m"}, "value": {"path": "v"}, "time_unit": "ms"}
+
+    def found(time: Any) -> tuple[list[float], list[Any]]:
+        decoder = PayloadDecoder(Readings.model_validate(plain | {"time": time}))
+        reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
+        (piece,) = (one for one in pieces_until(reader, lambda all_: rows(all_) > 0) if one.rows)
+        assert piece.came_us == 1_000 * (now + 3)
+        read = [value for batch in piece.batches for value in batch.column("value").to_pylist()]
+        return read, [row["position"] for batch in piece.rejects for row in batch.to_pylist()]
+
+    assert found({"path": "t"}) == ([0.0, 1.0, 2.0, 3.0], [])
+    assert found({"stamp": True}) == ([0.0, 2.0], [1, 3])

@@ -1,0 +1,196 @@
+"""Schemas by their numbers, from the mock of Confluent's own client; the end-to-end tests ask a real registry."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.kafka.feed import KafkaFeed
+from quiltstream.transforms.kafka.registry import RegistrySchemas
+from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.messages import SourceAwayError
+from quiltstream.transforms.payloads import PayloadDecoder
+
+from .contract import pieces_until
+from .contract import rows as row_count
+from .fake import FakeBroker
+from .messages import ORIGIN
+
+READING = {
+    "type": "record",
+    "name": "Reading",
+    "namespace": "test",
+    "fields": [{"name": "series", "type": "string"}, {"name": "value", "type": "double"}],
+}
+
+
+class Counted:
+    """A registry's client whose questions are counted, and which may be made to fail."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.asked = 0
+        self.fails: Exception | None = None
+
+    def get_schema(self, number: int) -> Any:
+        self.asked += 1
+        if self.fails is not None:
+            raise self.fails
+        return self._client.get_schema(number)
+
+    def get_version(self, subject: str, version: int) -> Any:
+        return self._client.get_version(subject, version)
+
+
+@pytest.fixture
+def registry() -> Any:
+    return SchemaRegistryClient.new_client({"url": "mock://quiltstream"})
+
+
+def made(client: Any, clock: Any = lambda: 0.0) -> RegistrySchemas:
+    return RegistrySchemas("mock://quiltstream", client=lambda _: client, clock=clock)
+
+
+def test_a_schema_is_asked_for_once(registry):
+    number = registry.register_schema("meters", Schema(json.dumps(READING), "AVRO"))
+    client = Counted(registry)
+    schemas = made(client)
+    assert [schemas(number), schemas(number)] == [READING, READING]
+    assert client.asked == 1
+
+
+def test_the_types_that_a_schema_refers_to_are_put_in_once(registry):
+    registry.register_schema("reading", Schema(json.dumps(READING), "AVRO"))
+    outer = {
+        "type": "record",
+        "name": "Batch",
+        "namespace": "test",
+        "fields": [
+            {"name": "first", "type": "Reading"},
+            {"name": "more", "type": {"type": "array", "items": ["null", "test.Reading"]}},
+            {"name": "named", "type": {"type": "map", "values": "test.Reading"}},
+        ],
+    }
+    reference = SchemaReference("test.Reading", "reading", 1)
+    number = registry.register_schema("batch", Schema(json.dumps(outer), "AVRO", [reference]))
+    found = made(registry)(number)
+    assert [one["type"] for one in found["fields"]] == [
+        READING,
+        {"type": "array", "items": ["null", "test.Reading"]},
+        {"type": "map", "values": "test.Reading"},
+    ]
+
+
+def test_a_number_that_is_not_known_is_asked_for_again_after_a_while(registry):
+    now = [0.0]
+    client = Counted(registry)
+    schemas = made(client, lambda: now[0])
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            schemas(77)
+    assert client.asked == 1
+    now[0] = 31.0
+    with pytest.raises(LookupError):
+        schemas(77)
+    assert client.asked == 2
+
+
+def test_a_schema_that_is_not_avro_is_none(registry):
+    number = registry.register_schema("other", Schema('{"type": "object"}', "JSON"))
+    with pytest.raises(LookupError, match="not Avro"):
+        made(registry)(number)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SchemaRegistryError(500, 50001, "secret text"), "it answers with 500"),
+        (SchemaRegistryError(401, 40101, "secret text"), "it answers with 401; check registry.options"),
+        (SchemaRegistryError(404, 404, "secret text"), "it answers with 404; check registry.url"),
+        (SchemaRegistryError(404, -1, "secret text"), "it answers with 404; check registry.url"),
+        (OSError("secret text"), r"it does not answer \(OSError\)"),
+    ],
+)
+def test_messages_wait_for_a_registry_that_does_not_answer(registry, error, said):
+    client = Counted(registry)
+    client.fails = error
+    schemas = made(client)
+    with pytest.raises(SourceAwayError, match=f"the schema registry mock://quiltstream: {said}; messages wait") as told:
+        schemas(1)
+    assert "secret text" not in str(told.value)
+    client.fails = None
+    number = registry.register_schema("meters", Schema(json.dumps(READING), "AVRO"))
+    assert schemas(number) == READING
+
+
+def test_nobody_at_the_registrys_address_is_told():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    schemas = RegistrySchemas(f"http://127.0.0.1:{port}", {"max.retries": 0, "timeout": 2})
+    with pytest.raises(SourceAwayError, match="does not answer"):
+        schemas(1)
+
+
+def test_secrets_are_read_where_the_registry_is_asked_and_do_not_travel(monkeypatch):
+    given: list[Any] = []
+
+    def client(options: Any) -> Any:
+        given.append(options)
+        return SchemaRegistryClient.new_client({"url": options["url"]})
+
+    options = {"basic.auth.user.info": FromEnvironment(env="QS_TEST_REGISTRY")}
+    schemas = RegistrySchemas("mock://x", options, client=client)
+    with pytest.raises(SourceAwayError, match="QS_TEST_REGISTRY is not set here"):
+        schemas(1)
+    monkeypatch.setenv("QS_TEST_REGISTRY", "me:hunter2")
+    with pytest.raises(LookupError):
+        schemas(1)
+    assert given[0]["basic.auth.user.info"] == "me:hunter2"
+    assert given[0]["url"] == "mock://x"
+    plain = RegistrySchemas("mock://x", options)
+    assert b"hunter2" not in pickle.dumps(plain)
+    assert "hunter2" not in repr(schemas)
+    assert pickle.loads(pickle.dumps(plain)) == plain
+
+
+def test_an_option_that_the_client_does_not_know_is_told_without_its_value():
+    schemas = RegistrySchemas("http://127.0.0.1:1", {"no.such": "hunter2"})
+    with pytest.raises(SourceAwayError, match=r"options of the schema registry are refused") as told:
+        schemas(1)
+    assert "hunter2" not in str(told.value)
+
+
+def test_what_confluents_serializer_writes_is_read_by_the_jobs_own_decoder_from_the_topic(registry):
+    broker = FakeBroker()
+    topic = broker.topic(2)
+    schema = {**READING, "fields": [*READING["fields"], {"name": "time", "type": "long"}]}
+    made_by: Any = AvroSerializer  # its types say nothing of its arguments
+    serialize = made_by(registry, json.dumps(schema))
+    rows = [{"series": f"m{n}", "value": float(n), "time": ORIGIN + n} for n in range(20)]
+    context = SerializationContext(topic, MessageField.VALUE)
+    broker.send(topic, [(n % 2, serialize(row, context)) for n, row in enumerate(rows)])
+    broker.send(topic, [(0, b"\0\0\0\x27\x0fnobody knows this schema"), (1, b"\1 no magic")])
+    names = {one: {"path": one} for one in ("series", "time", "value")}
+    readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
+    decoder = PayloadDecoder(readings, schemas=made(registry))
+    reader = KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda all_: row_count(all_) == 20 and sum(len(one.rejected) for one in all_) == 2)
+    found = [row for one in pieces for batch in one.batches for row in batch.to_pylist()]
+    assert sorted((one["series"], one["value"]) for one in found) == sorted((f"m{n}", float(n)) for n in range(20))
+    rejected = [row for one in pieces for batch in one.rejects for row in batch.to_pylist()]
+    assert sorted((one["reason"], one["source"], one["position"]) for one in rejected) == [
+        (RejectReason.MALFORMED_ROW.value, f"{topic}/1", 10),
+        (RejectReason.UNKNOWN_SCHEMA.value, f"{topic}/0", 10),
+    ]

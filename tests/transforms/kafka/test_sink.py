@@ -1,0 +1,195 @@
+"""Rows as messages, and what becomes of a bundle when the brokers do not take them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.releases import RELEASE_AVRO, batch_from_releases
+from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.transforms.formats import RELEASES, write_stream
+from quiltstream.transforms.kafka import sink
+from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
+from quiltstream.transforms.kafka.messages import with_sizes
+from quiltstream.transforms.kafka.sink import Sender, Topic
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.message_sink import SendReleases, reject_messages, release_messages, single_object_head
+from quiltstream.transforms.messages import Messages
+from quiltstream.transforms.payloads.avro import schema_fingerprint
+from quiltstream.transforms.rejects import Rejects, reject_batch
+
+from ..test_sinks import ROWS
+
+BATCH = batch_from_releases(ROWS)
+
+
+class FakeProducer:
+    """Keeps what it is given; ``outcomes`` say what becomes of each message, and how many looks it takes."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        assert options["enable.idempotence"] is True
+        assert options["acks"] == "all"
+        self.options = options
+        self.sent: list[dict[str, Any]] = []
+        self.waiting: list[Callable[..., None]] = []
+        self.outcomes: list[KafkaError | None] = []
+        self.full = 0
+        self.looks = 0
+        self.refuses: Exception | None = None
+
+    def produce(self, topic: str, *, value: bytes, key: bytes, headers: Any, on_delivery: Callable[..., None]) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        if self.full:
+            raise BufferError
+        self.sent.append({"topic": topic, "value": value, "key": key, "headers": dict(headers)})
+        self.waiting.append(on_delivery)
+
+    def poll(self, timeout: float) -> None:
+        assert timeout > 0
+        self.full -= 1
+
+    def flush(self, timeout: float) -> int:
+        assert timeout > 0
+        if self.looks:
+            self.looks -= 1
+            return len(self.waiting)
+        for one in self.waiting:
+            one(self.outcomes.pop(0) if self.outcomes else None, None)
+        self.waiting = []
+        return 0
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.made: list[FakeProducer] = []
+        self.topic = Topic(Cluster("h:1", producer=self._produce), "out")
+
+    def _produce(self, options: Mapping[str, Any]) -> FakeProducer:
+        self.made.append(FakeProducer(options))
+        return self.made[-1]
+
+
+def test_a_release_is_a_message_under_its_id_with_the_same_json_as_in_a_file():
+    stream = io.BytesIO()
+    write_stream(stream, "jsonl", RELEASES.sorted(RELEASES.table([BATCH])), RELEASES)
+    lines = stream.getvalue().splitlines()
+    messages = list(release_messages(BATCH, "json"))
+    assert [value for _, value, _ in messages] == lines
+    assert [key for key, _, _ in messages] == [json.loads(line)["release_id"].encode() for line in lines]
+    assert dict(messages[0][2]) == {
+        "content-type": b"application/json",
+        "quiltstream.schema": b"release",
+        "quiltstream.version": b"1",
+        "quiltstream.domain": b"d",
+        "quiltstream.query": b'q,"1"',
+    }
+    assert list(release_messages(BATCH, "json")) == messages
+
+
+def test_a_release_in_avro_is_a_single_object_with_the_fingerprint_of_its_schema():
+    messages = list(release_messages(BATCH, "avro-single-object"))
+    head = single_object_head(RELEASE_AVRO)
+    assert int.from_bytes(head[2:], "little") == schema_fingerprint(RELEASE_AVRO)
+    schema = fastavro.parse_schema(RELEASE_AVRO)
+    found: list[Any] = []
+    for _, value, headers in messages:
+        assert value.startswith(head)
+        assert dict(headers)["content-type"] == b"avro/binary"
+        found.append(fastavro.schemaless_reader(io.BytesIO(value[len(head) :]), schema, None))
+    expected = RELEASES.sorted(RELEASES.table([BATCH])).to_pylist()
+    assert found == expected
+
+
+def test_a_reject_says_where_and_how_large_a_message_was_and_no_more():
+    payloads = [b"12345", None, b"1"]
+    empty = [()] * 3
+    numbers = np.arange(7, 10, dtype=np.int64)
+    messages = Messages(payloads, ["t"] * 3, [None] * 3, empty, numbers, numbers)
+    rejects = reject_batch("t/0", [Rejects(RejectReason.MALFORMED_ROW, np.array([7, 9], dtype=np.int64))])
+    sent = list(reject_messages(with_sizes(rejects, messages), "json"))
+    assert [(key, json.loads(value)) for key, value, _ in sent] == [
+        (None, {"reason": "malformed-row", "source": "t/0", "position": 7, "size": 5}),
+        (None, {"reason": "malformed-row", "source": "t/0", "position": 9, "size": 1}),
+    ]
+    assert dict(sent[0][2])["quiltstream.schema"] == b"reject"
+    plain = list(reject_messages(rejects, "json"))
+    assert json.loads(plain[0][1]) == {"reason": "malformed-row", "source": "t/0", "position": 7}
+    assert len(list(reject_messages(rejects, "avro-single-object"))) == 2
+
+
+def test_a_bundle_ends_when_everything_was_taken_and_waits_while_the_client_is_full():
+    bench = Bench()
+    sender = Sender(bench.topic, "sink.kafka")
+    sender.finish()  # nothing was sent: nobody is asked
+    assert bench.made == []
+    sender.send(list(release_messages(BATCH, "json"))[:1])
+    (producer,) = bench.made
+    producer.full = 3
+    sender.send(list(release_messages(BATCH, "json"))[1:])
+    assert len(producer.sent) == len(ROWS)
+    assert {one["topic"] for one in producer.sent} == {"out"}
+    sender.finish()
+    assert producer.waiting == []
+
+
+def test_a_row_that_is_refused_fails_the_bundle_and_the_next_one_sends_it_again_with_the_same_key():
+    bench = Bench()
+    sender = Sender(bench.topic, "sink.kafka")
+    sender.send(release_messages(BATCH, "json"))
+    bench.made[0].outcomes = [None, KafkaError(KafkaError._MSG_TIMED_OUT)]
+    with pytest.raises(KafkaUnavailableError, match=r"sink\.kafka: topic out at h:1: no broker took a message"):
+        sender.finish()
+    sender.send(release_messages(BATCH, "json"))
+    sender.finish()
+    assert len(bench.made) == 2
+    assert bench.made[1].sent == bench.made[0].sent
+
+
+def test_a_message_that_the_client_refuses_at_once_fails_the_bundle_without_its_content():
+    bench = Bench()
+    sender = Sender(bench.topic, "sink.kafka")
+    sender.send([])
+    bench.made[0].refuses = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    with pytest.raises(KafkaUnavailableError, match="larger than the broker or the topic takes") as told:
+        sender.send(release_messages(BATCH, "json"))
+    assert "feeder" not in str(told.value)
+
+
+def test_brokers_that_do_not_take_rows_are_told_while_the_bundle_waits(caplog, monkeypatch):
+    monkeypatch.setattr(sink, "_TELL_S", 0.0)
+    bench = Bench()
+    sender = Sender(bench.topic, "sink.kafka")
+    sender.send(release_messages(BATCH, "json"))
+    bench.made[0].looks = 2
+    bench.made[0].options["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    told: list[dict[str, str]] = []
+    plain = bench.made[0].flush
+    monkeypatch.setattr(bench.made[0], "flush", lambda wait: (told.append(Pulse.complaints()), plain(wait))[1])
+    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
+        sender.finish()
+    said = f"sink.kafka: topic out at h:1: {len(ROWS)} messages wait to be sent: no broker answers"
+    assert told == [{}, {"sink.kafka": said}, {"sink.kafka": said}]
+    assert said in caplog.text
+    assert Pulse.complaints() == {}
+
+
+def test_a_sink_travels_without_its_secrets(monkeypatch):
+    monkeypatch.setenv("QS_TEST_SINK", "hunter2")
+    topic = Topic(Cluster("h:1", {"sasl.password": FromEnvironment(env="QS_TEST_SINK")}), "out")
+    given: list[Any] = []
+    replace(topic.cluster, producer=given.append).produce({})
+    assert given[0]["sasl.password"] == "hunter2"
+    assert b"hunter2" not in pickle.dumps(SendReleases(topic))
+    assert "hunter2" not in repr(topic)

@@ -1,0 +1,172 @@
+"""The pieces of the live way: marks, spans, clocks and positions."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
+from quiltstream.transforms.coders import RecordBatchCoder
+from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.live.file_feed import ArrivingFiles
+from quiltstream.transforms.live.reader import Pace, Progress, ReadPart, Span, SpanCoder, SpanTracker
+from quiltstream.transforms.marks import Mark, horizon_of, is_backlog, mark_batch, mark_of, with_horizon
+
+from ..test_histograms import ORIGIN, batches
+from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
+
+
+def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
+    mark = Mark(1, 3, 5, 9, replayed=True, lost_us=7)
+    coder = RecordBatchCoder()
+    assert mark_of(coder.decode(coder.encode(mark_batch(mark, READING_SCHEMA)))) == mark
+    batch = batches(readings(1, seed=1), 10)[0]
+    assert mark_of(batch) is None
+    assert horizon_of(batch) is None
+    marked = coder.decode(coder.encode(with_horizon(batch, 77)))
+    assert (horizon_of(marked), is_backlog(marked)) == (77, False)
+    marked = with_horizon(batch, -77, backlog=True)
+    assert (horizon_of(marked), is_backlog(marked), is_backlog(batch)) == (-77, True, False)
+    assert marked.to_pylist() == batch.to_pylist()
+    with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
+        Mark(3, 3, 0, 1)
+    with pytest.raises(ValueError, match="cannot go back from 2 to 1"):
+        Mark(0, 1, 2, 1)
+
+
+def test_a_span_splits_after_its_last_claim_and_nowhere_else():
+    begin = Progress(BEGIN, 0)
+    tracker = SpanTracker(Span(begin))
+    assert not tracker.is_bounded()
+    with pytest.raises(ValueError, match="without handing the rest"):
+        tracker.check_done()
+    middle = Progress("7", 5, latest_us=6, heard_us=8, followed=True)
+    assert tracker.try_claim(middle)
+    assert tracker.try_split(0.5) is None
+    assert tracker.try_split(0) == (Span(begin, middle), Span(middle))
+    assert tracker.is_bounded()
+    assert not tracker.try_claim(Progress("8", 9))
+    tracker.check_done()
+    ended = SpanTracker(Span(middle))
+    assert ended.try_claim(Progress("9", 9, over=True))
+    assert ended.try_split(0) is None
+    ended.check_done()
+    coder = SpanCoder()
+    for span in (Span(begin), Span(begin, middle)):
+        assert coder.decode(coder.encode(span)) == span
+    assert coder.is_deterministic()
+
+
+def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_future(tmp_path):
+    wall = [ORIGIN + 10 * HOUR]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    made, rest = calls(part, part.initial_restriction(0), estimator)
+    assert made == []
+    assert estimator.at == stamped(ORIGIN)
+    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 5 * HOUR], "value": [1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
+    assert estimator.at == stamped(ORIGIN + 4 * HOUR)
+    # some hours ahead: the clock of this machine holds
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)]
+    # and the machine's clock jumping back moves nothing
+    wall[0] -= 9 * HOUR
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert made == []
+    assert estimator.at == stamped(ORIGIN + 9 * HOUR)
+
+
+def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do(tmp_path):
+    now = ORIGIN + 100 * HOUR
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR), now=lambda: now)
+    part.setup()
+    estimator = Estimator()
+    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
+    made, rest = calls(part, part.initial_restriction(0), estimator)
+    assert [mark_of(one) for one in made] == [None]
+    assert estimator.at == stamped(ORIGIN)
+    times = [ORIGIN + 87_600 * HOUR, ORIGIN + 50 * HOUR]
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a", "b"], "time": times, "value": [1.0, 1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    # although this machine's clock says 100 hours: windows that "b" may still fill are not closed
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [
+        Mark(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
+    ]
+
+
+def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=3 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    for hours, reached in ((2, 0), (3, 0), (4, 0), (6, 2)):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
+    wall = [ORIGIN]
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    part = ReadPart(
+        ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), Pace(ORIGIN, idle_us=3 * HOUR), now=lambda: wall[0]
+    )
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    inbox.rename(tmp_path / "away")
+    for hours in (2, 4, 6):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+    (tmp_path / "away").rename(inbox)
+    for hours, reached in ((8, 0), (10, 7)):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_the_reasons_of_a_live_source_have_words():
+    assert all(reason.text for reason in RejectReason)
+
+
+def test_the_position_of_a_folder_forgets_files_that_are_gone(tmp_path):
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    one = pl.DataFrame({"series": ["a"], "time": [ORIGIN], "value": [1.0]})
+    put(tmp_path, "1.jsonl", one)
+    put(tmp_path, "2.jsonl", one)
+    reader = feed.reader(0, BEGIN)
+    first, second = reader.read(), reader.read()
+    assert first is not None
+    assert second is not None
+    assert (first.settled, second.settled) == (False, True)
+    assert reader.read() is None
+    (tmp_path / "1.jsonl").unlink()
+    put(tmp_path, "3.jsonl", one)
+    again = feed.reader(0, second.position)
+    third = again.read()
+    assert third is not None
+    assert len(third.position) == len(second.position)
+    assert again.read() is None
+
+
+def test_batches_of_a_live_source_keep_their_schema():
+    batch = with_horizon(batches(readings(1, seed=3), 10)[0], 5)
+    assert batch.schema.remove_metadata() == READING_SCHEMA
+    assert isinstance(batch, pa.RecordBatch)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from quiltstream.pipelines.engine import new_pipeline, options_of
+from quiltstream.schemas.mappings import Preset
+from quiltstream.schemas.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings import EXAMPLE, FileSource, Readings, SettingsError, load_settings
+from quiltstream.store.address import StoreAddress
+from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.records import Store
+from quiltstream.store.specs import Registration
+from quiltstream.transforms.decode.steps import ReadReadings
+from quiltstream.transforms.messages import Messages
+from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.plan import Plan, make_plan
+
+from ..decode.decoding import decode as decode_files
+from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset
+from .sparkplug import metric, payload
+from .test_published import MONTHLY, telegram
+
+SECRET = "correct horse battery staple"  # noqa: S105 - of this test
+KEY = PseudonymKey(SECRET.encode())
+
+READINGS = Readings.model_validate({"series": "id", "time": "ts", "value": "kwh", "pseudonyms": {"env": "QUILT_KEY"}})
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUILT_KEY", SECRET)
+
+
+def body(name: str, value: float = 1.5) -> str:
+    return json.dumps({"id": name, "ts": NOON_S, "kwh": value, "owner": "somebody", "street": "somewhere"})
+
+
+def test_names_of_messages_are_replaced_and_fields_that_nothing_names_are_dropped():
+    given = messages(body("meter A"), body("meter B"), body("meter A", 2.0), body(""))
+    rows, rejects = decode(READINGS, given)
+    a, b = KEY.name("meter A"), KEY.name("meter B")
+    assert rows == sorted([(a, NOON_US, 1.5), (b, NOON_US, 1.5), (a, NOON_US, 2.0)])
+    assert rejects == [(3, "missing-series")]
+
+
+def headed(**headers: str) -> Messages:
+    """A message whose device stands beside the payload."""
+    given = [tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())]
+    return messages('{"power": 1.5}', headers=given)
+
+
+#: Of each preset a message of one reading: the value that it is asked for, the message, and the name of its device.
+OF_PRESETS: dict[str, tuple[str | None, Messages, str]] = {
+    "thingsboard": ("power", dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]}), "m 1"),
+    "edgex": (
+        "power",
+        dumped({"deviceName": "m 1", "origin": NOON_NS, "readings": [{"resourceName": "power", "value": "1.5"}]}),
+        "m 1",
+    ),
+    "hono": (
+        "power",
+        messages('{"power": 1.5}', headers=[(("device_id", b"m 1"), ("creation-time", str(NOON_S * 1_000).encode()))]),
+        "m 1",
+    ),
+    "azure-iot": (
+        "power",
+        headed(iothub_connection_device_id="m 1", iothub_enqueuedtime="2026-01-05T12:00:00Z"),
+        "m 1",
+    ),
+    "aws-iot": ("power", dumped({"device_id": "m 1", "timestamp": NOON_S * 1_000, "power": 1.5}), "m 1"),
+    "senml": ("power", dumped([{"bn": "m1:", "bt": NOON_S, "n": "power", "v": 1.5}]), "m1"),
+    "sparkplug": (
+        "power",
+        messages(payload(NOON_S * 1_000, metric("power", double=1.5)), topics=["spBv1.0/plant/DDATA/edge/m1"]),
+        "plant/edge/m1",
+    ),
+    "ngsi-ld": (
+        "power",
+        dumped(
+            {
+                "notifiedAt": "2026-01-05T12:00:00Z",
+                "data": [{"id": "urn:m1", "type": "Meter", "power": {"type": "Property", "value": 1.5}}],
+            }
+        ),
+        "urn:m1",
+    ),
+    "green-button": (None, messages(MONTHLY), "01"),
+    "dsmr": ("1-0:1.7.0", messages(telegram("E47C")), "K8EG004046395507"),
+}
+
+
+def test_no_preset_is_without_an_example():
+    assert set(OF_PRESETS) == set(get_args(Preset))
+
+
+@pytest.mark.parametrize("name", sorted(OF_PRESETS))
+def test_every_preset_has_pseudonyms(name: str):
+    value, given, device = OF_PRESETS[name]
+    plain, rejects = decode(preset(name, value), given)
+    assert (rejects, {row[0] for row in plain}) == ([], {device})
+    hidden = decode(preset(name, value, pseudonyms={"env": "QUILT_KEY"}), given)
+    assert hidden == ([(KEY.name(device), *row[1:]) for row in plain], [])
+
+
+def test_names_of_files_are_replaced(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"id,ts,kwh\nm1,{NOON_S},1\nm2,{NOON_S},2\n,{NOON_S},3\n", encoding="utf-8")
+    rows, rejects = decode_files(FileSource(csv=str(path)), READINGS)
+    assert rows == sorted([(KEY.name("m1"), NOON_US, 1.0), (KEY.name("m2"), NOON_US, 2.0)])
+    assert [reason for _, reason in rejects] == ["missing-series"]
+
+
+def test_the_key_is_in_nothing_that_travels_or_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    decoder = PayloadDecoder(READINGS)
+    decoder.decode(messages(body("m1")))
+    path = tmp_path / "a.csv"
+    path.write_text(f"id,ts,kwh\nm1,{NOON_S},1\n", encoding="utf-8")
+    pipeline = new_pipeline(options_of([]))
+    _ = pipeline | ReadReadings(FileSource(csv=str(path)), READINGS)
+    shown = [repr(decoder), repr(READINGS), repr(decoder.__getstate__()), str(pipeline.to_runner_api()), caplog.text]
+    shown += [pickle.dumps(decoder).decode("latin-1"), str(pipeline.options.display_data())]
+    assert [text for text in shown if SECRET in text] == []
+
+
+def test_a_worker_without_the_key_stops_instead_of_passing_names_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("QUILT_KEY")
+    with pytest.raises(SettingsError, match="the variable QUILT_KEY is not set on this machine"):
+        PayloadDecoder(READINGS).decode(messages(body("m1")))
+
+
+def plan_in(folder: Path) -> Plan:
+    text = EXAMPLE.replace("scale: 2000}", "scale: 2000, pseudonyms: {env: QUILT_KEY}}")
+    return make_plan(load_settings(text.replace("model.json", "{pi_min: 0.1, gap: 0.5}"), folder=folder))
+
+
+def register(store: Store, plan: Plan) -> Registration:
+    assert plan.roster is not None
+    query = plan.query(plan.schedule, plan.roster, schedule_given=True, roster_given=True)
+    return store.register(plan.domain, query)
+
+
+def test_a_job_with_another_key_is_refused_by_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "roster.csv").write_text("series,feeder\nm1,f1\n", encoding="utf-8")
+    first = plan_in(tmp_path)
+    assert first.roster is not None
+    assert first.roster.series == (KEY.name("m1"),)
+    assert first.domain.reading["pseudonyms"] == KEY.fingerprint
+    assert SECRET not in repr(first)
+    with Store(StoreAddress(f"sqlite:///{tmp_path / 'ledger.db'}")) as store:
+        register(store, first)
+        register(store, plan_in(tmp_path))
+        monkeypatch.setenv("QUILT_KEY", SECRET + "!")
+        with pytest.raises(RegistrationConflict) as caught:
+            register(store, plan_in(tmp_path))
+    assert "pseudonyms" in str(caught.value)
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,451 @@
+"""A subscription of Pub/Sub as a feed: what it declares, what it never does, and what is acknowledged when."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.pvalue import TaggedOutput
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.decode.rows import Decoded
+from quiltstream.transforms.live.feeds import BEGIN, Piece
+from quiltstream.transforms.live.reader import Pace, Progress, Span
+from quiltstream.transforms.marks import Mark, horizon_of, mark_of
+from quiltstream.transforms.messages import MessageDecoder, Messages, SourceAwayError
+from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.pubsub.client import HELD_S
+from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader, RecentIds, messages_of, stamp_of
+from quiltstream.transforms.pubsub.live import ReadAcknowledged
+
+from ..live.test_live_pauses import Estimator, Runner
+from .fake import FakeService, clients_error
+
+NAMES = Readings.model_validate(
+    {"series": {"path": "m"}, "time": {"path": "t"}, "value": {"path": "v"}, "time_unit": "ms"}
+)
+DECODER = PayloadDecoder(NAMES)
+
+
+#: Where the clock of the fake service begins; earlier readings are implausible.
+THEN = 1_000_000_000
+
+
+def body(at_s: float, meter: str = "a", value: float = 1.0) -> bytes:
+    at_s = at_s if at_s >= THEN else THEN + at_s
+    return json.dumps({"m": meter, "t": round(at_s * 1_000), "v": value}).encode()
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
+    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._WAIT_S", 0.002)
+    return FakeService(THEN)
+
+
+def read_all(reader: PubSubReader) -> list[Piece]:
+    """The pieces with readings, rejects or a time."""
+    found: list[Piece] = []
+    while (piece := reader.read()) is not None and (piece.latest_us is not None or piece.rejected):
+        found.append(piece)
+    return found
+
+
+def settled(reader: PubSubReader) -> bool:
+    """Whether a look that finds nothing says that nothing waits."""
+    return reader.read() is None
+
+
+def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    service.publish(body(10, "a"))
+    service.publish(b"{")
+    service.publish(body(11, "b", 2.0))
+    (piece,) = read_all(reader)
+    assert piece.rows == 2
+    assert piece.latest_us == (THEN + 11) * 1_000_000
+    assert sum(piece.rejected.values()) == 1
+    (rejects,) = piece.rejects
+    assert rejects.column("size").to_pylist() == [1]
+    assert rejects.column("position").to_pylist() == [1]
+
+
+def test_nothing_is_settled_for_a_while_after_the_start(service: FakeService) -> None:
+    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+    assert not settled(reader)
+    service.clock += 59
+    service.publish(body(service.clock))
+    assert [piece.settled for piece in read_all(reader)] == [False]
+    # the first message ended a silence: another while
+    service.clock += 59
+    assert not settled(reader)
+    service.clock += 1
+    assert settled(reader)
+
+
+def test_a_message_that_waited_long_or_comes_after_a_silence_holds_the_clock(service: FakeService) -> None:
+    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+
+    def step(seconds: float, age: float = 0.0) -> bool:
+        service.clock += seconds
+        service.publish(body(service.clock), age=age)
+        return read_all(reader)[-1].settled
+
+    found = [step(30) for _ in range(4)]
+    assert found == [False, False, True, True]
+    assert not step(30, age=60)
+    assert [step(30) for _ in range(3)] == [False, True, True]
+    assert not step(61)
+
+
+def test_a_stream_of_messages_that_never_stops_is_settled_between_them(service: FakeService) -> None:
+    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+    found: list[bool] = []
+    for _ in range(200):
+        service.clock += 1
+        service.publish(body(service.clock))
+        found += [piece.settled for piece in read_all(reader)]
+    assert found[61:] == [True] * 139
+
+
+def test_while_more_waits_in_the_client_nothing_is_settled(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._MESSAGES", 2)
+    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
+    for at in range(5):
+        service.publish(body(at))
+    assert [piece.settled for piece in read_all(reader)] == [False, False, True]
+
+
+def test_when_the_runner_has_not_kept_what_was_read_nothing_is_settled(service: FakeService) -> None:
+    """At the limit of what may be outstanding the service holds messages back."""
+    reader = service.feed(DECODER, settle_s=0.0, outstanding=10).reader(0, BEGIN)
+    for at in range(9):
+        service.publish(body(at))
+    assert [piece.settled for piece in read_all(reader)] == [False]
+    receipt = reader.receipt()
+    assert not settled(reader)
+    assert receipt is not None
+    receipt()
+    assert settled(reader)
+
+
+def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: FakeService) -> None:
+    """The service holds messages back by their bytes as well, far below their number."""
+    reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
+    service.publish(body(0) + b" " * 700)
+    assert [piece.settled for piece in read_all(reader)] == [True]
+    first = reader.receipt()
+    service.publish(body(1) + b" " * 200)
+    assert [piece.settled for piece in read_all(reader)] == [False]
+    assert not settled(reader)
+    assert first is not None
+    first()
+    assert settled(reader)
+
+
+def test_what_a_runner_does_not_keep_for_a_day_is_forgotten_and_comes_again(service: FakeService) -> None:
+    """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
+    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
+    receipts: list[Any] = []
+    for _ in range(5):
+        service.publish(body(service.clock))
+        read_all(reader)
+        receipts.append(reader.receipt())
+        service.clock += HELD_S / 2
+    assert len(reader._unkept) == 3
+    for receipt in receipts:
+        receipt()
+    assert service.acked == ["3", "4", "5"]
+    assert reader._unkept == {}
+
+
+def test_what_was_read_is_acknowledged_by_its_receipt_once_and_not_before(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    first = [service.publish(body(at)) for at in range(3)]
+    read_all(reader)
+    receipt = reader.receipt()
+    second = service.publish(b"no message of anybody")
+    read_all(reader)
+    assert receipt is not None
+    assert service.acked == []
+    receipt()
+    receipt()
+    assert service.acked == first
+    assert reader.receipt() is not None
+    assert reader.receipt() is None
+    assert second not in service.acked
+
+
+def test_a_reader_that_is_given_up_gives_back_what_the_runner_has_not_kept(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    kept = service.publish(body(1))
+    read_all(reader)
+    receipt = reader.receipt()
+    assert receipt is not None
+    receipt()
+    unkept = service.publish(body(2))
+    read_all(reader)
+    late = reader.receipt()
+    unread = service.publish(body(3))
+    reader.close()
+    assert {one.message_id for one in service.waiting} == {unkept, unread}
+    assert service.leased == {}
+    assert late is not None
+    late()
+    assert service.acked == [kept]
+    again = service.feed(DECODER).reader(0, BEGIN)
+    assert sum(piece.rows for piece in read_all(again)) == 2
+
+
+def test_what_a_lost_worker_held_comes_to_the_next_one_before_its_clock_moves(service: FakeService) -> None:
+    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+    service.publish(body(1))
+    read_all(reader)
+    service.lose_worker()
+    after = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+    assert [(piece.rows, piece.settled) for piece in read_all(after)] == [(1, False)]
+
+
+def test_a_message_that_comes_twice_is_passed_on_once_and_acknowledged_twice(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    for rows in (1, 0):
+        service.publish(body(1), name="m")
+        assert sum(piece.rows for piece in read_all(reader)) == rows
+    receipt = reader.receipt()
+    assert receipt is not None
+    receipt()
+    assert service.acked == ["m", "m"]
+
+
+def test_messages_with_the_same_id_attribute_are_one(service: FakeService) -> None:
+    reader = service.feed(DECODER, id_attribute="nonce").reader(0, BEGIN)
+    for at, nonce in ((1, "x"), (1, "x"), (2, "y")):
+        service.publish(body(at), nonce=nonce)
+    service.publish(body(3))
+    assert sum(piece.rows for piece in read_all(reader)) == 3
+
+
+def test_ids_are_forgotten_after_a_while_and_beyond_a_number() -> None:
+    ids = RecentIds(seconds=10.0, limit=2)
+    assert [ids.is_new(name, at) for name, at in (("a", 0), ("a", 10), ("a", 11))] == [True, False, True]
+    assert [ids.is_new(name, 12) for name in ("b", "c", "d", "a")] == [True, True, True, True]
+
+
+def test_a_message_without_a_body_moves_the_clock_and_is_neither_reading_nor_reject(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    service.publish(b"", age=2.0)
+    (piece,) = read_all(reader)
+    assert (piece.rows, piece.rejected, piece.latest_us) == (0, {}, round((service.clock - 2.0) * 1e6))
+
+
+@pytest.mark.parametrize(
+    ("text", "stamp"),
+    [
+        ("1709251200123", 1_709_251_200_123_000),
+        ("2024-03-01T00:00:00.123Z", 1_709_251_200_123_000),
+        ("2024-03-01T01:00:00+01:00", 1_709_251_200_000_000),
+        ("", -1),
+        ("yesterday", -1),
+        ("-5", -1),
+        ("9" * 40, -1),
+        ("٣", -1),
+    ],
+)
+def test_the_time_attribute_is_read_as_beam_reads_it(text: str, stamp: int) -> None:
+    assert stamp_of({"at": text})("at") == stamp
+    assert stamp_of({})("at") == -1
+
+
+def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: FakeService) -> None:
+    taken: list[Any] = []
+    service.begin(service, "projects/grid/subscriptions/meters", taken.append, 1)
+    service.publish(b"x", at="5000")
+    service.publish(b"x", age=1.5)
+    assert messages_of(taken, "at").stamps_us.tolist() == [5_000_000, -1]
+    found = messages_of(taken)
+    assert found.stamps_us.tolist() == [round(service.clock * 1e6), round((service.clock - 1.5) * 1e6)]
+    assert found.headers[0] == [("at", b"5000")]
+    assert found.keys == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("NotFound", "it is not there; make it, or check its name"),
+        ("PermissionDenied", "the account may not use it"),
+        ("ServiceUnavailable", "Pub/Sub says ServiceUnavailable"),
+    ],
+)
+def test_a_stream_that_breaks_or_cannot_begin_is_told_without_the_services_words_and_begun_again(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._LONGEST_PAUSE_S", 0.0)
+    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
+    service.publish(body(1))
+    assert len(read_all(reader)) == 1
+    assert service.stream is not None
+    service.refuses = clients_error(name)
+    service.stream.fail(clients_error(name))
+    assert not settled(reader)
+    assert reader.trouble is not None
+    assert told in reader.trouble
+    assert "quote" not in reader.trouble
+    service.refuses = None
+    service.publish(body(2))
+    assert len(read_all(reader)) == 1
+    assert reader.trouble is None
+    assert service.streams == 2
+
+
+def test_a_mistake_of_this_program_is_not_taken_for_trouble_with_the_service(service: FakeService) -> None:
+    service.refuses = KeyError("x")
+    with pytest.raises(KeyError):
+        service.feed(DECODER).reader(0, BEGIN).read()
+
+
+class Waits(MessageDecoder):
+    """A decoder whose registry is away at first."""
+
+    def __init__(self) -> None:
+        self.away = True
+
+    def decode(self, messages: Messages) -> list[Decoded]:
+        if self.away:
+            raise SourceAwayError("the registry is away")
+        return DECODER.decode(messages)
+
+
+def test_messages_wait_while_what_their_decoder_needs_is_away(service: FakeService) -> None:
+    decoder = Waits()
+    reader = service.feed(decoder, settle_s=0.0).reader(0, BEGIN)
+    service.publish(body(1))
+    for _ in range(2):
+        piece = reader.read()
+        assert piece is not None
+        assert (piece.rows, piece.settled) == (0, False)
+    assert reader.trouble == "the registry is away"
+    assert reader.receipt() is None
+    decoder.away = False
+    assert [piece.rows for piece in read_all(reader)] == [1]
+
+
+def test_a_feed_travels_to_a_worker() -> None:
+    feed = PubSubFeed("projects/grid/subscriptions/meters", DECODER, timestamp_attribute="at")
+    assert pickle.loads(pickle.dumps(feed)) == feed
+
+
+# With the live reader
+
+
+class Finalizer:
+    """Keeps what is to be called when the runner has kept a bundle."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def register(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+
+class Job:
+    """A runner that calls the live reader and keeps its residuals."""
+
+    def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch, lateness_s: float = 10.0) -> None:
+        monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_S", 0.05)
+        monkeypatch.setattr("quiltstream.transforms.live.reader.time.sleep", lambda _: None)
+        self.service = service
+        self.begin_us = round(service.clock * 1e6)
+        pace = Pace(self.begin_us, lateness_us=round(lateness_s * 1e6), poll_s=0.001)
+        self.part = ReadAcknowledged(service.feed(DECODER, settle_s=60.0), pace, now=lambda: round(service.clock * 1e6))
+        self.part.setup()
+        self.kept = Span(Progress(BEGIN, self.begin_us, heard_us=self.begin_us))
+
+    def bundle(self, *, kept: bool = True) -> tuple[list[pa.RecordBatch], list[Mark]]:
+        tracker, finalizer = Runner(self.kept), Finalizer()
+        made = [
+            one.value
+            for one in self.part.process(0, finalizer, tracker, Estimator())
+            if not isinstance(one, TaggedOutput)
+        ]
+        if kept:
+            start = tracker.current_restriction().stop
+            assert start is not None
+            self.kept = Span(start)
+            for callback in finalizer.callbacks:
+                callback()
+        marks = [mark for one in made if (mark := mark_of(one)) is not None]
+        return [one for one in made if mark_of(one) is None], marks
+
+
+def test_a_bundle_that_the_runner_keeps_is_acknowledged_and_one_that_it_drops_comes_again(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(service, monkeypatch)
+    first = service.publish(body(service.clock))
+    batches, _ = job.bundle()
+    assert sum(one.num_rows for one in batches) == 1
+    assert service.acked == [first]
+    second = service.publish(body(service.clock))
+    batches, _ = job.bundle(kept=False)
+    assert sum(one.num_rows for one in batches) == 1
+    assert service.acked == [first]
+    batches, _ = job.bundle()
+    assert sum(one.num_rows for one in batches) == 1
+    assert service.acked == [first, second]
+
+
+def test_marks_come_when_nothing_waits_and_readings_say_how_far_the_clock_was(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(service, monkeypatch)
+    declared: list[Mark] = []
+    for _ in range(20):
+        service.clock += 10
+        service.publish(body(service.clock))
+        batches, marks = job.bundle()
+        declared += marks
+        assert [horizon_of(one) for one in batches] == [
+            job.begin_us if not declared[: -len(marks) or None] else declared[-1 - len(marks)].until_us
+        ] * len(batches)
+    assert declared[0].after_us == job.begin_us
+    assert [one.until_us for one in declared] == sorted({one.until_us for one in declared})
+    assert declared[-1].until_us == round((service.clock - 10) * 1e6)
+    # nothing was declared in the first minute
+    assert declared[0].until_us >= job.begin_us + 50_000_000
+
+
+def test_silence_declares_nothing(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(service, monkeypatch)
+    service.publish(body(service.clock))
+    job.bundle()
+    declared: list[Mark] = []
+    for _ in range(10):
+        service.clock += 3600
+        declared += job.bundle()[1]
+    assert declared == []
+
+
+def test_a_drain_stops_the_reader_and_declares_nothing(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(service, monkeypatch)
+    assert job.part.truncate(0, job.kept) is None
+
+
+def test_rejects_are_counted_once_whatever_comes(service: FakeService) -> None:
+    """A thousand messages of random bytes: none is lost, none is counted twice."""
+    draw = np.random.default_rng(20261121)
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    for size in draw.integers(1, 64, 1_000).tolist():
+        service.publish(draw.bytes(size))
+    pieces = read_all(reader)
+    found: dict[RejectReason, int] = {}
+    for piece in pieces:
+        for reason, count in piece.rejected.items():
+            found[reason] = found.get(reason, 0) + count
+    assert sum(found.values()) + sum(piece.rows for piece in pieces) == 1_000

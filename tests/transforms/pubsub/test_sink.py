@@ -1,0 +1,148 @@
+"""A topic of Pub/Sub as a sink: what is sent, when a bundle ends, and what is said of trouble."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.schemas.readings import REJECT_SCHEMA
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.message_sink import QUERY, SendRejects, SendReleases
+from quiltstream.transforms.pubsub.client import PubSubUnavailableError
+from quiltstream.transforms.pubsub.sink import (
+    RELEASE_ID,
+    PubSubSender,
+    PubSubTopic,
+)
+
+from ..kafka.test_sink import BATCH
+from .fake import clients_error
+
+TOPIC = "projects/grid/topics/releases"
+
+
+class FakePublisher:
+    """A publisher in memory; the futures of what it is given have the result that is set."""
+
+    sent: list[tuple[str, bytes, dict[str, str]]]
+
+    def __init__(self) -> None:
+        self.sent = []
+        self.error: Exception | None = None
+        self.stopped = False
+
+    def publish(self, topic: str, data: bytes, **attributes: str) -> Future[str]:
+        self.sent.append((topic, data, attributes))
+        future: Future[str] = Future()
+        if self.error is None:
+            future.set_result(str(len(self.sent)))
+        else:
+            future.set_exception(self.error)
+        return future
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+SHARED = FakePublisher()
+
+
+def shared() -> FakePublisher:
+    return SHARED
+
+
+def test_rows_are_sent_with_their_release_id_and_the_same_way_every_time() -> None:
+    SHARED.sent = []
+    batch = BATCH
+    for _ in range(2):
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            made = pipeline | beam.Create([batch])
+            _ = made | SendReleases(PubSubTopic(TOPIC, publisher=shared))
+    assert len(SHARED.sent) == 2 * batch.num_rows
+    assert SHARED.sent[: batch.num_rows] == SHARED.sent[batch.num_rows :]
+    ids = [attributes[RELEASE_ID] for _, _, attributes in SHARED.sent[: batch.num_rows]]
+    assert sorted(ids) == sorted(batch.column("release_id").to_pylist())
+    for topic, data, attributes in SHARED.sent:
+        assert topic == TOPIC
+        assert json.loads(data)["release_id"] == attributes[RELEASE_ID]
+        assert attributes["content-type"] == "application/json"
+        assert attributes[QUERY] == json.loads(data)["query"]
+
+
+def test_rejects_are_sent_without_a_name() -> None:
+    SHARED.sent = []
+    columns = [["not-a-number"], ["projects/grid/subscriptions/meters"], [7]]
+    batch = pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=REJECT_SCHEMA)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | beam.Create([batch]) | SendRejects(PubSubTopic(TOPIC, publisher=shared))
+    ((_, data, attributes),) = SHARED.sent
+    assert json.loads(data)["position"] == 7
+    assert RELEASE_ID not in attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "passing", "told"),
+    [("ServiceUnavailable", True, "Pub/Sub says ServiceUnavailable"), ("NotFound", False, "it is not there")],
+)
+def test_what_the_service_refuses_ends_the_bundle_and_is_told_without_its_words(
+    name: str, *, passing: bool, told: str
+) -> None:
+    publisher = FakePublisher()
+    sender = PubSubSender(PubSubTopic(TOPIC, publisher=lambda: publisher), "sink.pubsub")
+    publisher.error = clients_error(name)
+    sender.send([(b"k", b"v", [])])
+    with pytest.raises(PubSubUnavailableError, match=told) as raised:
+        sender.finish()
+    assert raised.value.passing == passing
+    assert "quote" not in str(raised.value)
+    assert told in Pulse.complaints()["sink.pubsub"]
+    publisher.error = None
+    sender.send([(b"k", b"v", [])])
+    sender.finish()
+    assert Pulse.complaints() == {}
+    sender.close()
+    assert publisher.stopped
+
+
+def test_a_service_that_takes_too_long_is_away() -> None:
+    class Never(FakePublisher):
+        def publish(self, topic: str, data: bytes, **attributes: str) -> Future[str]:
+            self.sent.append((topic, data, attributes))
+            return Future()
+
+    sender = PubSubSender(PubSubTopic(TOPIC, publisher=Never), "sink.pubsub", patience_s=0.01)
+    sender.send([(None, b"v", [("a", b"b")])])
+    with pytest.raises(PubSubUnavailableError) as raised:
+        sender.finish()
+    assert raised.value.passing
+    Pulse.complain("sink.pubsub", None)
+
+
+def test_a_mistake_of_this_program_is_not_taken_for_trouble_with_the_service() -> None:
+    publisher = FakePublisher()
+    publisher.error = KeyError("x")
+    sender = PubSubSender(PubSubTopic(TOPIC, publisher=lambda: publisher), "sink.pubsub")
+    sender.send([(None, b"v", [])])
+    with pytest.raises(KeyError):
+        sender.finish()
+
+
+def made_of(**given: Any) -> PubSubTopic:
+    return PubSubTopic(TOPIC, **given)
+
+
+def test_many_messages_are_not_all_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quiltstream.transforms.pubsub.sink._HANDED", 3)
+    waited: list[int] = []
+    publisher = FakePublisher()
+    sender = PubSubSender(made_of(publisher=lambda: publisher), "sink.pubsub")
+    finish = sender.finish
+    monkeypatch.setattr(sender, "finish", lambda: (waited.append(len(publisher.sent)), finish())[1])
+    sender.send([(None, b"v", [])] * 8)
+    assert waited == [3, 6]

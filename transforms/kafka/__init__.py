@@ -1,0 +1,1 @@
+"""Topics of Kafka: as feeds of a live job, and as sinks."""

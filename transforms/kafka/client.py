@@ -1,0 +1,207 @@
+"""Clients of Kafka brokers: how they are made, and what their errors mean.
+
+confluent-kafka is an extra. Secrets are put in place where a client is made and nowhere else; what an error says is our
+own text by the error's name, because a broker's own text may quote anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schemas.secrets import Option, SecretError, resolved
+from ..broker_errors import BrokerUnavailableError
+
+#: Tells of trouble with brokers; the lines of librdkafka go there as well.
+LOG = logging.getLogger("quiltstream.kafka")
+
+_EXTRA = "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
+
+#: Names of errors that go away by themselves, or when somebody mends the broker or the network.
+_AWAY = {
+    "_ALL_BROKERS_DOWN": "no broker answers",
+    "_TRANSPORT": "no broker answers",
+    "_TIMED_OUT": "no broker answered in time",
+    "_TIMED_OUT_QUEUE": "no broker answered in time",
+    "_MSG_TIMED_OUT": "no broker took a message in time",
+    "REQUEST_TIMED_OUT": "no broker answered in time",
+    "_RESOLVE": "the name of a broker cannot be resolved",
+    "_WAIT_COORD": "the group's coordinator does not answer yet",
+    "COORDINATOR_LOAD_IN_PROGRESS": "the group's coordinator does not answer yet",
+    "COORDINATOR_NOT_AVAILABLE": "the group's coordinator does not answer yet",
+    "LEADER_NOT_AVAILABLE": "a partition has no leader now",
+    "NOT_LEADER_FOR_PARTITION": "a partition's leader is moving",
+    "BROKER_NOT_AVAILABLE": "a broker is not available",
+    "_BAD_MSG": "what a broker answers cannot be read; it may be larger than receive.message.max.bytes",
+}
+
+#: Names of errors that somebody must mend in the settings or at the broker.
+_WRONG = {
+    "UNKNOWN_TOPIC_OR_PART": "the topic is not there; make it, or check its name",
+    "_UNKNOWN_TOPIC": "the topic is not there; make it, or check its name",
+    "_UNKNOWN_PARTITION": "a partition is not there",
+    "TOPIC_EXCEPTION": "the topic's name is not allowed",
+    "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic; ask for the right to it",
+    "GROUP_AUTHORIZATION_FAILED": "the user may not use the group; ask for the right to it, or leave group out",
+    "CLUSTER_AUTHORIZATION_FAILED": "the user may not do this at the cluster; ask for the right to it",
+    "SASL_AUTHENTICATION_FAILED": "the broker does not accept user and password",
+    "_AUTHENTICATION": "the broker does not accept user and password",
+    "UNSUPPORTED_SASL_MECHANISM": "the broker does not know the sasl.mechanism",
+    "_SSL": "the encrypted connection cannot be made; check certificates and security.protocol",
+    "_INVALID_ARG": "an option is not one of librdkafka, or its value is none",
+    "MSG_SIZE_TOO_LARGE": "a message is larger than the broker or the topic takes",
+}
+
+
+class KafkaUnavailableError(BrokerUnavailableError):
+    """Brokers of Kafka cannot be used."""
+
+
+def name_of(error: Any) -> str:
+    """The name of an error of confluent-kafka, or of what one of its exceptions carries."""
+    inner: Any = error.args[0] if isinstance(error, Exception) and error.args else error
+    return str(inner.name()) if callable(getattr(inner, "name", None)) else type(error).__name__
+
+
+def meaning_of(error: Any) -> str:
+    """What an error means, without a word of the broker's own."""
+    name = name_of(error)
+    return _AWAY.get(name) or _WRONG.get(name) or f"Kafka says {name}"
+
+
+def is_passing(error: Any) -> bool:
+    """Whether an error may go away by itself."""
+    return name_of(error) not in _WRONG
+
+
+def is_kafkas(error: BaseException) -> bool:
+    """Whether an error is of the client, and not a mistake of this program."""
+    return type(error).__module__.startswith(("cimpl", "confluent_kafka"))
+
+
+def unavailable(what: str, error: Any) -> KafkaUnavailableError:
+    """An error as one that can be shown.
+
+    Args:
+        what: what could not be done with what, e.g. ``topic meters at host:9092``.
+        error: confluent-kafka's.
+    """
+    return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error))
+
+
+def _client() -> Any:
+    try:
+        import confluent_kafka  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise KafkaUnavailableError(_EXTRA) from None
+    return confluent_kafka
+
+
+def new_consumer(options: Mapping[str, Any]) -> Any:
+    """A consumer of confluent-kafka.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    return _made(_client().Consumer, options)
+
+
+def new_producer(options: Mapping[str, Any]) -> Any:
+    """A producer of confluent-kafka.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    return _made(_client().Producer, options)
+
+
+def new_admin(options: Mapping[str, Any]) -> Any:
+    """An administrator's client of confluent-kafka.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    _client()
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+
+    return _made(AdminClient, options)
+
+
+def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    try:
+        return kind(dict(options), logger=LOG)
+    except (_client().KafkaException, ValueError, TypeError) as error:
+        # the text of such an error quotes the value
+        raise KafkaUnavailableError(
+            f"the options of Kafka are refused ({name_of(error)}); check their names and values against librdkafka's"
+        ) from None
+
+
+def topic_partition(topic: str, partition: int, offset: int) -> Any:
+    """A place in a topic as confluent-kafka wants it."""
+    return _client().TopicPartition(topic, partition, offset)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where brokers are and how to talk to them: a plain value that travels to any worker, without secrets.
+
+    Attributes:
+        servers: HOST:PORT, with commas between.
+        options: librdkafka's, secrets by their place.
+        consumer: makes a consumer; the tests' own.
+        producer: makes a producer; the tests' own.
+        admin: makes an administrator's client; the tests' own.
+    """
+
+    servers: str
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    consumer: Callable[[Mapping[str, Any]], Any] = field(default=new_consumer, repr=False)
+    producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
+    admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
+
+    def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+        """A consumer.
+
+        Args:
+            own: options that the settings' come on top of.
+            said: is called with the errors of the client itself.
+
+        Raises:
+            KafkaUnavailableError: an option is wrong, a secret is not here, or the package is not.
+        """
+        return self.consumer(self._options(own, said))
+
+    def produce(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+        """A producer, as above."""
+        return self.producer(self._options(own, said))
+
+    def administer(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+        """An administrator's client, as above."""
+        return self.admin(self._options(own, said))
+
+    def _options(self, own: Mapping[str, Any], said: Callable[[Any], None] | None) -> dict[str, Any]:
+        try:
+            given = resolved(self.options)
+        except SecretError as error:
+            raise KafkaUnavailableError(f"Kafka at {self.servers}: {error}") from None
+        heard = {} if said is None else {"error_cb": said}
+        return {**own, **given, "bootstrap.servers": self.servers, **heard}
+
+
+__all__ = [
+    "LOG",
+    "Cluster",
+    "KafkaUnavailableError",
+    "is_kafkas",
+    "is_passing",
+    "meaning_of",
+    "name_of",
+    "new_admin",
+    "new_consumer",
+    "new_producer",
+    "topic_partition",
+    "unavailable",
+]

@@ -1,0 +1,480 @@
+"""Topics of Kafka as a feed: lanes over partitions, offsets kept by the runner.
+
+A feed's parts are fixed when the graph is made, because every part must declare each window complete; partitions come
+and go. So a part is a lane: lane i of n reads the partitions whose number leaves i when divided by n, and finds new
+ones by itself. Partitions are assigned, never subscribed to, and the position of a lane is the next offset of each of
+its partitions. Whatever the runner runs again is read again from there; a consumer group is at most told about it.
+
+A lane keeps a clock for each of its partitions (see :mod:`.clocks`). A partition that was never read to its end, or
+whose broker does not answer, is not silent but unknown, and holds the lane's clock. Where a partition ends is asked of
+its leader: what came with the last messages is old when the leader hangs. What is not read of a partition, because it
+was gone or lies before the start, is kept as a gap (see :mod:`.kafka_gaps`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...schemas.readings import RejectReason
+from ..decode.rows import Decoded
+from ..live.clocks import Reach
+from ..live.feeds import Feed, Piece, Reader, piece_of
+from ..messages import MessageDecoder, SourceAwayError
+from ..rejects import Rejects
+from .client import (
+    LOG,
+    Cluster,
+    KafkaUnavailableError,
+    is_kafkas,
+    is_passing,
+    meaning_of,
+    topic_partition,
+    unavailable,
+)
+from .gaps import Gaps
+from .health import Health
+from .messages import came_us, messages_of, sent_us, with_sizes, without_second_times
+from .positions import lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
+from .start import EARLIEST, Place, Start, begins, first_offsets, last_offsets
+
+#: Messages that are taken from the client at once, and how long it may take to get so many.
+_MESSAGES = 10_000
+_WAIT_S = 0.1
+
+#: How long a question to a broker may take, and the longest pause between two attempts.
+_ANSWER_S = 3.0
+_LONGEST_PAUSE_S = 10.0
+
+#: Seconds for which the leaders' answer where the partitions end is good.
+_TOLD_S = 1.0
+
+#: Seconds from one commit for monitoring to the next.
+_COMMIT_S = 5.0
+
+_CONSUMER: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+    # the brokers judge how large a message may be; the client would refuse what they took, and ask for it for ever
+    "receive.message.max.bytes": 2_147_483_647,
+    "reconnect.backoff.max.ms": 2_000,
+    "socket.keepalive.enable": True,
+}
+
+#: A group's name that nothing is committed to; librdkafka wants one.
+_NO_GROUP = "quiltstream"
+
+
+@dataclass(frozen=True)
+class KafkaFeed(Feed):
+    """Messages of some topics.
+
+    Attributes:
+        cluster: where the brokers are.
+        topics: names, in an order that stays.
+        decoder: takes messages apart.
+        lanes: how many parts there are.
+        start: where a first run begins.
+        group: consumer group that a start names, or else that is told what was read.
+        discover_s: seconds from one look for new partitions to the next.
+    """
+
+    cluster: Cluster
+    topics: tuple[str, ...]
+    decoder: MessageDecoder
+    lanes: int = 1
+    start: Start = EARLIEST
+    group: str | None = None
+    discover_s: float = 10.0
+
+    @property
+    def parts(self) -> int:
+        """The lanes."""
+        return self.lanes
+
+    def reader(self, part: int, position: str) -> KafkaReader:
+        """A reader of a lane; it asks no broker before it reads.
+
+        Raises:
+            SettingsError: the position is that of a lane of another number of lanes, or of topics in another order.
+        """
+        return KafkaReader(self, part, position)
+
+    def lane_of(self, topic: str, partition: int) -> int:
+        """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
+        return lane_of(self.topics, (topic, partition), self.lanes)
+
+
+class KafkaReader(Reader):
+    """Reads a lane.
+
+    Args:
+        feed: the topics.
+        lane: its number.
+        position: where to go on; empty at the beginning.
+    """
+
+    def __init__(self, feed: KafkaFeed, lane: int, position: str) -> None:
+        self._feed = feed
+        self._lane = lane
+        self._decoder = feed.decoder.fresh(memory_of(position))
+        self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
+        self._stamps = stamps_of(position)
+        self._gaps = Gaps.of(position)
+        #: what lies before was passed on already, and is read again for the decoder's memory alone
+        self._floors: dict[Place, int] = {}
+        self._begun = bool(position)
+        self._consumer: Any = None
+        self._assigned = False
+        self._groups: deque[tuple[Place, list[Any]]] = deque()
+        self._pieces: deque[Piece] = deque()
+        self._ends: dict[Place, int] = {}
+        #: where the leaders said that partitions end, and when
+        self._told: dict[Place, int] = {}
+        self._told_at = float("-inf")
+        self._behind: set[Place] = set(self._offsets)
+        self._reached: dict[Place, Reach] = {}
+        self._health = Health(feed.cluster.servers)
+        self._down = True
+        self._trouble: str | None = None
+        self._waiting: str | None = None
+        self._cause: Any = None
+        self._attempts = 0
+        self._look_at = 0.0
+        self._commit_at = 0.0
+
+    # What the live reader asks for
+
+    def read(self) -> Piece | None:
+        """The next messages of one partition, as readings."""
+        if not self._pieces and not self._groups:
+            self._look()
+            if self._assigned and not self._pieces:
+                self._fetch()
+                self._reached = {place: self._reach(place) for place in self._offsets}
+                self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
+        if self._pieces:
+            return self._pieces.popleft()
+        return self._decoded() if self._groups else None
+
+    @property
+    def sources(self) -> Mapping[str, Reach]:
+        """The lane's partitions; before the broker has named them, the topics."""
+        away = self._down
+        # a lane without a partition follows the wall clock, but not while one may be made that nobody can see
+        if not self._assigned or (away and not self._offsets):
+            return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
+        places = {*self._offsets, *self._health.leaderless}
+        return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way."""
+        return self._trouble or self._waiting or self._health.trouble
+
+    def kept(self) -> None:
+        """Tell the consumer group, if there is one to be told; nothing depends on it."""
+        feed, now = self._feed, time.monotonic()
+        if feed.group is None or feed.start.kind == "group" or not self._assigned or now < self._commit_at:
+            return
+        self._commit_at = now + _COMMIT_S
+        try:
+            self._consumer.commit(
+                offsets=[topic_partition(*place, offset) for place, offset in self._offsets.items()], asynchronous=True
+            )
+        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
+            LOG.warning("%s: the offsets cannot be committed: %s", self._name, meaning_of(error))
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        consumer, self._consumer, self._assigned = self._consumer, None, False
+        if consumer is not None:
+            consumer.close()
+
+    # The brokers
+
+    @property
+    def _name(self) -> str:
+        return f"topic {', '.join(self._feed.topics)} at {self._feed.cluster.servers}"
+
+    def _look(self) -> None:
+        """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        try:
+            self._discover()
+        except KafkaUnavailableError as error:
+            self._failed(str(error))
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            self._failed(str(unavailable(self._name, self._cause_of(error))))
+        else:
+            self._cause = None
+            if self._trouble is not None:
+                LOG.warning("%s: it can be read again", self._name)
+            self._trouble, self._attempts, self._down = None, 0, False
+            self._look_at = time.monotonic() + self._feed.discover_s
+
+    def _cause_of(self, error: Any) -> Any:
+        """What is behind a question without an answer: the client was told, and says so when it is asked."""
+        if self._consumer is not None and not self._assigned:
+            self._consumer.poll(0)
+        return self._cause if self._cause is not None and is_passing(error) else error
+
+    def _failed(self, text: str) -> None:
+        pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
+        self._attempts += 1
+        self._down = True
+        self._look_at = time.monotonic() + pause
+        self._trouble = text
+        LOG.warning("%s; trying again in %.3g s", text, pause)
+
+    def _discover(self) -> None:
+        feed = self._feed
+        if self._consumer is None:
+            own = {**_CONSUMER, "group.id": feed.group or _NO_GROUP}
+            self._consumer = feed.cluster.consume(own, self._said)
+        there, leaderless = set[Place](), set[Place]()
+        for topic in feed.topics:
+            told = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            if told.error is not None:
+                raise unavailable(f"topic {topic} at {feed.cluster.servers}", told.error)
+            mine = {(topic, one): told.partitions[one] for one in told.partitions if self._is_mine(topic, one)}
+            there |= set(mine)
+            leaderless |= {place for place, one in mine.items() if one.leader < 0}
+        self._health.looked(leaderless | (set(self._offsets) - there))
+        # one without a leader is found when it has one; until then it is not known, and not silent
+        fresh = sorted(there - leaderless - set(self._offsets))
+        if fresh or not self._assigned:
+            start = EARLIEST if self._begun else feed.start
+            now_us = time.time_ns() // 1_000
+            found = begins(self._consumer, fresh, start, _ANSWER_S)
+            for place, begin in found.items():
+                self._offsets[place] = begin.offset
+                self._gaps.begun(place, begin, start, now_us)
+            self._behind |= set(found)
+            if not self._assigned:
+                self._look_back()
+            self._assign()
+            # what was found is kept by the runner before anything is read from there
+            self._pieces.append(Piece(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
+            self._begun = True
+        self._seek_denied()
+        self._ask_ends()
+
+    def _seek_denied(self) -> None:
+        """Ask again for what was denied: the client tells only once of it, and not that it is denied no longer."""
+        for place in self._health.denied & set(self._offsets):
+            try:
+                self._consumer.seek(topic_partition(*place, self._offsets[place]))
+            except Exception as error:  # noqa: PERF203 - each partition for itself
+                # one that was assigned this moment cannot be sought yet
+                if not is_kafkas(error):
+                    raise
+
+    def _ask_ends(self) -> None:
+        """Have the leaders say where the partitions end."""
+        asked = [place for place in self._offsets if place not in self._health]
+        self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
+
+    def _look_back(self) -> None:
+        """Begin so long before the position as the decoder needs to remember what came before it."""
+        back_ms = -(-self._decoder.lookback_us // 1_000)
+        known = [place for place in self._stamps if place in self._offsets]
+        if not back_ms or not known:
+            return
+        wanted = {place: Start("instant", max(0, self._stamps[place] - back_ms) * 1_000) for place in known}
+        for place, start in wanted.items():
+            found = first_offsets(self._consumer, [place], start, _ANSWER_S)[place]
+            if found < self._offsets[place]:
+                self._floors[place] = self._offsets[place]
+                self._offsets[place] = found
+
+    def _is_mine(self, topic: str, partition: int) -> bool:
+        return self._feed.lane_of(topic, partition) == self._lane
+
+    def _assign(self) -> None:
+        """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
+        self._groups.clear()
+        self._ends.clear()
+        self._consumer.assign([topic_partition(*place, offset) for place, offset in self._offsets.items()])
+        self._assigned = True
+        self._reached = dict.fromkeys(self._offsets, Reach.UNKNOWN)
+
+    def _said(self, error: Any) -> None:
+        """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
+        if not is_passing(error):
+            self._cause = error
+        LOG.warning("%s: %s", self._name, meaning_of(error))
+        if not self._down:
+            self._down = True
+            self._trouble = f"{self._name}: {meaning_of(error)}"
+            self._look_at = 0.0
+
+    # The messages
+
+    def _fetch(self) -> None:
+        try:
+            messages = self._consumer.consume(_MESSAGES, _WAIT_S)
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            self._failed(str(unavailable(self._name, error)))
+        else:
+            self._sort(messages)
+
+    def _sort(self, messages: Iterable[Any]) -> None:
+        """Put the messages of each partition together."""
+        groups: dict[Place, list[Any]] = {}
+        again = False
+        for one in messages:
+            place = (one.topic(), one.partition())
+            error = one.error()
+            if error is None:
+                group = groups.get(place)
+                if group is None:
+                    group = groups[place] = []
+                    self._health.heard(place)
+                group.append(one)
+            else:
+                again |= self._event(place, one.offset(), error)
+        self._groups.extend(groups.items())
+        if again:
+            self._assign()
+
+    def _event(self, place: Place, offset: int, error: Any) -> bool:
+        """Something that is told in the place of a message; whether the fetching must be begun anew."""
+        from confluent_kafka import KafkaError  # noqa: PLC0415 - an extra; the event came from it
+
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            # control records at the end are no messages, and are passed over
+            self._ends[place] = offset
+            self._health.heard(place)
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+            return self._lost(place)
+        if place[0] not in self._feed.topics:
+            # the client asks for its group at once, though nothing but monitoring may need it
+            LOG.log(logging.WARNING if self._feed.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
+        elif not is_passing(error):
+            self._health.deny(place, meaning_of(error))
+        else:
+            self._said(error)
+        return False
+
+    def _lost(self, place: Place) -> bool:
+        """The offset is not there: retention has overtaken the lane, or the topic was made anew. Begin at its start."""
+        try:
+            found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            self._failed(str(unavailable(self._name, error)))
+            # fetching begins anew at the offset that is not there, and comes here again
+            return True
+        before = self._offsets[place]
+        LOG.error(
+            "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
+            "was made anew",
+            name_of_place(place),
+            self._feed.cluster.servers,
+            before,
+            found[place],
+        )
+        self._offsets |= found
+        self._floors.pop(place, None)
+        self._gaps.found(place, time.time_ns() // 1_000)
+        damaged = Rejects(RejectReason.DAMAGED_SOURCE, np.array([before], dtype=np.int64))
+        lost = piece_of(name_of_place(place), [Decoded(None, 0, (damaged,))], self._position, settled=False)
+        self._pieces.append(replace(lost, source=name_of_place(place), lost_us=self._gaps.until_us))
+        return True
+
+    def _decoded(self) -> Piece | None:
+        place, group = self._groups[0]
+        floor = self._floors.get(place, 0)
+        again = bisect_left(group, floor, key=_offset)
+        messages = messages_of(group[again:] or group)
+        try:
+            if again:
+                self._decoder.decode(without_second_times(messages_of(group[:again])))
+            decoded = self._decoder.decode(without_second_times(messages)) if again < len(group) else []
+        except SourceAwayError as error:
+            # nothing is wrong with the messages: they wait
+            self._waiting = str(error)
+            return None
+        self._waiting = None
+        self._groups.popleft()
+        if again < len(group):
+            self._gaps.read(place, came_us(group[again : again + 1]))
+        self._offsets[place] = int(messages.positions[-1]) + 1
+        if self._offsets[place] >= floor:
+            self._floors.pop(place, None)
+        if self._decoder.lookback_us:
+            # a producer's clock may run ahead, and what is sought before it would be too little
+            self._stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
+        end = self._ends.get(place, -1)
+        if end > self._offsets[place] and not any(other == place for other, _ in self._groups):
+            self._offsets[place] = end
+        self._reached[place] = self._reach(place)
+        if self._reached[place] is Reach.END:
+            self._behind.discard(place)
+        name = name_of_place(place)
+        piece = piece_of(name, decoded, self._position, settled=not self._behind)
+        rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
+        taken = group[again:] or group
+        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(taken))
+        return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
+
+    def _reach_of(self, place: Place) -> Reach:
+        return Reach.UNKNOWN if place in self._health else self._reached[place]
+
+    def _reach(self, place: Place) -> Reach:
+        if self._down or place in self._health:
+            return Reach.UNKNOWN
+        _, end = self._consumer.get_watermark_offsets(topic_partition(*place, -1), cached=True)
+        if end < 0:
+            return Reach.UNKNOWN
+        if self._comes_before(place, end) or any(other == place for other, _ in self._groups):
+            return Reach.BEHIND
+        if time.monotonic() - self._told_at > _TOLD_S:
+            try:
+                self._ask_ends()
+            except Exception as error:
+                if not is_kafkas(error):
+                    raise
+                self._failed(str(unavailable(self._name, error)))
+                return Reach.UNKNOWN
+        if place not in self._told:
+            return Reach.UNKNOWN
+        return Reach.BEHIND if self._comes_before(place, self._told[place]) else Reach.END
+
+    def _comes_before(self, place: Place, end: int) -> bool:
+        """Whether a partition was read up to before an offset; control records at its end are no messages."""
+        return self._offsets[place] < end and self._ends.get(place, -1) < end
+
+    @property
+    def _position(self) -> str:
+        offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
+        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory)
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())
+
+
+__all__ = ["KafkaFeed", "KafkaReader"]

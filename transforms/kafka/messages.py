@@ -1,0 +1,76 @@
+"""Messages of confluent-kafka as columns, and the sizes of those that were rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...schemas.letters import Letters
+from ...schemas.slots import parse_instant
+from ..letters import with_letters
+from ..messages import Messages
+
+_YEAR_1971_US = parse_instant("1971-01-01")
+
+#: The kind of a stamp that the broker made; ``TIMESTAMP_LOG_APPEND_TIME`` of confluent-kafka, which is an extra.
+_THE_BROKERS = 2
+
+#: The header by which the gateway says that the MQTT broker may have sent a message before.
+REPEATED = ("mqtt-dup", b"1")
+
+
+def messages_of(group: list[Any]) -> Messages:
+    """Messages of confluent-kafka as columns."""
+    count = len(group)
+    stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
+    return Messages(
+        payloads=[one.value() for one in group],
+        topics=[group[0].topic()] * count,
+        keys=[one.key() for one in group],
+        headers=[one.headers() or () for one in group],
+        stamps_us=np.where(stamps < 0, -1, stamps * 1_000),
+        positions=np.fromiter((one.offset() for one in group), np.int64, count),
+    )
+
+
+def came_us(group: Sequence[Any]) -> int | None:
+    """When the last of some messages of confluent-kafka came, by the broker's clock.
+
+    ``None`` unless the broker stamped them all: other stamps are the producers', and say nothing for certain.
+    """
+    kinds = {one.timestamp()[0] for one in group}
+    return sent_us(group) if kinds == {_THE_BROKERS} else None
+
+
+def sent_us(group: Sequence[Any]) -> int | None:
+    """When the last of some messages was stamped, by whomever; ``None`` by nobody, or by a clock that was never set."""
+    latest = 1_000 * max((one.timestamp()[1] for one in group), default=-1)
+    return latest if latest >= _YEAR_1971_US else None
+
+
+def without_second_times(messages: Messages) -> Messages:
+    """The same, but for the stamps of those that may have come before.
+
+    Such a stamp is not when the message came first: a reading without a time of its own would be counted in two slots,
+    and the second is a copy, which no belief about the series explains. So it has none, and is rejected.
+    """
+    repeated = [REPEATED in one for one in messages.headers]
+    if not any(repeated):
+        return messages
+    return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
+
+
+def with_sizes(rejects: pa.RecordBatch, messages: Messages, letters: Letters | None = None) -> pa.RecordBatch:
+    """Rejects with the sizes of their messages in bytes beside them, and with letters that hold them if one may."""
+    if letters is not None:
+        return with_letters(rejects, messages, letters)
+    sizes = np.fromiter((0 if one is None else len(one) for one in messages.payloads), np.int64, len(messages))
+    at = np.searchsorted(messages.positions, rejects.column("position").to_numpy(zero_copy_only=False))
+    return rejects.append_column("size", pa.array(sizes[np.minimum(at, len(sizes) - 1)], pa.int64()))
+
+
+__all__ = ["REPEATED", "came_us", "messages_of", "sent_us", "with_sizes", "without_second_times"]

@@ -1,0 +1,160 @@
+"""Schemas by their numbers, from a registry that speaks Confluent's interface.
+
+A schema never changes under its number, so each is asked for once in a worker. A number that the registry does not know
+is asked for again after a while, because it may be registered later. While the registry does not answer, messages wait.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schemas.secrets import Option, SecretError, resolved
+from ..messages import SourceAwayError
+from .client import LOG, KafkaUnavailableError
+
+#: Seconds before a number that the registry did not know is asked for again.
+_AGAIN_S = 30.0
+
+#: Of a client that is asked again anyway.
+_PATIENCE = {"timeout": 5, "max.retries": 1}
+
+_NOT_FOUND = 404
+#: Of what a registry does not find, 40401 and the like say more; a server that is no registry has 404 alone.
+_REGISTRYS = 100
+_CLIENT_ERRORS = range(400, 500)
+#: Among the client's errors these pass: a timeout, and too many questions.
+_PASSING = frozenset({408, 429})
+
+
+def new_client(options: Mapping[str, Any]) -> Any:
+    """A client of Confluent's.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise KafkaUnavailableError(
+            "the schema registry needs confluent-kafka with its registry client; pip install 'quiltstream[kafka]'"
+        ) from None
+    try:
+        return SchemaRegistryClient.new_client(dict(options))
+    except (ValueError, TypeError) as error:
+        # the text of such an error quotes the value
+        raise KafkaUnavailableError(
+            f"the options of the schema registry are refused ({type(error).__name__}); check their names and values"
+        ) from None
+
+
+@dataclass
+class RegistrySchemas:
+    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own.
+
+    Attributes:
+        url: of the registry.
+        options: of Confluent's client, secrets by their place.
+        client: makes a client; the tests' own.
+        clock: monotonic seconds; the tests' own.
+    """
+
+    url: str
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    client: Callable[[Mapping[str, Any]], Any] = field(default=new_client, repr=False)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+    _client: Any = field(default=None, init=False, repr=False, compare=False)
+    _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)
+    _unknown: dict[int, float] = field(default_factory=dict[int, float], init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Client and cache belong to a worker and do not travel."""
+        return {**self.__dict__, "_client": None, "_known": {}, "_unknown": {}}
+
+    def __call__(self, number: int) -> Any:
+        """The writer's schema as plain JSON, the types that it refers to put in.
+
+        Raises:
+            LookupError: the registry has no Avro schema of that number.
+            SourceAwayError: it does not answer, or not to us.
+        """
+        if number in self._known:
+            return self._known[number]
+        if self.clock() < self._unknown.get(number, float("-inf")):
+            raise LookupError("no Avro schema has that number")
+        try:
+            schema = self._asked(number)
+        except LookupError:
+            self._unknown[number] = self.clock() + _AGAIN_S
+            raise
+        self._known[number] = schema
+        return schema
+
+    def _asked(self, number: int) -> Any:
+        found = self._answer(lambda client: client.get_schema(number))
+        if (found.schema_type or "AVRO") != "AVRO":
+            raise LookupError("the schema of that number is not Avro")
+        named: dict[str, Any] = {}
+        self._collect(found, named, set())
+        return _with_types(json.loads(found.schema_str), named, set())
+
+    def _collect(self, schema: Any, named: dict[str, Any], seen: set[tuple[str, int]]) -> None:
+        for reference in schema.references or ():
+            place = (str(reference.subject), int(reference.version))
+            if place in seen:
+                continue
+            seen.add(place)
+            found = self._answer(lambda client, place=place: client.get_version(*place)).schema
+            named[str(reference.name)] = json.loads(found.schema_str)
+            self._collect(found, named, seen)
+
+    def _answer(self, question: Callable[[Any], Any]) -> Any:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
+
+        try:
+            if self._client is None:
+                self._client = self.client({**_PATIENCE, **resolved(self.options), "url": self.url})
+            return question(self._client)
+        except SchemaRegistryError as error:
+            code = int(error.http_status_code)
+            if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
+                raise LookupError("no schema has that number") from None
+            why = f"it answers with {code}"
+            if code == _NOT_FOUND:
+                why += "; check registry.url"
+            elif code in _CLIENT_ERRORS and code not in _PASSING:
+                why += "; check registry.options"
+        except (SecretError, KafkaUnavailableError) as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 - of the client's HTTP library, whichever that is
+            why = f"it does not answer ({type(error).__name__})"
+        LOG.warning("the schema registry %s: %s", self.url, why)
+        raise SourceAwayError(f"the schema registry {self.url}: {why}; messages wait for it")
+
+
+def _with_types(schema: Any, named: Mapping[str, Any], defined: set[str], space: str = "") -> Any:
+    """A schema with the types that it only names put in where they are named first."""
+    if isinstance(schema, str):
+        full = schema if "." in schema or not space else f"{space}.{schema}"
+        name = next((one for one in (full, schema) if one in named and one not in defined), None)
+        if name is None:
+            return schema
+        defined.add(name)
+        return _with_types(named[name], named, defined)
+    if isinstance(schema, list):
+        return [_with_types(one, named, defined, space) for one in schema]
+    if schema["type"] in {"record", "error"}:
+        space = str(schema.get("namespace", str(schema["name"]).rpartition(".")[0] or space))
+        return {**schema, "fields": [{**one, **_part(one, "type", named, defined, space)} for one in schema["fields"]]}
+    key = {"array": "items", "map": "values"}.get(str(schema["type"]), "type")
+    return {**schema, **_part(schema, key, named, defined, space)}
+
+
+def _part(schema: Any, key: str, named: Mapping[str, Any], defined: set[str], space: str) -> dict[str, Any]:
+    return {key: _with_types(schema[key], named, defined, space)}
+
+
+__all__ = ["RegistrySchemas", "new_client"]

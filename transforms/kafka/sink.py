@@ -1,0 +1,143 @@
+"""Topics of Kafka as sinks.
+
+A row's key is its release id, so a compacted topic keeps one of each, however often a row was sent. A bundle ends when
+the brokers have what it sent (see :mod:`.message_sink`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..live.pulse import Pulse
+from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic
+from .client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, unavailable
+
+_PRODUCER = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 20,
+    "delivery.timeout.ms": 120_000,
+    # the brokers judge how large a message may be
+    "message.max.bytes": 1_000_000_000,
+    "reconnect.backoff.max.ms": 2_000,
+    "socket.keepalive.enable": True,
+}
+
+#: Seconds between two lines about brokers that do not take what was sent.
+_TELL_S = 10.0
+
+
+@dataclass(frozen=True)
+class Topic(MessageTopic):
+    """A topic that rows are sent to.
+
+    Attributes:
+        cluster: where the brokers are.
+        name: of the topic.
+        format: of the values.
+    """
+
+    kind: ClassVar[str] = "kafka"
+
+    cluster: Cluster
+    name: str
+    format: MessageFormat = "json"
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"topic {self.name} at {self.cluster.servers}"
+
+    def sender(self, field: str) -> Sender:
+        """A producer for it."""
+        return Sender(self, field)
+
+
+class Sender(MessageSender):
+    """Sends messages to a topic; it belongs to one worker.
+
+    Args:
+        topic: where to.
+        field: the setting, for messages.
+    """
+
+    def __init__(self, topic: Topic, field: str) -> None:
+        self._topic = topic
+        self._field = field
+        self._producer: Any = None
+        self._failed: str | None = None
+        self._cause: str | None = None
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand messages to the client; it sends them in the background.
+
+        Raises:
+            KafkaUnavailableError: the client cannot be made, or refuses a message.
+        """
+        if self._producer is None:
+            self._failed = self._cause = None
+            self._producer = self._topic.cluster.produce(_PRODUCER, self._said)
+        for key, value, headers in messages:
+            self._hand_over(key, value, headers)
+
+    def _hand_over(self, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic.name, value=value, key=key, headers=headers, on_delivery=self._delivered
+                )
+            except BufferError:  # noqa: PERF203 - the client is full: wait until it has sent some
+                self._producer.poll(0.5)
+            except Exception as error:
+                if not is_kafkas(error):
+                    raise
+                raise self._lost(unavailable(self._where, error)) from None
+            else:
+                return
+
+    def finish(self) -> None:
+        """Wait until the brokers have everything; say so while they do not.
+
+        Raises:
+            KafkaUnavailableError: they refused something, or did not take it in time.
+        """
+        if self._producer is None:
+            return
+        tell_at = time.monotonic() + _TELL_S
+        while left := self._producer.flush(0.5):
+            if time.monotonic() >= tell_at:
+                tell_at += _TELL_S
+                cause = self._cause or "no broker took them yet"
+                text = f"{self._where}: {left} messages wait to be sent: {cause}"
+                LOG.warning("%s", text)
+                Pulse.complain(self._field, text)
+        Pulse.complain(self._field, None)
+        if self._failed is not None:
+            raise self._lost(KafkaUnavailableError(f"{self._where}: {self._failed}", passing=True))
+
+    def close(self) -> None:
+        """Let go of the brokers; what was not sent is sent again by another bundle."""
+        self._producer = None
+
+    @property
+    def _where(self) -> str:
+        return f"{self._field}: {self._topic.text}"
+
+    def _lost(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
+        # an idempotent producer that failed once may be of no use any more
+        self._producer = None
+        return error
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self._failed = meaning_of(error)
+
+    def _said(self, error: Any) -> None:
+        self._cause = meaning_of(error)
+        LOG.warning("%s: %s", self._where, self._cause)
+
+
+__all__ = ["Sender", "Topic"]
