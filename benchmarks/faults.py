@@ -112,6 +112,13 @@ def faults() -> list[Fault]:
             Fault("Prism", f"panes fired late, {how}", (PANES, "test_whatever_panes_prism_fires", f"late-{how}"))
             for how in ("discarding", "accumulating")
         ),
+        *(
+            Fault("Flink", f"panes fired {what}", (FLINK, "test_whatever_panes_flink_fires", firing))
+            for what, firing in (
+                ("for each, discarding", "each-discarding"),
+                ("late, accumulating", "late-accumulating"),
+            )
+        ),
         Fault(
             "Flink", "TaskManager killed -9 twice, workers once", (FLINK, "test_killed_taskmanagers_and_workers", "")
         ),

@@ -6,7 +6,8 @@ the last row on record; the rows go to a topic as well. Beside them: fetching al
 Beam. The broker runs on the same machine.
 
 Below the table: how long after the last message that a window waits for its rows are in the sink's topic, where a
-window's messages come each second. Both instants are the brokers' stamps.
+window's messages come each second: from the stamp that its producer gave the message to those that the broker gave
+the rows.
 """
 
 from __future__ import annotations
@@ -60,6 +61,22 @@ AVRO: dict[str, Any] = {
     ],
 }
 
+_READING = {
+    "type": "record",
+    "name": "One",
+    "fields": [{"name": "ts", "type": "long"}, {"name": "kwh", "type": "double"}],
+}
+
+AVRO_MANY: dict[str, Any] = {
+    "type": "record",
+    "name": "Readings",
+    "fields": [
+        {"name": "meter", "type": "string"},
+        {"name": "feeder", "type": "string"},
+        {"name": "readings", "type": {"type": "array", "items": _READING}},
+    ],
+}
+
 
 @dataclass(frozen=True)
 class Load:
@@ -82,11 +99,19 @@ class Load:
         """Slots that the readings fill, whole windows of them."""
         return self.messages * self.each // SERIES
 
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The Avro schema of its messages."""
+        if not self.avro:
+            return None
+        return AVRO_MANY if self.each > 1 else AVRO
+
 
 LOADS = (
     Load("JSON, 1 reading", 1_000_000),
     Load("JSON, 16 readings", 250_000, each=16),
     Load("Avro, 1 reading", 1_000_000, avro=True),
+    Load("Avro, 16 readings", 250_000, each=16, avro=True),
     Load("a window a second", 100_000),
 )
 
@@ -98,21 +123,29 @@ _BEGIN_S = 10.0
 def payloads(load: Load) -> Iterator[tuple[int, bytes]]:
     """Partitions and messages, slot by slot; a message of several readings has those of several slots."""
     random = np.random.default_rng(1)
-    head, schema = single_object_head(AVRO), fastavro.parse_schema(AVRO)
+    encode = encoder(load)
     for first in range(0, load.slots, load.each):
         values = random.uniform(0, 5, (SERIES, load.each)).round(3).tolist()
         for series, mine in enumerate(values):
             meter, feeder = f"meter-{series:04d}", f"feeder-{series % GROUPS}"
             times = [ORIGIN_MS + (first + slot) * INTERVAL_MS + 1 for slot in range(load.each)]
-            if load.avro:
-                stream = io.BytesIO()
-                row = {"meter": meter, "ts": times[0], "kwh": mine[0], "feeder": feeder}
-                fastavro.schemaless_writer(stream, schema, row)
-                yield series % PARTITIONS, head + stream.getvalue()
-                continue
             rows = [{"ts": time_, "kwh": value} for time_, value in zip(times, mine, strict=True)]
             whole = {"meter": meter, "feeder": feeder} | ({"readings": rows} if load.each > 1 else rows[0])
-            yield series % PARTITIONS, json.dumps(whole).encode()
+            yield series % PARTITIONS, encode(whole)
+
+
+def encoder(load: Load) -> Callable[[dict[str, Any]], bytes]:
+    """How a load's messages become bytes."""
+    if load.schema is None:
+        return lambda message: json.dumps(message).encode()
+    head, schema = single_object_head(load.schema), fastavro.parse_schema(load.schema)
+
+    def encode(message: dict[str, Any]) -> bytes:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, schema, message)
+        return head + stream.getvalue()
+
+    return encode
 
 
 def settings_of(load: Load, servers: str, topic: str, sink: str, folder: Path) -> Settings:
@@ -130,7 +163,8 @@ def settings_of(load: Load, servers: str, topic: str, sink: str, folder: Path) -
     return Settings.parse(
         {
             "source": {"kafka": {"servers": servers, "topic": topic}},
-            "readings": readings | ({"payload": "avro-single", "avro_schemas": [AVRO]} if load.avro else {}),
+            "readings": readings
+            | ({} if load.schema is None else {"payload": "avro-single", "avro_schemas": [load.schema]}),
             "slots": {"interval": "30min", "origin": "2020-01-01"},
             "states": {"edges": [500, 1000, 2000, 5000], "unit": "W"},
             "model": {"pi_min": 0.05, "gap": 0.3},
@@ -250,7 +284,8 @@ def measured(number: int, *words: str, meanwhile: Callable[[], None] = lambda: N
 def delays(broker: KafkaBroker) -> list[float]:
     """Seconds from the last message that each window waits for to its rows in the sink's topic."""
     load = LOADS[_LIVE]
-    topic, sink = broker.topic(PARTITIONS), broker.topic(1, cleanup_policy="compact")
+    topic = broker.topic(PARTITIONS)
+    sink = broker.topic(1, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     width = load.slots // WINDOWS
 
     def send() -> None:

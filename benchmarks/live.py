@@ -3,7 +3,9 @@
 Run as ``python benchmarks/live.py``. Every line is a job in a process of its own. The source makes fresh record batches
 of 8,192 readings, and declares windows complete as every live source does. Rates are from the first reading to the
 last row on record; the delay of a window is from the source's clock passing its end to its rows being on record.
-Memory is that of the job's process and of Prism, after a fifth of the windows and at the end.
+Memory is that of the job's process and of Prism, after a fifth of the windows and at the end. "Ledger" is the share of
+a run in which some thread was in the store, the draw of the noise included, and "noise" that of the draw alone; both as
+a clock on the wall says it, waiting for the disk and for other threads included.
 
 The element-wise pipeline is what Beam's guide shows: an element a reading, ``WindowInto`` and ``CombinePerKey``. It
 gets few readings, because it would take minutes. Ratios carry over to other machines, seconds do not.
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from quiltstream.pipelines.live_engine import live_pipeline
+from quiltstream.privacy.mechanisms import LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Settings
 from quiltstream.store import Store
@@ -104,6 +107,9 @@ class Clocks:
     passed: dict[int, float] = {}  # noqa: RUF012 - the process's own
     released: dict[int, float] = {}  # noqa: RUF012
     counted: list[float] = []  # noqa: RUF012
+    #: What was done from when to when, by any thread.
+    noise: list[tuple[float, float]] = []  # noqa: RUF012
+    ledger: list[tuple[float, float]] = []  # noqa: RUF012
 
 
 class FreshReader(Reader):
@@ -210,8 +216,38 @@ def settings_of(load: Load, folder: Path, ledger: str | None = None) -> Settings
     )
 
 
+def clocked(owner: type, name: str, note: Callable[[tuple[float, float]], None]) -> None:
+    """Put a clock around a method, and note when each call began and ended."""
+    plain = getattr(owner, name)
+
+    def call(*given: Any, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return plain(*given, **named)
+        finally:
+            note((began, time.monotonic()))
+
+    setattr(owner, name, call)
+
+
+def clock(ledger: Callable[[tuple[float, float]], None], noise: Callable[[tuple[float, float]], None]) -> None:
+    """Put clocks around all that a running job asks of its store, and around the draw of the noise."""
+    for name in ("publish", "freeze", "current", "register", "registered"):
+        clocked(Store, name, ledger)
+    clocked(LaplaceHistogram, "randomise", noise)
+
+
+def share(spans: Iterable[tuple[float, float]], first: float, last: float) -> float:
+    """The share of a time in which at least one of some spans lasted."""
+    covered, until = 0.0, first
+    for began, ended in sorted(spans):
+        covered += max(0.0, min(ended, last) - max(began, until))
+        until = max(until, ended)
+    return covered / (last - first)
+
+
 def watched() -> None:
-    """Note when rows are put on record."""
+    """Note when rows are put on record, and how long noise and ledger take."""
     publish = Store.publish
 
     def noted(self: Store, registration: Any, drafts: Any) -> Any:
@@ -221,6 +257,7 @@ def watched() -> None:
         return records
 
     Store.publish = noted  # type: ignore[method-assign]
+    clock(Clocks.ledger.append, Clocks.noise.append)
 
 
 def one_by_one(batch: pa.RecordBatch) -> Iterator[Any]:
@@ -276,6 +313,8 @@ def job(load: Load) -> dict[str, Any]:
             "longest": delays[-1],
             "early": memory.at(times[len(times) // 5]),
             "late": memory.at(times[-1]),
+            "noise": share(Clocks.noise, Clocks.begun, done),
+            "ledger": share(Clocks.ledger, Clocks.begun, done),
         }
     return found
 
@@ -298,6 +337,7 @@ def main() -> None:
     print(f"{SERIES:,} series in {GROUPS} groups, {SHARDS} shards, {STATES} states; batches of {ROWS:,} readings")
     print(
         f"{'':20}{'readings':>12}{'windows':>9}{'M/s':>9}{'delay s':>9}{'longest':>9}{'MB at 1/5':>14}{'MB at end':>14}"
+        f"{'ledger':>9}{'noise':>8}"
     )
     rates: dict[str, float] = {}
     for number, load in enumerate(LOADS):
@@ -307,6 +347,7 @@ def main() -> None:
         if "median" in found:
             early, late = ("{:.0f} + {:.0f}".format(*found[name]) for name in ("early", "late"))
             line += f"{found['median']:9.2f}{found['longest']:9.2f}{early:>14}{late:>14}"
+            line += f"{found['ledger']:9.1%}{found['noise']:8.1%}"
         print(line)
     slow = rates["element-wise Beam"]
     print(f"element-wise is {rates['20 windows'] / slow:.0f} and {rates['1,000 windows'] / slow:.0f} times slower")

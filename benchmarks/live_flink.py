@@ -5,8 +5,10 @@ have it (``QUILTSTREAM_FLINK_PYTHON``). One JobManager, one TaskManager, one slo
 files, bundles of one element, the ledger in PostgreSQL: what the tests run on, and the source of ``live.py``. After a
 job that is not measured, because a new cluster first has to compile itself, every line is a job of its own. "Last row"
 is when the last file of the sink was written. The last line is the pipeline of Beam's guide, an element a reading, on
-the same cluster, with the time at which the last count came out. A job that lost its source (Beam 2.62 does so now and
-then) is run once more, and told.
+the same cluster, with the time at which the last count came out; its bundles have the size that Flink gives them of
+itself, because with an element in each it would be slower by far. "Ledger" is the share of a run in which the worker is
+in the store, the draw of the noise included, and "noise" that of the draw alone, as a clock on the wall says it. A job
+that lost its source (Beam 2.62 does so now and then, the more the larger bundles are) is run once more, and told.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ import live
 from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows
-from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Load, one_by_one
+from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Load, clock, one_by_one, share
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
@@ -48,25 +51,60 @@ LOADS = (
 
 #: Without a new row for so long a job has lost its source.
 _QUIET_S = 60.0
+_ATTEMPTS = 3
+
+#: What is noted of the time that a worker spends.
+_SPANS = ("ledger", "noise")
 
 
 @dataclass(frozen=True)
 class Noted(Fresh):
-    """Notes in a file when the first reader was made."""
+    """Notes in a file when the first reader was made, and in others how long the worker is with noise and ledger."""
 
     folder: str
 
     def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part
         """A reader that goes on at a number of readings."""
+        watch(self.folder)
         begun = Path(self.folder) / "begun"
         if not position and not begun.exists():
             begun.write_text(str(time.time()), encoding="ascii")
         return FreshReader(self.load, int(position or 0))
 
 
+@cache
+def watch(folder: str) -> None:
+    """Note what noise and ledger take, in files of this worker: with one slot it is the process that publishes too."""
+
+    def note(name: str, span: tuple[float, float]) -> None:
+        with (Path(folder) / f"{name}-{os.getpid()}").open("a", encoding="ascii") as file:
+            file.write(f"{span[0]} {span[1]}\n")
+
+    clock(*(partial(note, name) for name in _SPANS))
+
+
+def shares(folder: Path, seconds: float, last: float) -> dict[str, float]:
+    """The share of a run that each took; the instants of files are since 1970, those of spans since the machine began.
+
+    Raises:
+        RuntimeError: nothing was noted.
+    """
+    end = last - (time.time() - time.monotonic())
+    found: dict[str, float] = {}
+    for name in _SPANS:
+        texts = [path.read_text(encoding="ascii") for path in folder.glob(f"{name}-*")]
+        lines = [line.split() for text in texts for line in text.splitlines()]
+        if not lines:
+            raise RuntimeError(f"no clock was around the {name}: another process did it than the one that read")
+        found[name] = share([(float(began), float(ended)) for began, ended in lines], end - seconds, end)
+    return found
+
+
 def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None:
     """Build a job and hand it to the cluster; in a process with the cluster's Beam."""
     end = ORIGIN_US + load.windows * load.width * INTERVAL_US
+    if load.element_wise:
+        options = [option for option in options if not option.startswith("--max_bundle_size=")]
     pipeline = Pipeline(options=PipelineOptions(options))
     histograms = PrivateHistograms(live.settings_of(load, folder, ledger))
     steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
@@ -95,7 +133,7 @@ def note_count(element: tuple[tuple[str, int], int], folder: str) -> None:
 
 
 def wait_for_counts(load: Load, folder: Path) -> float | None:
-    """Seconds from the first block to the last count; ``None`` if nothing comes any more."""
+    """When the last count came; ``None`` if nothing comes any more."""
     counted, since = -1, time.monotonic()
     while time.monotonic() - since < _QUIET_S:
         time.sleep(0.5)
@@ -104,12 +142,12 @@ def wait_for_counts(load: Load, folder: Path) -> float | None:
         if found != counted:
             counted, since = found, time.monotonic()
         if found >= load.readings:
-            return max(path.stat().st_mtime for path in files) - float((folder / "begun").read_text(encoding="ascii"))
+            return max(path.stat().st_mtime for path in files)
     return None
 
 
 def wait(load: Load, folder: Path, ledger: str) -> float | None:
-    """Seconds from the first block to the last file; ``None`` if nothing comes any more."""
+    """When the last row left; ``None`` if nothing comes any more."""
     if load.element_wise:
         return wait_for_counts(load, folder)
     found, since = -1, time.monotonic()
@@ -122,8 +160,7 @@ def wait(load: Load, folder: Path, ledger: str) -> float | None:
             continue
         with Store(ledger, create=False) as store:
             if store.summary("bench").charged == load.windows:
-                last = max(path.stat().st_mtime for path in files)
-                return last - float((folder / "begun").read_text(encoding="ascii"))
+                return max(path.stat().st_mtime for path in files)
     return None
 
 
@@ -134,17 +171,28 @@ def servers(name: str) -> Any:
     return import_module(f"tests.e2e.{name}")
 
 
-def measured(cluster: Any, server: Any, number: int) -> tuple[float, int]:
-    """Seconds of a job, and its complete checkpoints."""
+@dataclass(frozen=True)
+class Found:
+    """What was measured of a job: seconds, complete checkpoints, and the shares of noise and ledger."""
+
+    seconds: float
+    checkpoints: int
+    shares: dict[str, float]
+
+
+def measured(cluster: Any, server: Any, number: int) -> Found:
+    """Run a job."""
     load = LOADS[number]
-    for _ in range(2):
+    for _ in range(_ATTEMPTS):
         with tempfile.TemporaryDirectory() as name, servers("postgres_schemas").new_schema(server.url) as ledger:
+            folder = Path(name)
             job = cluster.submit(str(Path(__file__).absolute()), str(number), name, ledger)
-            seconds = wait(load, Path(name), ledger)
+            last = wait(load, folder, ledger)
             checkpoints = cluster.checkpoints(job)["counts"]["completed"]
             cluster.cancel(job)
-        if seconds is not None:
-            return seconds, checkpoints
+            if last is not None:
+                seconds = last - float((folder / "begun").read_text(encoding="ascii"))
+                return Found(seconds, checkpoints, {} if load.element_wise else shares(folder, seconds, last))
         print(f"{load.name}: nothing came for {_QUIET_S:.0f} s, what a source handed back was lost: once more")
     return sys.exit(f"{load.name}: nothing comes")
 
@@ -159,15 +207,19 @@ def main() -> None:
     cluster = flink.FlinkCluster(flink.find_flink(), [ROOT / "benchmarks"])
     try:
         print(f"{SERIES:,} series, {SHARDS} shards, one slot, checkpoints every 2 s to files, ledger in PostgreSQL")
-        print(f"{'':18}{'readings':>12}{'windows':>9}{'a block':>9}{'seconds':>9}{'M/s':>8}{'checkpoints':>13}")
+        print(
+            f"{'':18}{'readings':>12}{'windows':>9}{'a block':>9}{'seconds':>9}{'M/s':>8}{'checkpoints':>13}"
+            + "".join(f"{name:>9}" for name in _SPANS)
+        )
         rates: dict[str, float] = {}
         for number, load in enumerate(LOADS):
-            seconds, checkpoints = measured(cluster, server, number)
-            rates[load.name] = load.readings / seconds
+            found = measured(cluster, server, number)
+            rates[load.name] = load.readings / found.seconds
             if number:
                 print(
-                    f"{load.name:18}{load.readings:12,}{load.windows:9,}{load.rows:9,}{seconds:9.1f}"
-                    f"{load.readings / seconds / 1e6:8.2f}{checkpoints:13,}",
+                    f"{load.name:18}{load.readings:12,}{load.windows:9,}{load.rows:9,}{found.seconds:9.1f}"
+                    f"{rates[load.name] / 1e6:8.2f}{found.checkpoints:13,}"
+                    + "".join(f"{one:9.1%}" for one in found.shares.values()),
                     flush=True,
                 )
         slower = rates["blocks of 8k"] / rates["element-wise Beam"]

@@ -16,7 +16,6 @@ from ..store.specs import BeliefChange, DomainSpec
 from .console import paragraph, results
 from .failures import CommandError
 from .ledger import address_of
-from .record import series_of
 
 Kind = Literal["joined", "switched"]
 
@@ -45,9 +44,10 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         slot = None if instant is None else _slot(held.domain, instant)
         belief = _like(held.domain, model)
         origin = model.provenance
-        given = origin.from_protected or origin.used(series_of(store, domain)) > 0
         kind: Kind = "joined" if slot is None else "switched"
-        change = BeliefChange(kind, belief, model.model_id, slot, given, origin.text)
+        change = BeliefChange(
+            kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
+        )
         if ask:
             how = "joins the others for the whole history" if slot is None else f"is believed alone from {instant} on"
             click.confirm(

@@ -149,7 +149,7 @@ def fit(
     \b
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
-      quiltstream fit history.csv -o model.json --series id --time ts --value kwh \\
+      quiltstream fit history.csv -o model.json --series id --time ts --value kwh \
           --interval 30min --scale 2000 --edges 250,500,1000,2000 --unit W
     """
     from .console import results
@@ -189,7 +189,8 @@ def run(
     for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
     was refused the exit code is 3.
 
-    With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder.
+    With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder
+    or a topic.
 
     Everything after -- goes to Beam. Without a runner there, the job runs in this process (FnApiRunner; live: Prism). A
     runner that spreads over hosts needs a ledger in PostgreSQL.
@@ -379,6 +380,37 @@ def gateway(settings: Path, *, check: bool) -> None:
         gateways.check(settings)
     else:
         raise SystemExit(gateways.run_gateway(settings))
+
+
+@main.command(short_help="Write a roster under the pseudonyms that a gateway makes.")
+@click.argument("settings", type=_FILE)
+@click.argument("roster", type=_FILE)
+@click.option("-o", "--out", type=_FILE, required=True, help="CSV file to write, for the settings of the job.")
+@click.option("--series", metavar="COLUMN", default="series", show_default=True, help="The roster's column of names.")
+@click.option(
+    "--part",
+    "parts",
+    metavar="NUMBER",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="For names put together from levels with slashes: a part that is a pseudonym, counted from 1. Repeat it.",
+)
+@click.option("--drop", metavar="COLUMN", multiple=True, help="Leave this column out. Repeat it.")
+def pseudonyms(
+    settings: Path, roster: Path, *, out: Path, series: str, parts: tuple[int, ...], drop: tuple[str, ...]
+) -> None:
+    r"""Write a roster under the pseudonyms that a gateway makes, for a job that has no key.
+
+    SETTINGS are the gateway's, with forward.pseudonyms; run it where its key is. Other columns than the series stay as
+    they are: drop those that tell who a meter is. Neither a name nor the key is printed.
+
+    \b
+    Example:
+      quiltstream pseudonyms gateway.yaml roster.csv -o roster-pseudonyms.csv --drop address
+    """
+    from .gateway.roster import Choice, write_pseudonyms
+
+    write_pseudonyms(settings, roster, out, Choice(series=series, parts=parts, drop=drop))
 
 
 @main.group(cls=Group, short_help="Make a key for the content of rejected messages, and open it.")

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import traceback
 import warnings
-from typing import Any
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
-from .exits import exit_codes
+from .exits import ExitCode
 from .failures import explain
 from .garbage import held_back
 
 _DEBUG = "quiltstream.debug"
+
+#: Said after Ctrl-C; true of every command: those that write do so in whole transactions or whole files.
+STOPPED = "stopped; what is on record stays: run the same command again and it goes on from there"
 
 
 def _debug_option() -> click.Option:
@@ -43,18 +51,49 @@ class Command(click.Command):
         """Run the command with quiet logs; end with a message and an exit code where it fails."""
         debug = bool(ctx.find_root().meta.get(_DEBUG))
         _log(debug=debug)
+        told: list[int] = []
         try:
-            with held_back():
+            with held_back(), _noted(told):
                 return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end_stopped(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 - this is where every error ends
             if debug:
                 traceback.print_exc()
+            if told:  # a runner makes Ctrl-C a failure of the step that it came into
+                _end_stopped(ctx)
             failure = explain(error)
             lines = failure.text.splitlines()
             click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
             ctx.exit(failure.code)
+
+
+@contextmanager
+def _noted(told: list[int]) -> Generator[None]:
+    """Note that Ctrl-C came, which raises a ``KeyboardInterrupt`` as it always does."""
+    usual = threading.current_thread() is threading.main_thread() and (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not usual:
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_stopped(context: click.Context) -> NoReturn:
+    click.echo(STOPPED, err=True)
+    context.exit(ExitCode.STOPPED)
 
 
 class Group(click.Group):
@@ -71,7 +110,7 @@ class Group(click.Group):
         """Write the exit codes."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Exit codes"):
-            formatter.write_dl([(line[0], line[3:]) for line in exit_codes().splitlines()])
+            formatter.write_dl([(f"{code.value}", code.text) for code in ExitCode])
 
 
 def _as_written(text: str | None) -> str | None:

@@ -34,9 +34,9 @@ from ..schemas.roster_files import read_roster
 from ..schemas.settings import FileSource, Settings, SettingsError
 from ..schemas.slots import Schedule, Window, format_duration
 from ..store.address import StoreAddress
-from ..store.errors import BudgetRefused, RegistrationConflict, StoreMissing, UnknownNameError
+from ..store.errors import RegistrationConflict, StoreMissing, UnknownNameError
 from ..store.records import Store
-from ..store.specs import TRANSITIONS, Block, Draft, QuerySpec, Registration
+from ..store.specs import TRANSITIONS, Block, DomainSpec, Draft, QuerySpec, Registration
 from ..transforms.files import SourceFileError
 from ..transforms.plan import Plan
 from .failures import CommandError
@@ -87,10 +87,9 @@ def estimate_at(settings: Settings, estimate: Estimate, plan: Plan, held: Regist
     with Store(plan.address, create=False) as store:
         if estimate.origin == "released":
             return _of_released(settings, estimate, store, held, window)
-        try:
-            counting = counting_query(settings, estimate, store, plan)
-        except BudgetRefused as refusal:
-            return Made(None, str(refusal))
+        counting = counting_on_record(settings, estimate, store)
+        if counting is None:
+            return Made(None, "the query of its tables, which was registered with the job, is not on record any more")
         return _of_counts(settings, estimate, store, counting, window)
 
 
@@ -194,24 +193,40 @@ def _of_counts(settings: Settings, estimate: Estimate, store: Store, held: Regis
     return Made(_model_of(settings, bounds, estimate, method))
 
 
-def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: Plan) -> Registration:
-    """The query whose releases are tables of transitions, on record with budget for all of them.
+def with_counting(settings: Settings, estimate: Estimate, plan: Plan) -> Plan:
+    """The plan of a query that is registered together with the one of its tables, if its model comes from any.
+
+    So their budget is promised before anything is read, and no query that comes in between takes it.
+    """
+    if estimate.origin != "counts":
+        return plan
+    known: Registration | None = None
+    with suppress(StoreMissing), Store(plan.address, create=False) as store:
+        known = counting_on_record(settings, estimate, store)
+    return replace(plan, also=(counting_query(settings, estimate, known, plan),))
+
+
+def counting_query(
+    settings: Settings, estimate: Estimate, known: Registration | None, plan: Plan
+) -> tuple[DomainSpec, QuerySpec]:
+    """The query whose releases are tables of transitions, and its domain, as they are to be registered.
 
     Every window is charged the loss per slot of its noise: a cell that changes moves the table by 4 in L1 at most
     (proof in ``privacy.noisy_counts``).
 
-    Raises:
-        BudgetRefused: the budget does not allow it.
-        StoreError: it is on record with other settings, or the ledger cannot be used.
+    Args:
+        settings: the job, as its file has it.
+        estimate: how it estimates.
+        known: the query on record, if it is; what the schedule has more since then is added to it.
+        plan: of the query that goes on now.
     """
     every = estimate.slots(settings.grid)
     if estimate.epsilon is None or every is None:
         raise SettingsError(["model.estimate: from: counts needs epsilon and every"])
-    known = counting_on_record(settings, estimate, store)
     if known is not None:
         recorded = known.query
         longer = replace(recorded, schedule=replace(recorded.schedule, stop=settings.schedule.stop))
-        return store.register(known.domain.under(known.belief), longer)
+        return known.domain.under(known.belief), longer
     name = _counting(settings)
     start = settings.schedule.first
     stop = settings.schedule.stop
@@ -239,7 +254,7 @@ def counting_query(settings: Settings, estimate: Estimate, store: Store, plan: P
             "sigma": 1 / density,
         },
     )
-    return store.register(plan.domain, query)
+    return plan.domain, query
 
 
 def counting_on_record(settings: Settings, estimate: Estimate, store: Store) -> Registration | None:
@@ -274,4 +289,4 @@ def _model_of(settings: Settings, bounds: MixingBounds, estimate: Estimate, meth
     return _lowered(settings, model, estimate)
 
 
-__all__ = ["Made", "counting_on_record", "counting_query", "estimate_at", "first_estimate"]
+__all__ = ["Made", "counting_on_record", "estimate_at", "first_estimate", "with_counting"]

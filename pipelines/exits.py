@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     REFUSED = 3
     STORE = 4
     SOURCE = 5
+    STOPPED = 130
 
     @property
     def text(self) -> str:
@@ -28,9 +29,5 @@ _TEXTS = {
     ExitCode.REFUSED: "the budget refused a window, or did not allow the query at all",
     ExitCode.STORE: "the ledger of record cannot be used, or does not fit the job",
     ExitCode.SOURCE: "the input data could not be read",
+    ExitCode.STOPPED: "stopped by Ctrl-C before it was done",
 }
-
-
-def exit_codes() -> str:
-    """The codes as lines for a help text."""
-    return "\n".join(f"{code.value}  {code.text}" for code in ExitCode)

@@ -29,6 +29,7 @@ _CODES = {
     "BudgetRefused": ExitCode.REFUSED,
     "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
+    "NoReadingsError": ExitCode.SOURCE,
 }
 
 _RAISED = re.compile(

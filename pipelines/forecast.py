@@ -20,6 +20,7 @@ from ..schemas.settings import Constant, Settings
 from ..schemas.slots import format_duration, format_instant
 from ..transforms.calibrating import UNPROTECTED
 from ..transforms.plan import Plan
+from .cautions import cautions
 from .console import facts, heading, notes, number, plural
 from .record import Standing, standing_of
 
@@ -38,6 +39,7 @@ class Forecast:
         windows: number of windows; ``None`` where an end is not known yet.
         first: start of the first window, ISO 8601; ``None`` likewise.
         last: end of the last window.
+        endless: whether the source goes on, so that a schedule without a last window never ends.
         size: length of a window.
         every: from one window's start to the next.
         slots: slots in a window.
@@ -64,6 +66,7 @@ class Forecast:
         admitted: number of windows the budget allows on an empty account; ``None`` for all of them.
         from_data: what is left to the data.
         assumptions: what the promise rests on.
+        cautions: what is allowed and most likely not meant.
     """
 
     query: str
@@ -72,6 +75,7 @@ class Forecast:
     windows: int | None
     first: str | None
     last: str | None
+    endless: bool
     size: str
     every: str
     slots: int
@@ -98,23 +102,26 @@ class Forecast:
     admitted: int | None
     from_data: tuple[str, ...]
     assumptions: tuple[str, ...]
+    cautions: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
         return asdict(self)
 
 
-def forecast(settings: Settings, plan: Plan) -> Forecast:
+def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     """Say what a job will do.
 
     Args:
         settings: the job.
         plan: the plan made of them.
+        live: whether it follows its source; so does a job whose source cannot be read otherwise.
 
     Raises:
         StoreError: there is a ledger of record and it cannot be read.
     """
     schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
+    endless = live or goes_on(settings)
     roster = _constant(settings) if plan.roster is None else plan.roster
     law = DiscreteLaplace(plan.scale)
     epsilon_dp = epsilon_dp_of(plan.scale, LaplaceHistogram.sensitivity)
@@ -136,6 +143,7 @@ def forecast(settings: Settings, plan: Plan) -> Forecast:
         windows=windows,
         first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
         last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
+        endless=endless,
         size=format_duration(schedule.size * grid.interval_us),
         every=format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
@@ -160,18 +168,25 @@ def forecast(settings: Settings, plan: Plan) -> Forecast:
         budget=plan.domain.budget,
         account=standing_of(plan),
         admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
-        from_data=left_to_data(plan, settings),
+        from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
+        cautions=cautions(settings, plan, endless=endless),
     )
 
 
-def left_to_data(plan: Plan, settings: Settings) -> tuple[str, ...]:
-    """What the settings leave to the data, which takes it as public."""
+def goes_on(settings: Settings) -> bool:
+    """Whether a source can only be followed, because it has no end."""
+    source = settings.source
+    return source is not None and (source.broker is not None or source.stdin is not None)
+
+
+def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple[str, ...]:
+    """What the settings leave to the data, which takes it as public; a live job's schedule is never left to them."""
     return tuple(
         name
         for name, open_ in (
             ("windows.start", plan.schedule.start is None),
-            ("windows.stop", plan.schedule.stop is None),
+            ("windows.stop", plan.schedule.stop is None and not live),
             ("roster", plan.roster is None and _constant(settings) is None),
         )
         if open_
@@ -232,7 +247,7 @@ def show(console: Console, said: Forecast) -> None:
         console,
         [
             ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
-            ("", f"{said.first or 'from the first reading'} to {said.last or 'the last reading'}"),
+            ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {len(said.labels)} counts each: {', '.join(said.labels)}"),
             (
                 "noise",
@@ -247,13 +262,20 @@ def show(console: Console, said: Forecast) -> None:
             ("ledger", said.account.text),
         ],
     )
+    if said.cautions:
+        heading(console, "Look at this first")
+        notes(console, said.cautions)
     heading(console, "What this rests on")
     notes(console, said.assumptions)
     if said.from_data:
-        notes(
-            console,
-            [f"{', '.join(said.from_data)}: left out, so taken from the data, as public, and frozen by the first run"],
-        )
+        frozen = "as public, window by window" if said.endless else "as public, and frozen by the first run"
+        notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
+
+
+def _end(said: Forecast) -> str:
+    if said.last is None and said.endless:
+        return ", without end"
+    return f" to {said.last or 'the last reading'}"
 
 
 def _windows(count: int | None) -> str:

@@ -27,7 +27,7 @@ from ..store.specs import BeliefChange, DomainSpec, Noise, Registration
 from ..transforms.calibrating import sigma_with_room
 from ..transforms.histograms import PrivateHistograms
 from ..transforms.plan import Plan, loaded, make_plan
-from .estimating import Made, counting_on_record, estimate_at, first_estimate
+from .estimating import Made, estimate_at, first_estimate, with_counting
 from .origins import labelled
 
 #: A belief that is better than the one in force is worth another query if it leaves so much of the noise.
@@ -97,8 +97,6 @@ def generation_of(settings: Settings, *, live: bool, noise: Noise = "private") -
             ]
         )
     with _store(settings) as store:
-        if estimate.origin == "counts":
-            counting_on_record(settings, estimate, store)
         # an ended query is finished first
         unfinished = (held for held in chain[:-1] if next(store.missing(held), None) is not None)
         held = next(unfinished, chain[-1])
@@ -183,7 +181,9 @@ def _joined(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[Ou
     if _held(due.held.domain, found):
         return due.keep("kept", model, f"{said}; the belief in force holds it")
     origin = model.provenance
-    joins = BeliefChange("joined", found.to_dict(), model.model_id, None, origin.from_protected, origin.text)
+    joins = BeliefChange(
+        "joined", found.to_dict(), model.model_id, None, origin.from_protected, origin.text, origin.series_hashes
+    )
     note = due.note("joined", model, due.plan.query_name)
     try:
         done = due.store.change_belief(due.plan.domain.name, joins, note)
@@ -228,7 +228,13 @@ def _succeeded(due: _Due, following: Plan) -> Registration:
     origin = following.model.provenance
     given_model = following.given_model(held.query.roster)
     change = BeliefChange(
-        "switched", following.domain.belief, following.domain.model_id, due.slot, given_model, origin.text
+        "switched",
+        following.domain.belief,
+        following.domain.model_id,
+        due.slot,
+        given_model,
+        origin.text,
+        origin.series_hashes,
     )
     account = ledger_of(replace(held.domain, changes=(*held.domain.changes, change)))
     earlier, note = _streams(due), due.note("switched", following.model, name)
@@ -285,6 +291,7 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
     plan = replace(make_plan(settings, model, noise=noise), note=note)
     if estimate.every is not None and estimate.change == "switch":
         plan = _with_room(plan)
+    plan = with_counting(settings, estimate, plan)
     return Generation(settings, PrivateHistograms.of(plan), _next(settings, estimate))
 
 
@@ -330,7 +337,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
         mine = _as(mine, held.query.name, held.query.schedule.first, held.query.schedule.stop)
     recorded = held.query.header.get("sigma")
     # it may have been raised for what was charged then, or for a change
-    plan = make_plan(mine, model, noise=noise)
+    plan = with_counting(settings, estimate, make_plan(mine, model, noise=noise))
     histograms = PrivateHistograms.of(plan if recorded is None else plan.with_sigma(float(recorded)))
     until = None if held.successor is not None else _next(settings, estimate, noted)
     return Generation(mine, histograms, until, ended=held.successor is not None)

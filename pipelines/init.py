@@ -144,6 +144,8 @@ def _time_more(look: Look) -> str:
     lines = ""
     if look.time_format is not None:
         lines += f"\n  time_format: {json.dumps(look.time_format)}"
+    if look.ambiguous is not None:
+        lines += f"  # A GUESS: {look.ambiguous} reads these times too; nothing in them tells day from month"
     if look.time_unit is not None:
         lines += f"\n  time_unit: {look.time_unit}"
     return lines
@@ -166,6 +168,11 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
         ("series", series),
         ("time", f"column {time}; times without an offset are read as UTC"),
         ("value", value),
+        *(
+            []
+            if look.ambiguous is None
+            else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
+        ),
         ("interval", format_duration(look.interval_us)),
         ("windows", f"{windows} of {format_duration(size)}" if look.complete else f"of {format_duration(size)}"),
     )

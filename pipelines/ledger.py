@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,21 @@ from ..store.bounds import bounds_of
 from ..store.reading import DomainSummary
 from ..store.records import Store
 from .console import facts, heading, paragraph, plural, print_json, results
+from .exits import ExitCode
 from .failures import CommandError
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _LAST = 10
+
+#: What an SQLite file begins with.
+_SQLITE = b"SQLite format 3\0"
 
 
 def address_of(text: str) -> StoreAddress:
     """The address of a ledger given as a URL, a SQLite file, or a settings file.
 
     Raises:
-        CommandError: there is no such file.
+        CommandError: there is no such file, or it is no ledger.
         SettingsError: the settings cannot be used.
         AddressError: the URL cannot be used.
     """
@@ -43,6 +48,13 @@ def address_of(text: str) -> StoreAddress:
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
+    with suppress(OSError), path.open("rb") as file:  # what cannot be opened is told by the store
+        begin = file.read(len(_SQLITE))
+        if begin and begin != _SQLITE:
+            raise CommandError(
+                f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup",
+                ExitCode.STORE,
+            )
     return StoreAddress(f"sqlite:///{path.resolve()}")
 
 

@@ -17,8 +17,8 @@ import click
 import pyarrow as pa
 
 from ..schemas.letters import KEY_BYTES, decoded_key
+from ..schemas.sealing import LetterError, new_keys, open_letter
 from ..transforms.formats import LETTERS, read_rows
-from ..transforms.letters import LetterError, new_keys, open_letter
 from .console import plural
 from .exits import ExitCode
 from .failures import CommandError

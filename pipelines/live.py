@@ -6,7 +6,6 @@ few seconds and told; a watchdog says when the job has stopped producing. A job 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -17,7 +16,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
-from rich.console import Console
 
 from ..schemas.settings import RejectSink, Settings, SettingsError, read_settings
 from ..schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
@@ -33,15 +31,16 @@ from ..transforms.message_sink import SendRejects, SendReleases
 from ..transforms.plan import Plan, make_plan, model_of
 from ..transforms.survey import register
 from ..transforms.tickets import Steps
-from .console import results
+from .console import plural, results
 from .drifting import DriftWatch
 from .engine import options_of, runner_name
 from .exits import ExitCode
 from .failures import CommandError
+from .flink_rest import FlinkJob, flink_job
 from .following import Follower, LiveStanding
-from .generations import decide, generation_of
+from .generations import Generation, decide, generation_of
 from .kafka_source import check_source
-from .live_engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here
+from .live_engine import check_ends, check_standard_input, live_pipeline, live_source, on_prism, reads_here
 from .live_places import SinkPlace, check_folders, sink_of, sink_place
 from .live_run import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
 from .message_places import message_topic
@@ -51,6 +50,7 @@ from .pubsub_places import begun_in_subscription
 from .record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
 from .restarts import Restarts, RunnerError, failure_of
 from .run import show, summary_of, with_live
+from .spoken import now, print_json, speaker
 from .verdict import verdict_page
 
 #: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
@@ -113,6 +113,7 @@ def live_job(
     check_live(plan)
     check_folders(settings)
     options = options_of(beam_options)
+    flink = flink_job(options)
     pipeline = live_pipeline(options)
     check_standard_input(settings, options)
     # its mistakes before anything is on record
@@ -142,7 +143,7 @@ def live_job(
         rejects = _reject_writer(settings, settings.rejects)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
     drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
-    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift)
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink)
 
 
 def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
@@ -213,43 +214,59 @@ def run_estimating(
 
     Raises:
         SettingsError: the settings do not make a live job.
-        CommandError: a job failed, cannot be begun, or has nothing for a first estimate.
+        CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    _check_ends(settings, beam_options)
-    say = _speaker(results(), as_json=as_json)
+    check_ends(settings, options_of(beam_options))
+    say = speaker(results(), as_json=as_json)
     while True:
-        now = generation_of(settings, live=True, noise=noise)
+        one = generation_of(settings, live=True, noise=noise)
         end = run_to_end(
-            now.settings,
-            now.histograms,
+            one.settings,
+            one.histograms,
             beam_options,
             as_json=as_json,
             history_lost=history_lost,
             look_s=look_s,
-            until_us=now.until_us,
+            until_us=one.until_us,
         )
-        if end.stopped or not now.complete or (now.until is None and not now.ended):
+        if end.stopped or not one.complete or (one.until is None and not one.ended):
             return end.code
-        if not now.ended:
-            say("model", decide(settings, now)[1])
+        _check_over(end)
+        if end.flink is not None:
+            _fill_sink(one, say)
+        if not one.ended:
+            say("model", decide(settings, one)[1])
 
 
-def _check_ends(settings: Settings, beam_options: Sequence[str]) -> None:
-    """See that a job which ends at each estimate, and begins again, can be ended by this command.
+def _check_over(end: LiveEnd) -> None:
+    """See that nothing of a job is left in its cluster, before another query goes on in its place.
 
     Raises:
-        SettingsError: its runner lets it run on.
+        CommandError: it may run on there.
     """
-    options = options_of(beam_options)
-    if settings.estimate is not None and settings.estimate.every is not None and not on_prism(options):
-        raise SettingsError(
-            [
-                "model.estimate.every needs Prism: each estimate ends the running job, and "
-                f"--runner={runner_name(options)} may let it run on beside the next one; leave the runner out, or "
-                "leave every out and change the belief by hand with quiltstream ledger belief"
-            ]
+    if end.flink is None:
+        return
+    ended = end.flink.ended or end.flink.end()
+    if ended.end != "over":
+        raise CommandError(
+            f"the estimate that is due is not made, because the job before it has to be over first: {ended.text}. "
+            "Then run the command again: what is on record stays, and the estimate is made first",
+            ExitCode(end.code or ExitCode.FAILURE),
         )
+
+
+def _fill_sink(one: Generation, say: Say) -> None:
+    """Give the sink what it lacks of a query that is over: its job was cancelled, maybe before it wrote the last rows.
+
+    No later job looks after the sink for this query.
+    """
+    plan = one.histograms.plan
+    with Store(plan.address, create=False) as store:
+        held = store.registered(plan.domain.name, plan.query_name)
+        written = 0 if held is None else sink_place(one.settings).complete(store, held)
+    if written:
+        say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")
 
 
 def publish_live(
@@ -280,10 +297,12 @@ class LiveEnd:
     Attributes:
         code: exit code.
         stopped: whether somebody stopped it.
+        flink: its job in a Flink cluster whose REST address is known.
     """
 
     code: int
     stopped: bool
+    flink: FlinkJob | None = None
 
 
 def run_to_end(
@@ -313,28 +332,39 @@ def run_to_end(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     console = results()
-    say = _speaker(console, as_json=as_json)
+    say = speaker(console, as_json=as_json)
     job = live_job(settings, histograms, beam_options, history_lost=history_lost, until_us=until_us)
-    tallies, stopped = None, True
+    ran = Ran(None, stopped=True, flink=job.flink)
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     again = partial(_begun_again, settings, histograms, beam_options, until_us)
     with closing(job.follower), verdict_page(settings.live.metrics_port, say):
         try:
             with stoppable():
-                tallies, stopped = _run(job, again, restarts, say, look_s)
+                ran = _run(job, again, restarts, say, look_s)
         except KeyboardInterrupt:
             say("stop", STOPPED)
         after = job.follower.record()
-    summary = with_live(summary_of(settings, histograms, job.before, after, tallies), tallies)
+    summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
     if as_json:
-        _print_json(console, {"at": _now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
+        print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
         show(console, summary)
-    return LiveEnd(summary.code, stopped)
+    return LiveEnd(summary.code, ran.stopped, ran.flink)
 
 
-Ran = tuple[dict[str, int] | None, bool]
-"""A runner's counters, ``None`` where it reports none; and whether somebody stopped it."""
+@dataclass(frozen=True)
+class Ran:
+    """What a runner did.
+
+    Attributes:
+        tallies: its counters; ``None`` where it reports none.
+        stopped: whether somebody stopped it.
+        flink: its job in a Flink cluster whose REST address is known.
+    """
+
+    tallies: dict[str, int] | None
+    stopped: bool
+    flink: FlinkJob | None
 
 
 def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Say, look_s: float) -> Ran:
@@ -398,13 +428,21 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
             raise cause from None
         raise failure_of(cause) from cause
     except Exception as error:
-        failure = failure_of(error)
+        failure = _alone(failure_of(error), job)
         if failure is error:
             raise
         raise failure from error
     finally:
         job.let_go()
-    return tallies, standing.state == PipelineState.CANCELLED
+    return Ran(tallies, standing.state == PipelineState.CANCELLED, job.flink)
+
+
+def _alone(failure: CommandError, job: LiveJob) -> CommandError:
+    """The failure of a job, as one that is not begun again where the job may run on in its cluster."""
+    ended = None if job.flink is None else job.flink.ended
+    if ended is None or ended.end != "unknown" or not isinstance(failure, RunnerError):
+        return failure
+    return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
 
 
 def _made(again: Callable[[], LiveJob]) -> LiveJob:
@@ -444,26 +482,6 @@ def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
             "and publishes what is missing",
             ExitCode.FAILURE,
         )
-
-
-def _speaker(console: Console, *, as_json: bool) -> Say:
-    """What tells news: a line each, or a line of JSON each."""
-
-    def line(kind: str, text: str) -> None:
-        console.print(f"{_now()}  {kind:8}{text}", highlight=False, soft_wrap=True)
-
-    def object_(kind: str, text: str) -> None:
-        _print_json(console, {"at": _now(), "kind": kind, "text": text})
-
-    return object_ if as_json else line
-
-
-def _print_json(console: Console, value: dict[str, Any]) -> None:
-    console.print(json.dumps(value, ensure_ascii=False), highlight=False, soft_wrap=True, markup=False)
-
-
-def _now() -> str:
-    return format_instant(time.time_ns() // 1_000_000_000 * 1_000_000)
 
 
 __all__ = [

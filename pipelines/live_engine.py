@@ -24,7 +24,9 @@ from ..transforms.live.line_feed import StandardInput
 from ..transforms.live.reader import Pace, ReadLive
 from ..transforms.pubsub.live import ReadSubscription
 from .engine import runner_name
+from .exits import ExitCode
 from .failures import CommandError
+from .flink_rest import OPTION, FlinkJob, RestError, flink_place
 from .kafka_source import kafka_feed
 from .prism import prism_program
 from .pubsub_places import pubsub_feed
@@ -79,6 +81,36 @@ def reads_here(options: PipelineOptions) -> bool:
     """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
     kind = options.view_as(PortableOptions).environment_type
     return kind == "LOOPBACK" or (kind is None and on_prism(options))
+
+
+def check_ends(settings: Settings, options: PipelineOptions) -> None:
+    """See that a job which ends at each estimate, and begins again, can be ended by this command.
+
+    Raises:
+        SettingsError: its runner lets it run on, and the options do not say where it could be ended.
+        CommandError: they do, and nobody answers there.
+    """
+    if settings.estimate is None or settings.estimate.every is None or on_prism(options):
+        return
+    place = flink_place(options)
+    if place is None:
+        raise SettingsError(
+            [
+                "model.estimate.every needs a job that this command can end, because each estimate ends the running "
+                f"job, and --runner={runner_name(options)} may let it run on beside the next one: leave the runner out "
+                f"for Prism; on a Flink cluster add {OPTION} so that the job is cancelled there; or leave every out "
+                "and change the belief by hand with quiltstream ledger belief"
+            ]
+        )
+    cluster = FlinkJob(place, "")
+    try:
+        cluster.check()
+    except RestError as error:
+        raise CommandError(
+            f"model.estimate.every needs the REST API of {cluster.where}, to end the running job at each estimate: "
+            f"{error}; nothing was charged: see that the cluster runs, and that --flink_master is its REST address",
+            ExitCode.FAILURE,
+        ) from error
 
 
 def check_standard_input(settings: Settings, options: PipelineOptions) -> None:

@@ -20,6 +20,8 @@ from .console import plural
 from .drifting import DriftWatch
 from .engine import counters
 from .failures import CommandError
+from .flink_health import FlinkHealth
+from .flink_rest import APPEAR_S, OPTION, Ended, FlinkJob
 from .following import Follower, LiveStanding
 from .garbage import settled
 from .live_engine import PrismRunner
@@ -40,7 +42,7 @@ STOPPED = "stopped; what is on record stays"
 #: Beam 2.62 lets a job run on in Flink that it was asked to cancel, and says that it is cancelled.
 _RUNS_ON = (
     "its runner was asked to end it, and the job may run on in its cluster: look there and cancel it (Beam's job "
-    "server for Flink leaves that to you)"
+    f"server for Flink leaves that to you; with {OPTION} this command does it itself)"
 )
 
 #: Seconds that a runner which was asked to end the job has to tell its counters.
@@ -65,6 +67,7 @@ class LiveJob:
         restored: blocks on record whose files were missing in the sink, and have been written.
         here: whether the source is read in this process.
         drift: judges what is released.
+        flink: its job in a Flink cluster whose REST address is known.
     """
 
     pipeline: Any
@@ -74,6 +77,7 @@ class LiveJob:
     restored: int
     here: bool = True
     drift: DriftWatch | None = None
+    flink: FlinkJob | None = None
 
     def look(self, state: str, say: Say) -> LiveStanding:
         """Where it stands now; what was released since is judged, too.
@@ -142,15 +146,42 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
             return _watch(result, job, say, look_s), _tallies(result)
         except KeyboardInterrupt:
-            state = _stop(result)
+            early = None
+            try:  # some runners tell nothing of a job once it is cancelled
+                early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            finally:
+                state = _stop(result)
             say("stop", STOPPED)
-            if result is not None and not job.here:
+            if job.flink is not None:
+                say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
+                # what was being handed over when it was stopped may reach the cluster yet
+                _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
+            elif result is not None and not job.here:
                 say("warning", _RUNS_ON)
             tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-            return job.follower.look(state), tallies
+            return job.follower.look(state), tallies or early
         except Exception:
             _stop(result)
+            if job.flink is not None:
+                _tell(job.flink.end(), say)
             raise
+
+
+def _end_whole(result: Any, job: LiveJob, say: Say) -> None:
+    """End a job of which everything is on record, and which its runner lets run on."""
+    _stop(result)
+    if job.flink is not None:
+        _tell(job.flink.end(), say)
+    elif not job.here:
+        say("warning", f"everything is on record; {_RUNS_ON}")
+
+
+def _tell(ended: Ended, say: Say, *, always: bool = False) -> None:
+    """Say what became of a job in its cluster, if something had to be done for it or is left to be done."""
+    if ended.end == "unknown":
+        say("warning", ended.text)
+    elif ended.asked or always:
+        say("stop", ended.text)
 
 
 def _begun(job: LiveJob) -> Any:
@@ -162,7 +193,8 @@ def _begun(job: LiveJob) -> Any:
 
 def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
     dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
-    vigil = Vigil(dog, say)
+    cluster = None if job.flink is None else FlinkHealth(job.flink.place, job.flink.name).trouble
+    vigil = Vigil(dog, say, cluster=cluster)
     with vigil.rounds():
         return _rounds(result, job, vigil, look_s)
 
@@ -195,9 +227,7 @@ def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStand
             # some runners let a job run on whose source has ended
             whole = time.monotonic() if whole is None else whole
             if time.monotonic() - whole > _END_S:
-                _stop(result)
-                if not job.here:
-                    vigil.say("warning", f"everything is on record; {_RUNS_ON}")
+                _end_whole(result, job, vigil.say)
                 return replace(standing, state=PipelineState.DONE)
         with vigil.asking(Cause.RUNNER):
             tallies = _tallies(result)

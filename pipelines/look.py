@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from ..schemas.settings import FileFormat
 from .exits import ExitCode
 from .failures import CommandError
+from .look_csv import Readable, check_header
 
 #: Rows looked at; enough for a year of hourly readings of twenty series.
 ROWS = 200_000
@@ -83,6 +84,7 @@ class Look:
         time: columns of the time.
         time_format: strptime format of text times that are not ISO 8601.
         time_unit: unit of times given as numbers.
+        ambiguous: the format with day and month exchanged, where it reads the times too.
         value: column of the value.
         unit: unit that the value's name suggests.
         times_us: instants of the rows, naive ones read as UTC, sorted, int64.
@@ -99,6 +101,7 @@ class Look:
     time: tuple[str, ...]
     time_format: str | None
     time_unit: str | None
+    ambiguous: str | None
     value: str
     unit: str
     times_us: npt.NDArray[np.int64]
@@ -152,6 +155,7 @@ def look_at(path: Path) -> Look:
         time=time,
         time_format=time_format,
         time_unit=time_unit,
+        ambiguous=_exchanged(table, time, time_format),
         value=value,
         unit=next((unit for pattern, unit in _UNITS if pattern.search(value)), ""),
         times_us=np.sort(instants[known]),
@@ -163,6 +167,8 @@ def look_at(path: Path) -> Look:
 def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
     try:
         with path.open("rb") as file:
+            if kind == "csv":
+                check_header(path, file)
             batches = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "avro": _avro}[kind](file)
             taken: list[pa.RecordBatch] = []
             rows = 0
@@ -172,6 +178,8 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
                 if rows >= ROWS:
                     break
             complete = next(iter(batches), None) is None
+    except FileNotFoundError as error:
+        raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
     except (OSError, pa.ArrowException, ValueError, EOFError) as error:
         raise CommandError(
             f"{path}: cannot be read as {kind} ({type(error).__name__}); check the file and its ending", ExitCode.SOURCE
@@ -185,7 +193,7 @@ def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
 
 def _csv(file: Any) -> Iterator[pa.RecordBatch]:
     kept = pa_csv.ParseOptions(invalid_row_handler=lambda _row: "skip")
-    yield from pa_csv.open_csv(file, parse_options=kept)
+    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept)
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
@@ -266,12 +274,24 @@ def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
 
 def _text_format(texts: list[str]) -> str | None:
     """The first format that reads most of the texts; an empty one is ISO 8601."""
-    tried = [text for text in texts[:: max(1, len(texts) // _TRIED)] if text]
-    for form in ("", *_TEXT_TIMES):
-        read = sum(_instant(text, form) >= 0 for text in tried)
-        if tried and read * 10 >= len(tried) * 9:
-            return form
-    return None
+    tried = _tried(texts)
+    return next((form for form in ("", *_TEXT_TIMES) if _reads(tried, form)), None)
+
+
+def _tried(texts: list[str]) -> list[str]:
+    return [text for text in texts[:: max(1, len(texts) // _TRIED)] if text]
+
+
+def _reads(texts: list[str], form: str) -> bool:
+    return bool(texts) and sum(_instant(text, form) >= 0 for text in texts) * 10 >= len(texts) * 9
+
+
+def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str | None:
+    """The format with day and month exchanged, if no row tells which is which."""
+    if form is None:
+        return None
+    other = "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
+    return other if other in _TEXT_TIMES and _reads(_tried(_joined(table, time)), other) else None
 
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:

@@ -62,12 +62,14 @@ class OnRecord:
         registration: of the query; ``None`` if it is not on record.
         complete: starts of the windows whose rows are all on record.
         refused: starts of the windows that were refused.
+        charged: starts of the windows that were charged, complete or not.
     """
 
     account: Standing
     registration: Registration | None = None
     complete: frozenset[int] = frozenset()
     refused: frozenset[int] = frozenset()
+    charged: frozenset[int] = frozenset()
 
 
 def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
@@ -84,14 +86,12 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
             return OnRecord(Standing(exists=False))
         if registration is None or registration.query.schedule.stop is None:
             return OnRecord(account, registration)  # of an endless schedule no window is the last
-        refused = frozenset(
-            entry.window_start
-            for entry in store.entries(domain)
-            if entry.query == query and entry.decision == "refused"
-        )
+        entries = [entry for entry in store.entries(domain) if entry.query == query]
+        refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
+        charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
         missing = {window.start for window, _ in store.missing(registration)}
         windows = {window.start for window in registration.query.schedule.windows()}
-        return OnRecord(account, registration, frozenset(windows - missing - refused), refused)
+        return OnRecord(account, registration, frozenset(windows - missing - refused), refused, charged)
 
 
 def check_ledger(address: StoreAddress) -> None:

@@ -18,14 +18,17 @@ from ..schemas.readings import RejectReason
 from ..schemas.settings import Settings, SettingsError, read_settings
 from ..schemas.slots import Window, format_instant
 from ..store.address import StoreAddress
-from ..transforms.histograms import PrivateHistograms
+from ..transforms.ends import check_ends
+from ..transforms.histograms import PrivateHistograms, check_live
 from ..transforms.hosts import check_hosts
 from ..transforms.plan import make_plan, model_of
+from ..transforms.survey import NoReadingsError
+from .cautions import of_units
 from .console import facts, heading, notes, paragraph, plural, print_json, results, working
 from .engine import counters, new_pipeline, options_of, read_source, runner_name
 from .exits import ExitCode
-from .failures import CommandError, failed_step
-from .forecast import assumptions, forecast, left_to_data
+from .failures import CommandError, explain, failed_step
+from .forecast import assumptions, forecast, goes_on, left_to_data
 from .forecast import show as show_forecast
 from .garbage import settled
 from .generations import generation_of
@@ -45,6 +48,7 @@ class Summary:
         domain: the domain.
         windows: windows of the schedule; of an endless one those until now.
         windows_published: windows whose rows this run completed.
+        windows_completed: those of them that were charged before, by a run that did not end.
         windows_on_record: windows whose rows were on record before.
         windows_refused: windows the budget refused, in this run or before.
         rows: released rows in the sink.
@@ -58,6 +62,7 @@ class Summary:
         given_model: whether the model was estimated from series it protects.
         history_lost: whether charges are missing from the account by the operator's word, now or in an earlier run.
         assumptions: what the promise rests on.
+        cautions: what is allowed and most likely not meant.
         operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
     """
 
@@ -65,6 +70,7 @@ class Summary:
     domain: str
     windows: int
     windows_published: int
+    windows_completed: int
     windows_on_record: int
     windows_refused: int
     rows: int
@@ -78,6 +84,7 @@ class Summary:
     given_model: bool
     history_lost: bool
     assumptions: tuple[str, ...]
+    cautions: tuple[str, ...]
     operator_only: dict[str, Any] | None
 
     @property
@@ -111,7 +118,11 @@ def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
     settings = read_settings(path)
     check_apart(settings)
     plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=live).histograms.plan
-    said = forecast(settings, plan)
+    if live:
+        check_live(plan)
+    elif not goes_on(settings):
+        check_ends(plan)
+    said = forecast(settings, plan, live=live)
     if as_json:
         print_json(said.to_dict())
     else:
@@ -163,6 +174,7 @@ def publish(
         check_history(settings, unknown)
     check_writable(settings)
     check_ledger(plan.address)
+    check_ends(plan)  # looking at what is on record goes over every window of it
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
     pipeline = new_pipeline(options_of(beam_options))
@@ -174,7 +186,14 @@ def publish(
         write_rejects(rejected, settings)
     # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
     noted = not unknown.names or note_lost_history(plan, unknown)
-    tallies = _finish(pipeline, settings)
+    try:
+        tallies = _finish(pipeline, settings)
+    except Exception as error:
+        failure = explain(error)
+        if failure.kind != NoReadingsError.__name__:
+            raise
+        why = _nothing_read(settings, plan.group_column, beam_options)
+        raise CommandError(f"{failure.text}\n{why}", failure.code) from error
     if not noted:
         note_lost_history(plan, unknown)
 
@@ -202,6 +221,23 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
                 ) from error
         raise
     return counters(result)
+
+
+def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[str]) -> str:
+    """Which files have no reading, and what their rows were rejected for; a runner that failed tells no counters."""
+    files = "" if settings.source is None else f"{settings.source.setting}: {', '.join(settings.source.patterns)}"
+    options = options_of(beam_options)
+    if runner_name(options) is not None:  # what is read once more is read here
+        return f"{files} was read"
+    pipeline = new_pipeline(options)
+    _ = pipeline | "Read" >> read_source(settings, group)
+    result = pipeline.run()
+    result.wait_until_finish()
+    rejected: dict[str, int] = _operator(counters(result) or {})["rejected"]
+    if not rejected:
+        return f"{files} has no rows"
+    reasons = "; ".join(f"{plural(count, 'row')}: {RejectReason(one).text}" for one, count in rejected.items())
+    return f"{files} was read, and every row rejected: {reasons}"
 
 
 def _sink_text(settings: Settings) -> str:
@@ -241,6 +277,7 @@ def summary_of(
         # of an endless schedule, those that have an entry
         windows=len(schedule) if schedule.stop is not None else len(after.complete | after.refused),
         windows_published=len(after.complete - before.complete),
+        windows_completed=len((after.complete - before.complete) & before.charged),
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
         rows=sum(len(registration.roster_of(Window(start, start + schedule.size)).keys) for start in after.complete),
@@ -254,6 +291,7 @@ def summary_of(
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
+        cautions=of_units(settings),
         operator_only=None if tallies is None else _operator(tallies),
     )
 
@@ -315,6 +353,9 @@ def show(console: Console, summary: Summary) -> None:
             "History lost: by the operator's word, charges made elsewhere are missing from this account; its loss is "
             "too small, and stays marked so.",
         )
+    if summary.cautions:
+        heading(console, "Look at this")
+        notes(console, summary.cautions)
     if summary.from_data:
         heading(console, "Taken from the data, as public, and frozen in the ledger")
         notes(console, summary.from_data)
@@ -325,7 +366,10 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def _windows(summary: Summary) -> str:
-    parts = [f"{summary.windows_published:,} published now", f"{summary.windows_on_record:,} on record before"]
+    published = f"{summary.windows_published:,} published now"
+    if summary.windows_completed:
+        published += f" ({summary.windows_completed:,} of them charged before, by a run that did not end)"
+    parts = [published, f"{summary.windows_on_record:,} on record before"]
     if summary.windows_refused:
         parts.append(f"{summary.windows_refused:,} refused")
     return f"{', '.join(parts)}, of {summary.windows:,}"
@@ -333,7 +377,7 @@ def _windows(summary: Summary) -> str:
 
 def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
     if operator is None:
-        return [("tallies", "this runner reports none")]
+        return [("tallies", "not known: this runner reports none, or not of a job that was stopped")]
     rows = [
         (
             "readings",

@@ -8,16 +8,23 @@ from contextlib import contextmanager, suppress
 
 from ..transforms.live.pulse import Pulse
 from .verdict import BOARD, Cause
-from .watchdog import Asked, Watchdog
+from .watchdog import Asked, Stuck, Watchdog
 
 #: Seconds between two rounds.
 BEAT_S = 2.0
+
+#: Seconds between two questions to a cluster.
+CLUSTER_S = 5.0
 
 #: Seconds that the last round has to end.
 _END_S = 5.0
 
 Say = Callable[[str, str], None]
 """Tells a kind of news and the news."""
+
+
+Cluster = Callable[[], tuple[Cause, str] | None]
+"""Asks a cluster why the job cannot go on there; ``None`` if it can, or nobody knows."""
 
 
 class Vigil:
@@ -27,15 +34,18 @@ class Vigil:
         dog: looks; nobody else may ask it.
         say: tells news.
         beat_s: seconds between two rounds of the thread.
+        cluster: asks the cluster that runs the job, where it can be asked.
     """
 
-    def __init__(self, dog: Watchdog, say: Say, *, beat_s: float | None = None) -> None:
+    def __init__(self, dog: Watchdog, say: Say, *, beat_s: float | None = None, cluster: Cluster | None = None) -> None:
         self._dog, self._say = dog, say
         self._beat_s = BEAT_S if beat_s is None else beat_s
         self._first_missing: int | None = None
         self._tallies: Mapping[str, int] | None = None
         self._away: str | None = None
         self._asked: Asked | None = None
+        self._cluster = cluster
+        self._stuck: Stuck | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rounds, name="quiltstream-watchdog", daemon=True)
@@ -44,6 +54,12 @@ class Vigil:
     def rounds(self) -> Generator[None]:
         """Look every few seconds while the block runs."""
         self._thread.start()
+        if self._cluster is not None:
+            # it may take long to answer, and nobody waits for it
+            ask = threading.Thread(
+                target=self._questions, args=(self._cluster,), name="quiltstream-cluster", daemon=True
+            )
+            ask.start()
         try:
             yield
         finally:
@@ -86,6 +102,16 @@ class Vigil:
             with suppress(OSError, ValueError), self._lock:
                 self._look()
 
+    def _questions(self, cluster: Cluster) -> None:
+        while not self._stop.wait(CLUSTER_S):
+            found, before = cluster(), self._stuck
+            if found is None:
+                self._stuck = None
+            else:
+                cause, text = found
+                since = self._dog.clock() if before is None or before.cause is not cause else before.since
+                self._stuck = Stuck(cause, text, since)
+
     def _look(self) -> None:
         warnings = self._dog.look(
             self._first_missing,
@@ -94,6 +120,7 @@ class Vigil:
             waits=Pulse.complaints(),
             away=self._away,
             asked=self._asked,
+            stuck=self._stuck,
         )
         BOARD.note(self._dog.verdict)
         for text in self._dog.over():
@@ -102,4 +129,4 @@ class Vigil:
             self._say("warning", text)
 
 
-__all__ = ["BEAT_S", "Say", "Vigil"]
+__all__ = ["BEAT_S", "CLUSTER_S", "Cluster", "Say", "Vigil"]

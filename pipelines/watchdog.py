@@ -56,6 +56,21 @@ class Asked:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """What a cluster says is in the job's way there.
+
+    Attributes:
+        cause: ``Cause.NO_WORKER``, or ``Cause.RUNNER`` if it does not say anything.
+        text: in words.
+        since: monotonic seconds when it said so first.
+    """
+
+    cause: Cause
+    text: str
+    since: float
+
+
 @dataclass
 class Watchdog:
     """Remembers what it saw, and what it said when.
@@ -79,7 +94,10 @@ class Watchdog:
     _polls: int = 0
     _polled: float | None = None
     _record: tuple[int | None, float] | None = None
+    _passed: tuple[int, float] | None = None
     _stood: tuple[int, float] | None = None
+    _seen: tuple[float, float] = (0.0, 0.0)
+    _silent: set[int] = field(default_factory=set[int])
     _awaited: tuple[list[str], float] = field(default_factory=lambda: (list[str](), 0.0))
     _said: dict[tuple[Cause, str], float] = field(default_factory=dict[tuple[Cause, str], float])
     _told: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
@@ -96,6 +114,7 @@ class Watchdog:
         waits: Mapping[str, str] | None = None,
         away: str | None = None,
         asked: Asked | None = None,
+        stuck: Stuck | None = None,
     ) -> list[str]:
         """What is wrong now and was not said lately; :attr:`verdict` is all that is.
 
@@ -106,6 +125,7 @@ class Watchdog:
             waits: sinks that wait, and their own words.
             away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
             asked: a question to the runner or the ledger that is not answered yet.
+            stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
         """
         now = self.clock()
         if self._record is None or self._record[0] != first_missing:
@@ -115,6 +135,8 @@ class Watchdog:
         last = self._last(pulses)
         still = last is not None and now - last > self._worker_s
         found = [*self._around(now, waits or {}, away, asked, still=still)]
+        if stuck is not None and now - stuck.since > PATIENCE_S:
+            found.append((stuck.cause, "cluster", f"for {now - stuck.since:.0f} s, {stuck.text}"))
         if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
             found += self._found(now, pulses, tallies or {}, last)
         here = {(cause, which) for cause, which, _ in found}
@@ -186,21 +208,22 @@ class Watchdog:
         if troubles:
             said = "; ".join(troubles)
             yield Cause.SOURCE, "", f"the source cannot be read: {said}. Its windows wait; it is tried again"
-        silent = [
+        # between two looks that are far apart nothing can be heard, and nothing is new in what cannot be read
+        self._silent = {
             part
             for part, pulse in pulses.items()
-            # between two looks that are far apart nothing can be heard
-            if pulse.trouble is None and pulse.looked - max(pulse.heard, self.heard) > PATIENCE_S
-        ]
-        if silent:
+            if pulse.looked - max(pulse.heard, self.heard) > PATIENCE_S
+            and (pulse.trouble is None or part in self._silent)
+        }
+        if self._silent:
+            parts = _parts(len(self._silent), len(pulses))
             yield (
                 Cause.SILENT,
                 "",
-                f"the source has had nothing new for over {PATIENCE_S:.0f} s{_parts(silent, len(pulses))}: is what "
-                "feeds it away? Its windows wait"
-                + ("" if self.pace.idle_us is None else " until live.idle has passed"),
+                f"the source has had nothing new for over {PATIENCE_S:.0f} s{parts}: is what feeds it away? "
+                "Its windows wait" + ("" if self.pace.idle_us is None else " until live.idle has passed"),
             )
-        yield from self._unheard(now, sorted({name for pulse in pulses.values() for name in pulse.waited_for}))
+        yield from self._unheard(now, [pulse for pulse in pulses.values() if pulse.waited_for])
         clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
         ahead = [
             pulse.latest_us
@@ -216,30 +239,48 @@ class Watchdog:
             )
         arriving = any(pulse.heard and pulse.looked - pulse.heard <= PATIENCE_S for pulse in pulses.values())
         if clocks and arriving and not self._awaited[0]:
-            yield from self._stalled(now, min(clocks))
+            slowest = min(clocks)
+            yield from self._stalled(
+                now, slowest, min(pulse.looked for pulse in pulses.values() if pulse.clock_us == slowest)
+            )
         else:
             self._stood = None
-        record = self._record
-        if record is not None and record[0] is not None and clocks and now - record[1] > PATIENCE_S:
-            behind = tallies.get("blocks-incomplete", 0)
-            if min(clocks) >= self.due_us(record[0]):
-                yield (
-                    Cause.HELD,
-                    "",
-                    "the source has come past a window that is not on record: the runner holds it back or lost a part "
-                    f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
-                    "source again and publishes what is missing",
-                )
+        yield from self._held(now, min(clocks, default=None), tallies.get("blocks-incomplete", 0))
 
-    def _stalled(self, now: float, clock_us: int) -> Iterator[Found]:
-        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall."""
+    def _held(self, now: float, clock_us: int | None, behind: int) -> Iterator[Found]:
+        """The source has come past a window, and the runner has had its time to put it on record."""
+        missing = None if self._record is None else self._record[0]
+        if missing is None or clock_us is None or clock_us < self.due_us(missing):
+            self._passed = None
+            return
+        if self._passed is None or self._passed[0] != missing:
+            self._passed = (missing, now)
+        if now - self._passed[1] > PATIENCE_S:
+            yield (
+                Cause.HELD,
+                "",
+                "the source has come past a window that is not on record: the runner holds it back or lost a part "
+                f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
+                "source again and publishes what is missing",
+            )
+
+    def _stalled(self, now: float, clock_us: int, looked: float) -> Iterator[Found]:
+        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
+
+        Only looks tell. Where they are far apart, what one of them has read is told when it is over.
+        """
+        if looked - self._seen[0] > PATIENCE_S:
+            self._seen = (looked, now)
+        self._seen = (looked, self._seen[1])
         if self._stood is None or self._stood[0] != clock_us:
             self._stood = (clock_us, now)
+        going_on = now - looked <= PATIENCE_S and now - max(self._stood[1], self._seen[1]) > PATIENCE_S
+        over = now - looked > _ANSWER_S and looked - self._stood[1] > PATIENCE_S
         missing = None if self._record is None else self._record[0]
-        if missing is None or now - self._stood[1] <= PATIENCE_S:
+        if missing is None or not (going_on or over):
             return
-        due = self.due_us(missing)
-        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < self.wall_us():
+        due, wall_us = self.due_us(missing), self.wall_us() - int((now - looked) * 1e6)
+        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
             yield (
                 Cause.STALLED,
                 "",
@@ -248,11 +289,12 @@ class Watchdog:
                 "at the start may still be being read, or what arrives is older than that, or stamped over a day ahead",
             )
 
-    def _unheard(self, now: float, names: list[str]) -> Iterator[Found]:
-        """Sources of which no reading came yet hold the windows of all the others."""
+    def _unheard(self, now: float, waiting: list[Pulse]) -> Iterator[Found]:
+        """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
+        names = sorted({name for pulse in waiting for name in pulse.waited_for})
         if names != self._awaited[0]:
             self._awaited = (names, now)
-        if not names or now - self._awaited[1] <= PATIENCE_S:
+        if not names or max(pulse.looked for pulse in waiting) - self._awaited[1] <= PATIENCE_S:
             return
         shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
@@ -267,7 +309,8 @@ class Watchdog:
         if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
             return
         due = self.due_us(self._record[0])
-        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int(PATIENCE_S * 1e6)
+        # what has come is read with the next look
+        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
         if due + waits < self.wall_us():
             yield (
                 Cause.OVERDUE,
@@ -291,8 +334,8 @@ def _without_answer(whom: Cause, seconds: float) -> str:
     )
 
 
-def _parts(silent: list[int], parts: int) -> str:
-    return "" if parts <= 1 else f" in {len(silent)} of its {parts} parts"
+def _parts(silent: int, parts: int) -> str:
+    return "" if parts <= 1 else f" in {silent} of its {parts} parts"
 
 
-__all__ = ["PATIENCE_S", "Asked", "Watchdog"]
+__all__ = ["PATIENCE_S", "Asked", "Stuck", "Watchdog"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PrivateAttr, ValidationError
 
 from .sections import Section
-from .settings_text import SettingsError, problems_of, read_document
+from .settings_text import OF_JOBS, Explained, SettingsError, problems_of, read_document
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of typing with Python 3.11
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Document(Section):
     """The outermost section of a settings file."""
 
+    #: where a message about a mistake sends its reader
+    explained: ClassVar[Explained] = OF_JOBS
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @classmethod
@@ -33,7 +35,7 @@ class Document(Section):
         try:
             settings = cls.model_validate(document)
         except ValidationError as error:
-            raise SettingsError(problems_of(error)) from None
+            raise SettingsError(problems_of(error, cls.explained)) from None
         settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
         return settings
 
@@ -44,7 +46,7 @@ class Document(Section):
         Raises:
             SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
         """
-        return cls.parse(read_document(text, name), folder)
+        return cls.parse(read_document(text, name, cls.explained), folder)
 
     @classmethod
     def read(cls, path: Path) -> Self:

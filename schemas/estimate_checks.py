@@ -61,6 +61,11 @@ def _check_every(settings: Settings, estimate: Estimate, every: int) -> None:
             "model.estimate.every begins the job anew at every estimate, and source.stdin cannot be read again: follow "
             "files or a broker, or leave every out"
         )
+    if settings.source is not None and settings.source.pubsub is not None and settings.source.pubsub.reread is None:
+        raise ValueError(
+            "model.estimate.every begins the job anew at every estimate, and what it has acknowledged of the window "
+            "that is open then does not come again: set source.pubsub.reread, or leave every out"
+        )
 
 
 __all__ = ["check_estimate"]

@@ -26,10 +26,11 @@ from pydantic import (
 from .documents import Document
 from .kafka import Servers
 from .kafka import Topic as KafkaTopic
+from .letters import Letters
 from .pseudonyms import Pseudonyms
 from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
 from .sections import Duration, Name, Section
-from .settings_text import SettingsError
+from .settings_text import Explained, SettingsError
 from .slots import parse_duration
 
 EXAMPLE = """\
@@ -322,6 +323,15 @@ def _listed(levels: list[int]) -> str:
     return ", ".join(map(str, levels))
 
 
+class RejectsFile(Section):
+    """Where dropped messages are told of, and to whom their content is encrypted."""
+
+    file: str = Field(min_length=1)
+    encrypted: Letters | None = Field(
+        default=None, description="keep the content of dropped messages, encrypted; left out: it is kept nowhere"
+    )
+
+
 class Forward(Section):
     """From the broker to the next hop."""
 
@@ -334,7 +344,7 @@ class Forward(Section):
     )
     to: Target
     limits: Limits = Field(default_factory=Limits)
-    rejects: str | None = Field(
+    rejects: str | RejectsFile | None = Field(
         default=None, description="file of dropped messages: reason, digest of the topic and size only"
     )
     pseudonyms: TopicPseudonyms | None = Field(
@@ -346,6 +356,11 @@ class Forward(Section):
         if self.pseudonyms is not None:
             self.pseudonyms.check(self.topics)
         return self
+
+    @property
+    def rejects_file(self) -> RejectsFile | None:
+        """Where dropped messages are told of, if they are."""
+        return RejectsFile(file=self.rejects) if isinstance(self.rejects, str) else self.rejects
 
 
 class KafkaReleases(Section):
@@ -400,6 +415,8 @@ class Metrics(Section):
 
 class GatewaySettings(Document):
     """A whole gateway. See ``docs/gateway.md``."""
+
+    explained = Explained("`quiltstream schema --gateway`", "`quiltstream schema --gateway`")
 
     mqtt: Broker
     forward: Forward | None = None

@@ -37,7 +37,10 @@ class FromEnvironment(Section):
         """
         found = os.environ.get(self.env)
         if found is None:
-            raise SecretError(f"the environment variable {self.env} is not set here; set it for every worker")
+            raise SecretError(
+                f"the environment variable {self.env} is not set here; set it for every process that uses these "
+                "settings"
+            )
         return found
 
     def located(self, place: Callable[[str], str]) -> FromEnvironment:  # noqa: ARG002 - as of a file
@@ -60,7 +63,8 @@ class FromFile(Section):
             return Path(self.file).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise SecretError(
-                f"the file {self.file} with a secret cannot be read here ({type(error).__name__}); workers need it"
+                f"the file {self.file} with a secret cannot be read here ({type(error).__name__}); every process that "
+                "uses these settings needs it"
             ) from None
 
     def located(self, place: Callable[[str], str]) -> FromFile:

@@ -304,7 +304,7 @@ class Settings(Document):
     @cached_property
     def grid(self) -> SlotGrid:
         """The slot grid."""
-        return SlotGrid(parse_duration(self.slots.interval), parse_instant(self.slots.origin, self.slots.timezone))
+        return SlotGrid(parse_duration(self.slots.interval), self._time(self.slots.origin, "slots.origin"))
 
     @cached_property
     def space(self) -> StateSpace:
@@ -321,10 +321,24 @@ class Settings(Document):
         every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
         start = None if windows.start is None else self._slot(windows.start, "windows.start")
         stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        if start is not None and stop is not None and stop - start < size:
+            given = f"windows.stop {windows.stop} is"
+            if stop <= start:
+                raise ValueError(f"{given} not after windows.start {windows.start}; exchange or correct them")
+            raise ValueError(
+                f"{given} too near to windows.start {windows.start}: no whole window of {size} slots fits between "
+                "them; move them apart or use a smaller windows.size"
+            )
         return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
 
     def _slot(self, instant: str, name: str) -> int:
-        return self.grid.slot_at(parse_instant(instant, self.slots.timezone), name)
+        return self.grid.slot_at(self._time(instant, name), name)
+
+    def _time(self, instant: str, name: str) -> int:
+        try:
+            return parse_instant(instant, self.slots.timezone)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     @property
     def missing_rule(self) -> str:

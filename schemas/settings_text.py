@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -26,14 +28,34 @@ class SettingsError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-_EXPECTED = {
-    "extra_forbidden": "is not a setting; remove it or check its spelling against `quiltstream schema`",
-    "missing": "is missing; add it (see `quiltstream init` for a commented example)",
-}
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Where it is said what a document's settings are.
+
+    Attributes:
+        schema: a command that lists all of them.
+        example: where to see what one looks like.
+    """
+
+    schema: str
+    example: str
 
 
-def problems_of(error: ValidationError) -> list[str]:
-    """One line for every mistake: the field, the value, the limit and the next step."""
+#: The settings of a job.
+OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented example")
+
+
+def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[str]:
+    """One line for every mistake: the field, the value, the limit and the next step.
+
+    Args:
+        error: what was found in the document.
+        explained: where it is said what its settings are.
+    """
+    expected = {
+        "extra_forbidden": f"is not a setting; remove it or check its spelling against {explained.schema}",
+        "missing": f"is missing; add it (see {explained.example})",
+    }
     found = error.errors(include_url=False)
     deepest: dict[str, int] = {}
     for one in found:
@@ -44,18 +66,35 @@ def problems_of(error: ValidationError) -> list[str]:
             continue  # a union reports every member it tried; the one that got furthest is what was meant
         place = ".".join(str(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
         message = one["msg"].removeprefix("Value error, ")
-        if one["type"] in _EXPECTED:
-            line = f"{place} {_EXPECTED[one['type']]}"
+        if one["type"] in expected:
+            line = f"{place} {expected[one['type']]}"
         elif one["type"] == "value_error":
-            line = message if message.startswith(place) else f"{place}: {message}"
+            named = message.startswith(place) or (not one["loc"] and _NAMED.match(message))
+            line = message if named else f"{place}: {message}"
         else:
             # the ledger's URL may hold a password
             given = "set" if place.startswith("ledger") else f"{one['input']!r}"
+            if one["type"] in _SECTIONS:
+                message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
+            if place in _NEXT:
+                message += f"; {_NEXT[place]}"
             line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
         if line not in problems:
             problems.append(line)
     return problems
 
+
+#: a message about the whole document that begins with the name of a setting
+_NAMED = re.compile(r"[a-z_]+\.[a-z_]+\b")
+
+#: pydantic's types of the mistake that a section is no mapping, whose messages name classes of this package
+_SECTIONS = frozenset({"model_type", "model_attributes_type", "dict_type"})
+
+#: what to do about a setting whose limit alone does not say it
+_NEXT = {
+    "privacy.epsilon": "write what the query may tell about one slot of one series, for example 1.0",
+    "privacy.budget": "write what all queries of the domain may tell together, or leave it out: it is then epsilon",
+}
 
 #: what pydantic puts into a location to say which member of a union it tried
 _VARIANTS = frozenset(
@@ -70,6 +109,7 @@ _VARIANTS = frozenset(
         "Bounds",
         "EstimatedModel",
         "RosterFile",
+        "RejectsFile",
         "Break",
         "literal['public','state']",
     }
@@ -87,12 +127,13 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_document(text: str, name: str) -> dict[str, Any]:
+def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[str, Any]:
     """Read a YAML or JSON mapping as plain data.
 
     Args:
         text: the document.
         name: what messages call it.
+        explained: where it is said what its settings are.
 
     Raises:
         SettingsError: it is not YAML, a key stands twice, or it is not a mapping.
@@ -105,7 +146,5 @@ def read_document(text: str, name: str) -> dict[str, Any]:
         what = "a setting stands twice" if getattr(error, "problem", "") == "a doubled key" else "not YAML"
         raise SettingsError([f"{name}: {what}{where}; check keys, indentation, brackets and quotes there"]) from None
     if not isinstance(document, dict):
-        raise SettingsError(
-            [f"{name}: a mapping of settings is expected; `quiltstream init` writes a commented example"]
-        )
+        raise SettingsError([f"{name}: a mapping of settings is expected (see {explained.example})"])
     return document

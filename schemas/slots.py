@@ -81,7 +81,8 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
             stamp = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
         except ValueError as error:
             raise ValueError(
-                f"instant {text!r} is not an ISO 8601 date or date-time; write 2013-01-01 or 2013-01-01T00:30Z"
+                f"instant {text!r} is not an ISO 8601 date or date-time; write 2013-01-01 or 2013-01-01T00:30Z, "
+                "with a year from 0001 to 9999"
             ) from error
     elif isinstance(text, dt.datetime):
         stamp = text

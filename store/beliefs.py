@@ -32,6 +32,7 @@ from .accounts import charged_spans, ledger_of, loss_of, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain, query_from_row
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .lookups import domain_row, lock_domain, next_start, query_row, read_roster, registration_of
+from .protecting import as_protected, say_again
 from .registering import Registrar, record_event, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
@@ -96,8 +97,9 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     """
     row = lock_domain(connection, name) or domain_row(connection, name)
     domain = domain_from_row(row)
-    change = _recorded(change)
+    change = as_protected(connection, row, _recorded(change))
     if domain.holds(change):
+        say_again(connection, row, change)
         lost = _lost(connection, row, domain)
         return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
     _check_first(connection, name, note)

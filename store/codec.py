@@ -63,7 +63,12 @@ def changes_text(changes: Sequence[BeliefChange]) -> str | None:
 
 def changes_from_text(text: str | None) -> tuple[BeliefChange, ...]:
     """The inverse of :func:`changes_text`."""
-    return () if text is None else tuple(BeliefChange(**plain) for plain in json.loads(text))
+    return () if text is None else tuple(_change(plain) for plain in json.loads(text))
+
+
+def _change(plain: dict[str, Any]) -> BeliefChange:
+    plain["series_hashes"] = tuple(plain.get("series_hashes", ()))  # those of older ledgers tell none
+    return BeliefChange(**plain)
 
 
 def query_values(query: QuerySpec) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class Database:
         self._path: Path | None = None
         self._busy = False
         self._ready = False
+        self._read_only = False
 
     def open(self, *, create: bool) -> None:
         """Connect and check the tables; make them where there are none.
@@ -98,6 +99,11 @@ class Database:
     @contextmanager
     def write(self) -> Generator[Connection]:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
+        if self._read_only:
+            raise StoreReadOnly(
+                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops "
+                "before anything is published"
+            )
         with self._transaction(**{_WRITES: True}) as connection:
             yield connection
 
@@ -148,6 +154,11 @@ class Database:
                 f"the job stops before anything is published"
             ) from None
         except OSError as error:
+            if error.errno == _READ_ONLY_DISK and not create and _is_whole(self._path):
+                # nobody can write there, so what is read cannot change meanwhile
+                self._engine, self._read_only = _still_engine(self._path, self._wait), True
+                self._file = _identity(self._path)
+                return
             kind = StoreReadOnly if error.errno == _READ_ONLY_DISK else StoreUnavailable
             raise kind(
                 f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
@@ -214,6 +225,41 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a ledger is all in its file: what is in the log beside it can be read only where it can be written."""
+    log = path.with_name(f"{path.name}-wal")
+    return path.is_file() and not (log.exists() and log.stat().st_size)
+
+
+def _still_engine(path: Path, wait: float) -> Engine:
+    """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
+
+    def connect() -> sqlite3.Connection:
+        # as a URI the path must not end at a question mark or a hash sign of its own
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
+        )
+        connection.isolation_level = None
+        return connection
+
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=connect,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
 
 
 def _sqlite_engine(url: sa.URL, wait: float) -> Engine:

@@ -144,6 +144,9 @@ class RosterChanged(ChargeMismatch):
         return type(self), (self.query, self.field, self.recorded, self.given)
 
 
+_NOTHING = 1e-9
+
+
 class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happened
     """The domain's budget does not allow what a registration asks for; nothing was recorded.
 
@@ -158,9 +161,11 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         """Make the message from the numbers."""
         self.what, self.reserved, self.asked, self.budget = what, reserved, asked, budget
         self.remaining = max(0.0, budget - reserved)
+        # what rounding leaves of a budget that is used up
+        left = self.remaining if self.remaining > _NOTHING * budget else 0.0
         super().__init__(
             f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
-            f"{self.remaining:.9g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
+            f"{left:.9g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
             f"domain's budget by an explicit decision"
         )
 

@@ -106,9 +106,10 @@ def matched_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
         found = ("belief", _listed(fewer), _listed(more))
     if found is not None:
         raise MergeConflict(f"domain {first.spec.name!r}", found[0], found[1:], (first.ledger, second.ledger))
+    changes = (*(one.agreed(other) for one, other in zip(more, fewer, strict=False)), *more[len(fewer) :])
     return replace(
         first,
-        spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=more),
+        spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=changes),
         events=first.events | second.events,
         created_us=min(first.created_us, second.created_us),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,8 +14,10 @@ from . import tables
 from .accounts import ledger_of, loss_of, promised
 from .codec import Row, changes_text, query_values, scale_text
 from .errors import StoreError
+from .lookups import domain_row
 from .matching import Event, HeldDomain, HeldQuery, reservations_of
-from .uniting import Charge, Kept, Value, place_charges, place_values
+from .protecting import protect_all
+from .uniting import Charge, Kept, Value, agreed, place_charges, place_values
 
 #: Rows written by one statement.
 _BATCH = 256
@@ -38,6 +40,7 @@ class NewLedger:
         self._domains: dict[str, tuple[int, HeldDomain]] = {}
         self._queries: dict[tuple[str, str], tuple[int, HeldQuery]] = {}
         self._rosters: dict[str, int] = {}
+        self._agreed: dict[Charge, Charge] = {}
         self._kept: dict[Charge, Kept] = {}
         self._records: dict[tuple[str, str, int], tuple[int, Charge]] = {}
         self._waiting: dict[str, list[dict[str, Any]]] = {}
@@ -62,7 +65,8 @@ class NewLedger:
 
     def put_charges(self, charges: Iterable[Charge]) -> None:
         """Write all charges, numbered in the order of their windows."""
-        self._kept = place_charges(charges, self._fits)
+        self._agreed = agreed(charges)
+        self._kept = place_charges(self._agreed.values(), self._fits)
         sequences = dict.fromkeys(self._domains, 0)
         of_record, flagged = list[dict[str, Any]](), list[dict[str, Any]]()
         for number, (charge, kept) in enumerate(self._kept.items(), start=1):
@@ -98,6 +102,7 @@ class NewLedger:
         """Write all blocks of one window and shard."""
         start, shard = place
         record_id, record = self._records[(*key, start)]
+        values = [replace(value, charge=self._agreed[value.charge]) for value in values]
         for value, reason in place_values(values, self._kept):
             row = {
                 "query_id": self._queries[key][0],
@@ -120,6 +125,8 @@ class NewLedger:
             self._flush(table)
         domains = tables.domains
         for number, held in self._domains.values():
+            # a series of one ledger may be what a belief in the other rests on
+            protect_all(self._connection, domain_row(self._connection, held.spec.name))
             account = ledger_of(held.spec)
             lost = account.replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)

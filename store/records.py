@@ -28,7 +28,7 @@ from .histories import note_history_lost
 from .layout import has_keys, layout_of
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
-from .registering import Registrar
+from .registering import Also, Registrar
 from .rows import rows_of
 from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
 
@@ -63,7 +63,7 @@ class Store:
         """Where the ledger is."""
         return self._address
 
-    def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None) -> Registration:
+    def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
 
         The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
@@ -76,6 +76,7 @@ class Store:
             domain: the domain.
             query: the query.
             note: the estimate that its belief comes from, put on record with a new query.
+            also: queries that are registered with it, each under its domain, or none of them is.
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
@@ -88,7 +89,7 @@ class Store:
         with database.read() as connection:
             roster = lookups.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
-            made = Registrar(connection, roster).register(domain, query)
+            made = Registrar(connection, roster).register(domain, query, also)
             if made.fresh and note is not None:
                 note_estimate(connection, domain.name, note)
             return made

@@ -15,7 +15,7 @@ counts, and that may not grow. So what is reserved stays reserved, and no entry 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,8 +43,12 @@ from .codec import (
 )
 from .errors import BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
 from .lookups import domain_row, end_of, lock_domain, next_start, query_row, read_roster, registration_of
+from .protecting import protect
 from .schema import now_us
 from .specs import DomainSpec, Noise, QuerySpec, Registration
+
+Also = Sequence[tuple[DomainSpec, QuerySpec]]
+"""Queries that are registered together with another one, each under its domain."""
 
 _INT64 = 2**63 - 1
 
@@ -85,14 +89,25 @@ class Registrar:
     connection: Connection
     roster: str | None = None
 
-    def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+    def register(self, domain: DomainSpec, query: QuerySpec, also: Also = ()) -> Registration:
         """Put a query on record, or return what is on record for it.
+
+        Args:
+            domain: the domain.
+            query: the query.
+            also: others that are registered behind it, in the same transaction.
 
         Raises:
             StoreError: the specifications are malformed or the store holds rows of the other kind.
             RegistrationConflict: the names have other content.
             BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
         """
+        made = self._register(domain, query)
+        for one in also:
+            Registrar(self.connection).register(*one)
+        return made
+
+    def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         _check(domain, query)
         self._claim_mode(query.noise)
         row = self._lock_domain(domain)
@@ -109,6 +124,7 @@ class Registrar:
             row = lock_domain(self.connection, domain.name) or row
         if query.roster_given and query.roster != held.roster:
             known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
+            row = protect(self.connection, row, query.roster.series)
         return registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
@@ -187,7 +203,7 @@ class Registrar:
             raise StoreError(f"query {query.name!r}: its row vanished; run the job again")
         reserve(connection, known["id"], asked.start, query.schedule.stop if end is None else end)
         set_reserved_loss(connection, row["id"], reserved)
-        changed = {**row, "reserved_loss": reserved}
+        changed = protect(connection, {**row, "reserved_loss": reserved}, query.roster.series)
         return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
 
     def join(self, domain: str, name: str, entries: Iterable[tuple[str, str | None]]) -> Registration:
@@ -208,6 +224,7 @@ class Registrar:
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
         if roster is not held.roster and (end is None or start + held.schedule.size <= end):
             add_version(self.connection, known, held, roster, start)
+            row = protect(self.connection, row, roster.series)
             known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
         return registration_of(self.connection, row, known, held)
 

@@ -7,7 +7,7 @@ by the first registration: the same name with other content is refused, naming t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -37,16 +37,19 @@ class BeliefChange:
         belief: its canonical form.
         model_id: digest of the model it comes from.
         slot: of a switch, the first slot whose transitions follow it.
-        given_model: whether it was estimated from series that the domain protects.
+        given_model: whether it was estimated from series that the domain protects, as far as is known: such a series
+            may join later, and two changes that differ in this alone are the same.
         source: where it comes from, in words.
+        series_hashes: a stable hash of each series that it was estimated from, where that is known.
     """
 
     kind: Literal["joined", "switched"]
     belief: dict[str, Any]
     model_id: str
     slot: int | None = None
-    given_model: bool = False
+    given_model: bool = field(default=False, compare=False)
     source: str = ""
+    series_hashes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ("joined", "switched") or (self.kind == "switched") != (self.slot is not None):
@@ -54,6 +57,15 @@ class BeliefChange:
                 f"a belief of kind {self.kind!r} with slot {self.slot}: one that joins has no slot, one that is "
                 "switched to has the first slot whose transitions follow it"
             )
+
+    def protecting(self, hashes: Collection[str]) -> BeliefChange:
+        """The same in a domain that protects series with these hashes."""
+        return self if self.given_model else replace(self, given_model=not set(self.series_hashes).isdisjoint(hashes))
+
+    def agreed(self, other: BeliefChange) -> BeliefChange:
+        """The same with what is known of it elsewhere: it holds given the model as soon as one says so."""
+        hashes = tuple(sorted({*self.series_hashes, *other.series_hashes}))
+        return replace(self, given_model=self.given_model or other.given_model, series_hashes=hashes)
 
 
 @dataclass(frozen=True, slots=True)

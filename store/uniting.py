@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from ..schemas.digests import digest
@@ -102,6 +102,18 @@ class Value:
 def base_of(name: str) -> str:
     """The random id that a name in a ledger comes from."""
     return name.split(_MARK, 1)[0]
+
+
+def agreed(charges: Iterable[Charge]) -> dict[Charge, Charge]:
+    """Each charge, and what it is when all ledgers are heard: one that is the same in all but ``given_model`` is one.
+
+    A ledger of version 0004 did not keep that flag, and its migration says it of every charge of which nobody knows. So
+    copies of one charge may differ in it. The united one holds only given the model as soon as one of them says so,
+    which is never too much of a promise; taken for two charges it would cost twice.
+    """
+    every = set(charges)
+    given = {replace(one, given_model=False) for one in every if one.given_model}
+    return {one: replace(one, given_model=replace(one, given_model=False) in given) for one in every}
 
 
 def place_charges(charges: Iterable[Charge], fits: Callable[[Charge], bool]) -> dict[Charge, Kept]:

@@ -33,7 +33,7 @@ from .ahead import Ahead, keep_large_blocks
 from .batches import ReadingColumns, reading_columns
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
 from .closings import MILLISECOND_US, closing_of, closings_by
-from .marks import Mark, horizon_of, is_backlog, mark_of, tickets_of
+from .marks import Mark, horizon_of, mark_of, settled_of, tickets_of
 from .plan import Plan
 from .rejects import METRICS, counter_name
 from .rosters import Members, Presence, first_sight, newest
@@ -164,13 +164,13 @@ class Encoder:
                 keep &= ~absent
         horizon, settled = horizon_of(batch), 0
         if horizon is not None:
-            late = self._ends_us(slots) <= horizon
+            ends, before = self._ends_us(slots), settled_of(batch)
+            late = ends <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
-                if is_backlog(batch):
-                    settled = count
-                else:
-                    rejects[RejectReason.LATE] = count
+                settled = 0 if before is None else int(np.count_nonzero(late & keep & (ends <= before)))
+                if count > settled:
+                    rejects[RejectReason.LATE] = count - settled
                 keep &= ~late
         strangers = () if strange is None else first_sight(columns, strange & scheduled)
         readings = int(np.count_nonzero(keep))

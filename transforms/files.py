@@ -63,6 +63,11 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
             continue
         if not paths and is_local(where) and Path(where).is_dir():
             problems.append(f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*")
+        elif not paths and is_local(where) and Path(where).exists():
+            problems.append(
+                f"{setting}: {where} is no file that ends, but a pipe or a device; copy what it gives into a file, or "
+                "read a live job's standard input"
+            )
         elif not paths:
             problems.append(
                 f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
@@ -92,7 +97,8 @@ def _matches(where: str) -> list[str]:
         return [where]  # a name with brackets in it is itself before it is a pattern
     (result,) = cast("Any", FileSystems.match([where]))
     paths = sorted(one.path for one in result.metadata_list)
-    return [path for path in paths if not (is_local(path) and Path(path).is_dir())]
+    # no folders; and no pipes or devices, which have no end
+    return [path for path in paths if not is_local(path) or Path(path).is_file()]
 
 
 def open_bytes(path: str) -> BinaryIO:

@@ -20,6 +20,7 @@ from ..schemas.settings import Settings, SettingsError
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
+from .ends import check_ends
 from .hosts import check_hosts
 from .modes import check_modes
 from .panes import GatherPanes, window_into
@@ -98,6 +99,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         live = not readings.is_bounded
         if live:
             check_live(plan)
+        else:
+            check_ends(plan)
         if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan)
         else:

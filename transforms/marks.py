@@ -87,17 +87,18 @@ def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def with_horizon(
-    batch: pa.RecordBatch, horizon_us: int, *, backlog: bool = False, tickets: Tickets | None = None
+    batch: pa.RecordBatch, horizon_us: int, *, settled_us: int | None = None, tickets: Tickets | None = None
 ) -> pa.RecordBatch:
     """A batch that says up to which instant its part had declared windows complete before it.
 
     Args:
         batch: readings.
         horizon_us: the instant.
-        backlog: whether it was there when the job began: readings of windows on record are then read again, not late.
+        settled_us: where it was there when the job began, the instant up to which windows were on record then: readings
+            of these are read again, and only those of later windows are late.
         tickets: the batch's, where its part gives any.
     """
-    said = {_HORIZON: f"{horizon_us}{'+' if backlog else ''}".encode()}
+    said = {_HORIZON: f"{horizon_us}{'' if settled_us is None else f'+{settled_us}'}".encode()}
     if tickets is not None:
         said[_TICKETS] = json.dumps([tickets.part, tickets.run, tickets.numbers]).encode()
     return batch.replace_schema_metadata(said)
@@ -106,12 +107,14 @@ def with_horizon(
 def horizon_of(batch: pa.RecordBatch) -> int | None:
     """That instant in microseconds; ``None`` where no live source said it."""
     found = (batch.schema.metadata or {}).get(_HORIZON)
-    return None if found is None else int(found.removesuffix(b"+"))
+    return None if found is None else int(found.partition(b"+")[0])
 
 
-def is_backlog(batch: pa.RecordBatch) -> bool:
-    """Whether readings were there when the job began."""
-    return (batch.schema.metadata or {}).get(_HORIZON, b"").endswith(b"+")
+def settled_of(batch: pa.RecordBatch) -> int | None:
+    """The instant up to which windows were on record before readings of a backlog; ``None`` of those that just came."""
+    horizon, plus, settled = (batch.schema.metadata or {}).get(_HORIZON, b"").partition(b"+")
+    # an older version said only that they were there
+    return int(settled or horizon) if plus else None
 
 
 def tickets_of(batch: pa.RecordBatch) -> Tickets | None:
@@ -123,4 +126,4 @@ def tickets_of(batch: pa.RecordBatch) -> Tickets | None:
     return Tickets(part, run, _pairs(numbers))
 
 
-__all__ = ["Mark", "horizon_of", "is_backlog", "mark_batch", "mark_of", "tickets_of", "with_horizon"]
+__all__ = ["Mark", "horizon_of", "mark_batch", "mark_of", "settled_of", "tickets_of", "with_horizon"]

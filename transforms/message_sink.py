@@ -152,38 +152,44 @@ class _Send(beam.DoFn):
         self._sender.close()
 
 
-class SendReleases(beam.PTransform[Any, Any]):
+class _SendRows(beam.PTransform[Any, Any]):
+    """Sends record batches to a topic from where they are."""
+
+    #: The section of the settings that names the topic.
+    section: ClassVar[str]
+    messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat], Iterator[Message]]]
+
+    def __init__(self, topic: MessageTopic) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Send them, each bundle whole or again."""
+        kind = type(self)
+        send = _Send(self._topic, f"{kind.section}.{self._topic.kind}", kind.messages)
+        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
+
+
+class SendReleases(_SendRows):
     """Send record batches of releases to a topic.
 
     Args:
         topic: where to.
     """
 
-    def __init__(self, topic: MessageTopic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Send(self._topic, f"sink.{self._topic.kind}", release_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
+    section = "sink"
+    messages = staticmethod(release_messages)
 
 
-class SendRejects(beam.PTransform[Any, Any]):
+class SendRejects(_SendRows):
     """Send rejects to a topic, at least once.
 
     Args:
         topic: where to.
     """
 
-    def __init__(self, topic: MessageTopic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Send them from where they are."""
-        send = _Send(self._topic, f"rejects.{self._topic.kind}", reject_messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
+    section = "rejects"
+    messages = staticmethod(reject_messages)
 
 
 __all__ = [

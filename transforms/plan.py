@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ..privacy.chains import ChainError
 from ..privacy.classes import MixingBounds
 from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
 from ..privacy.quilts import Calibration
@@ -55,6 +56,7 @@ class Plan:
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         address: where the ledger of record is.
         note: the estimate that the model comes from, which is put on record with the query.
+        also: queries that are registered with it, each under its domain.
     """
 
     grid: SlotGrid
@@ -73,6 +75,7 @@ class Plan:
     noise: Noise
     address: StoreAddress
     note: Note | None = None
+    also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
 
     @property
     def resolved(self) -> bool:
@@ -178,9 +181,13 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
 
     Raises:
         ModelError: the file cannot be used.
+        SettingsError: no chain has such bounds.
     """
     if isinstance(given, Bounds):
-        bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
+        try:
+            bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
+        except ChainError as error:
+            raise SettingsError([f"model.{error}"]) from None
         return Model(
             belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
         )
@@ -233,6 +240,16 @@ def make_plan(
     )
     calibration = chosen.calibration
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
+    try:
+        scale = _scale_of(space, calibration.sigma * share)
+    except ValueError:
+        fit = "smaller" if calibration.sigma * share < 1 else "larger"
+        raise SettingsError(
+            [
+                f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+                f"write a {fit} epsilon, for example 1.0"
+            ]
+        ) from None
     domain = DomainSpec(
         name=settings.domain,
         grid=grid.to_dict(),
@@ -254,7 +271,7 @@ def make_plan(
         query_name=settings.query,
         calibration=calibration,
         share=share,
-        scale=_scale_of(space, calibration.sigma * share),
+        scale=scale,
         epsilon=settings.privacy.epsilon,
         shards=settings.shards,
         model=model,

@@ -52,6 +52,8 @@ def counter_name(reason: RejectReason) -> str:
 def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
     """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row."""
     rows = sum(len(one.positions) for one in rejects)
+    # the name of a file may be any bytes, which Python keeps as half characters that no text can hold
+    source = source.encode("utf-8", "backslashreplace").decode("utf-8")
     reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
     positions = [one.positions for one in rejects]
     return pa.RecordBatch.from_arrays(

@@ -39,10 +39,13 @@ class Ends(NamedTuple):
 
 
 def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
-    """The slots that readings of counters belong to, and their offsets inside: one on a boundary is of the earlier."""
+    """The slots that readings of counters belong to, and their offsets inside: one on a boundary is of the earlier.
+
+    Offsets are even, so that half the sum of two of them grows with either: stamps a microsecond apart count as one.
+    """
     since = times - 1 - grid.origin_us
     slots = since // grid.interval_us
-    return slots, since - slots * grid.interval_us
+    return slots, (since - slots * grid.interval_us) // 2 * 2
 
 
 def last_of_slots(codes: Ints, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:

@@ -21,7 +21,12 @@ from ..store.errors import RegistrationConflict
 from ..store.records import Store
 from ..store.specs import Registration
 from .batches import reading_columns
+from .ends import ADVICE, check_number
 from .plan import Plan
+
+
+class NoReadingsError(Exception):
+    """The source has no reading, and the settings leave something to its readings."""
 
 
 @dataclass(slots=True)
@@ -97,13 +102,18 @@ def complete(plan: Plan, seen: Seen) -> Plan:
     """Fill in what a plan left to the data.
 
     Raises:
-        SettingsError: there are no readings, or no whole window lies between the first and the last.
+        NoReadingsError: there are no readings.
+        SettingsError: no whole window lies between the first and the last, or far too many do.
     """
-    if seen.first_us is None or seen.last_us is None:
-        raise SettingsError(
-            ["source: there is no reading to take what is left out from; set roster, windows.start and windows.stop"]
-        )
     given = plan.schedule
+    if seen.first_us is None or seen.last_us is None:
+        open_ = {"roster": plan.roster, "windows.start": given.start, "windows.stop": given.stop}
+        missing = [name for name, value in open_.items() if value is None]
+        names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise NoReadingsError(
+            f"source: there is no reading to take {names} from, which the settings leave out; check the source and "
+            f"how readings tells to read it, or set {names}"
+        )
     try:
         schedule = Schedule(
             size=given.size,
@@ -114,6 +124,7 @@ def complete(plan: Plan, seen: Seen) -> Plan:
         )
     except ValueError as error:
         raise SettingsError([f"{error}; the ends come from the first and the last reading"]) from error
+    check_number(plan, schedule)
     roster = plan.roster
     if roster is None:
         grouped = plan.group_column is not None
@@ -129,6 +140,7 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
     from the first window on that is not charged.
 
     Raises:
+        NoReadingsError: the plan cannot be completed, because there are no readings.
         SettingsError: the plan cannot be completed.
         StoreError: the store cannot be used, or has other content under these names.
     """
@@ -146,7 +158,7 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)
-    made = store.register(plan.domain, query, plan.note)
+    made = store.register(plan.domain, query, plan.note, plan.also)
     # another job may have been first, with ends of its own
     return made if given or made.fresh else _agree(store, plan, made, live=seen is None)
 
@@ -154,7 +166,7 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
 def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Registration:
     """Register what is on record for a query again, with everything that the settings give in its place."""
     given, recorded = plan.schedule, held.query.schedule
-    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=_ADVICE)
+    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=ADVICE)
     if not live and given.stop is None and recorded.stop is None:
         raise conflict("windows.stop", None, "the end of a source")
     roster = held.query.roster if plan.roster is None else plan.roster
@@ -171,10 +183,7 @@ def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Regis
         except ValueError:
             raise conflict("windows.stop", _instant(plan, recorded.stop), _instant(plan, stop)) from None
     query = plan.query(schedule, roster, schedule_given=True, roster_given=plan.roster is not None)
-    return store.register(plan.domain, query, plan.note)
-
-
-_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
+    return store.register(plan.domain, query, plan.note, plan.also)
 
 
 def _instant(plan: Plan, slot: int | None) -> str | None:

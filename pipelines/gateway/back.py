@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from ...schemas.sealing import Content
 from .libraries import properties
 from .lines import Outlet
 from .rejects import RejectFile
@@ -104,7 +105,8 @@ class Back:
 
     def _drop(self, reason: Dropped, payload: bytes) -> None:
         self._tally.dropped[reason] += 1
-        self._rejects.add(reason, b"", len(payload))
+        content = Content(payload, "", -1) if self._rejects.wants_content else None
+        self._rejects.add(reason, b"", len(payload), content)
 
     def _published(self, outlet: Outlet, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
         """Whether the broker has all rows; if not, there was no time left."""

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .backoff import Backoff
+from .client import made_client
 from .libraries import paho
-from .reasons import FAILURE, lasting
+from .packets import Arrived
+from .reasons import FAILURE, UNREADABLE, lasting
 
 _LOG = logging.getLogger("quiltstream.gateway")
 
@@ -29,6 +31,11 @@ _STABLE_S = 5.0
 
 #: Connections in a row that were shorter, after which it is said why that may be.
 _SHORT = 3
+
+#: Connections in a row that ended with a packet that is no MQTT, after which it is left to an operator, and seconds of
+#: a connection after which the next such packet is the first of a row again.
+_UNREADABLE = 5
+_CALM_S = 600.0
 
 _CONNECT_S = 10.0
 
@@ -83,7 +90,7 @@ class Connection:
 
     Args:
         session: what is asked of the broker.
-        on_message: called with each message, as the library gives it.
+        on_message: called with each message.
         on_sent: called with the packet id of a published message that the broker has.
 
     Attributes:
@@ -97,7 +104,7 @@ class Connection:
     def __init__(
         self,
         session: Session,
-        on_message: Callable[[Any], None] | None = None,
+        on_message: Callable[[Arrived], None] | None = None,
         on_sent: Callable[[int], None] | None = None,
     ) -> None:
         self._session = session
@@ -108,6 +115,9 @@ class Connection:
         self._begun = False
         self._closing = False
         self._short = 0
+        self._unreadable = 0
+        self._raised: Exception | None = None
+        self._twice: set[int] = set()
         self._wrong: str | None = None
         self._last_misc = 0.0
         self._packets = 0
@@ -171,7 +181,11 @@ class Connection:
 
     def ack(self, packet: int) -> None:
         """Acknowledge a message of the present connection; it is written with the next turn."""
-        self._client.ack(packet, 1)
+        if packet in self._twice:
+            self._twice.discard(packet)
+            self._client.received(packet)
+        else:
+            self._client.ack(packet, 1)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
         """Publish with QoS 1, while :attr:`connected`; the packet id that ``on_sent`` is called with.
@@ -200,19 +214,24 @@ class Connection:
 
     def _made(self) -> Any:
         mqtt, session = self._mqtt, self._session
-        client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, client_id=session.client_id, protocol=mqtt.MQTTv5, manual_ack=True
+        client = made_client(
+            mqtt,
+            self._message,
+            lambda error: error is self._raised,
+            callback_api_version=mqtt.CallbackAPIVersion.VERSION2,
+            client_id=session.client_id,
+            protocol=mqtt.MQTTv5,
+            manual_ack=True,
         )
         client.connect_timeout = _CONNECT_S
         if session.user is not None:
             client.username_pw_set(session.user, session.password)
         if session.tls is not None:
             client.tls_set_context(session.tls)
-        client.on_connect = self._connected
-        client.on_disconnect = self._disconnected
-        client.on_subscribe = self._subscribed
-        client.on_message = self._message
-        client.on_publish = self._published
+        client.on_connect = self._noting(self._connected)
+        client.on_disconnect = self._noting(self._disconnected)
+        client.on_subscribe = self._noting(self._subscribed)
+        client.on_publish = self._noting(self._published)
         # with these set, packets are collected for the next turn instead of written one by one where they arise
         client.on_socket_register_write = _nothing
         client.on_socket_unregister_write = _nothing
@@ -288,6 +307,7 @@ class Connection:
         else:
             _LOG.info("%s: connected", self.where)
         self._unanswered = {}
+        self._twice.clear()
         if self._session.unsubscribe:
             client.unsubscribe(list(self._session.unsubscribe))
         handling = 1 if self._session.send_retained else 2
@@ -308,8 +328,22 @@ class Connection:
             self.ready = True
             _LOG.info("%s: subscribed to %d topic filter(s)", self.where, len(self._session.filters))
 
-    def _message(self, _: Any, __: Any, message: Any) -> None:
+    def _noting(self, call: Callable[..., None]) -> Callable[..., None]:
+        """What the library calls; an error of it is known by its identity, and is none of a packet."""
+
+        def noted(*given: Any) -> None:
+            try:
+                call(*given)
+            except Exception as error:
+                self._raised = error
+                raise
+
+        return noted
+
+    def _message(self, message: Arrived) -> None:
         self._packets += 1
+        if message.qos == 2:  # noqa: PLR2004 - which we never ask for, but a session may have it from somebody else
+            self._twice.add(message.mid)
         if self._on_message is not None:
             self._on_message(message)
 
@@ -322,6 +356,14 @@ class Connection:
 
     def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         was_ready, self.ready, self.connected = self.ready, False, False
+        unreadable = reason.value == UNREADABLE and not flags.is_disconnect_packet_from_server
+        calm = was_ready and time.monotonic() - self._since >= _CALM_S
+        self._unreadable = unreadable + (0 if calm or not unreadable else self._unreadable)
+        if self._unreadable >= _UNREADABLE:
+            self._wrong = (
+                f"{self.where} sends what is no packet of MQTT 5 ({_UNREADABLE} connections in a row ended with it); "
+                "look at mqtt.host and mqtt.port, at the broker and at what stands between. Messages stay at the broker"
+            )
         if flags.is_disconnect_packet_from_server:
             self._fail(reason, "ended the connection")
         if was_ready:
@@ -332,7 +374,9 @@ class Connection:
         if self._wrong is not None or self._closing:
             return
         why = "is not there any more" if was_ready else "ended the connection before it was set up"
-        if self._short >= _SHORT:
+        if unreadable:
+            why = "sent what is no packet of MQTT 5"
+        elif self._short >= _SHORT:
             # some brokers end a connection without a word when another client takes its session over
             why += (
                 f", soon after the connection was made, as before: does another client use {self._session.client_id!r}?"

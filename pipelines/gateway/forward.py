@@ -11,11 +11,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...schemas.sealing import Content
 from .hops import Hop
 from .lines import Line
 from .message import Message
+from .packets import Arrived
 from .pseudonyms import TopicNames
 from .rejects import RejectFile
 from .stall import Stall
@@ -34,6 +36,8 @@ class _Flight(NamedTuple):
     size: int
     topic: str
     length: int
+    # what a letter would hold if the hop refuses it; it counts among the bytes that are held either way
+    kept: Message | None
 
 
 class Forward:
@@ -96,34 +100,41 @@ class Forward:
         finally:
             self._finish(line, patience)
 
-    def take(self, message: Any) -> None:
-        """A message as the MQTT library gives it, within a turn of the line."""
+    def take(self, message: Arrived) -> None:
+        """A message of the broker, within a turn of the line."""
         tally = self._tally
         tally.received += 1
         tally.duplicates += message.dup
         tally.unconfirmed += message.qos == 0
-        payload: bytes = message.payload
+        payload = message.payload
         try:
-            topic: str = message.topic
+            topic = message.topic
         except UnicodeDecodeError:
-            self._drop(Dropped.BAD_TOPIC, b"", message)
+            topic = ""
+        if not topic:
+            # the bytes of the topic may name a meter that is to have a pseudonym
+            self._drop(Dropped.BAD_TOPIC, "", message)
             return
         if self._names is not None:
             topic = self._names.of(topic)
+        if message.malformed:
+            self._drop(Dropped.BAD_PROPERTIES, topic, message)
+            return
         if message.retain and not self._retained:
-            self._drop(Dropped.RETAINED, topic.encode(), message)
+            self._drop(Dropped.RETAINED, topic, message)
             return
         if len(payload) > self._largest:
-            self._drop(Dropped.TOO_LARGE, topic.encode(), message)
+            self._drop(Dropped.TOO_LARGE, topic, message)
             return
-        kind = getattr(message.properties, "ContentType", "") if message.properties is not None else ""
-        taken = Message(topic, payload, time.time_ns() // 1_000, bool(message.dup), bool(message.retain), kind)
+        taken = _taken(topic, message)
         self._number += 1
         number, size = self._number, taken.size
         packet = message.mid if message.qos else 0
         if not self._flights:
             self._stall.moved()
-        self._flights[number] = _Flight(self._generation, packet, size, topic, len(payload))
+        self._flights[number] = _Flight(
+            self._generation, packet, size, topic, len(payload), taken if self._rejects.wants_content else None
+        )
         self._held += size
         if self._waiting or not self._hop.offer(number, taken):
             self._waiting.append((number, taken))
@@ -158,7 +169,7 @@ class Forward:
         for number in hop.refused():
             flight = self._flights[number]
             tally.dropped[Dropped.REFUSED] += 1
-            self._rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length)
+            self._rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length, _content(flight.kept))
             self._answered(number, line)
             had.append(number)
         while self._waiting and hop.offer(*self._waiting[0]):
@@ -186,9 +197,12 @@ class Forward:
         else:
             self._tally.stale += 1
 
-    def _drop(self, reason: Dropped, topic: bytes, message: Any) -> None:
+    def _drop(self, reason: Dropped, topic: str, message: Arrived) -> None:
         self._tally.dropped[reason] += 1
-        self._rejects.add(reason, topic, len(message.payload))
+        # where the body of a malformed message begins is not sure
+        wanted = self._rejects.wants_content and not message.malformed
+        content = _content(_taken(topic, message)) if wanted else None
+        self._rejects.add(reason, topic.encode(), len(message.payload), content)
         if message.qos and self._line is not None:
             self._line.ack(message.mid)
             self._tally.acknowledged += 1
@@ -219,6 +233,20 @@ class Forward:
             _LOG.warning("at the end: %s", type(error).__name__)
             return True
         return False
+
+
+def _taken(topic: str, message: Arrived) -> Message:
+    """A message as it goes on, from that of the broker."""
+    received_us = time.time_ns() // 1_000
+    return Message(topic, message.payload, received_us, message.dup, message.retain, message.content_type)
+
+
+def _content(message: Message | None) -> Content | None:
+    """What a letter holds of a message: nothing that would not have gone on, pseudonyms included."""
+    if message is None:
+        return None
+    headers = [("content-type", message.content_type.encode())] if message.content_type else []
+    return Content(message.payload, message.topic, message.received_us, headers=headers)
 
 
 def _none() -> bool:

@@ -58,6 +58,12 @@ class KafkaHop(Hop):
             "logger": kafka_log(),
         }
         self._pending: dict[int, Message] = {}
+        # messages that Kafka has not taken for something in their batch, milliseconds for those of which it was the
+        # time stamp, and the one that is sent alone to find out
+        self._doubtful: set[int] = set()
+        self._stamps: dict[int, int] = {}
+        self._alone: int | None = None
+        self._clock_told = float("-inf")
         self._again: deque[int] = deque()
         self._again_at = 0.0
         self._had: list[int] = []
@@ -72,7 +78,7 @@ class KafkaHop(Hop):
 
     def offer(self, number: int, message: Message) -> bool:
         """Give a message to the producer, if there is room in its queue."""
-        if self._again:
+        if self._again or self._alone is not None:
             return False
         # before it is given away: what is refused at once is reported at once
         self._pending[number] = message
@@ -91,12 +97,7 @@ class KafkaHop(Hop):
             if time.monotonic() >= self._again_at:
                 self._renew()
         elif self._again and time.monotonic() >= self._again_at:
-            # one that fails at once stands at the end again
-            for _ in range(len(self._again)):
-                number = self._again.popleft()
-                if not self._produce(number, self._pending[number]):
-                    self._again.appendleft(number)
-                    break
+            self._send_again()
         had, self._had = self._had, []
         return had
 
@@ -109,6 +110,22 @@ class KafkaHop(Hop):
         """Wait for the reports of what is under way."""
         self._closed.set()
         self._served(self._producer.flush, seconds)
+
+    def _send_again(self) -> None:
+        """Send what was not taken, in the order in which it came."""
+        self._again = deque(sorted(self._again))
+        count = len(self._again)
+        if self._doubtful:
+            # alone means that nothing else is under way
+            count = self._alone is None and count == len(self._pending)
+        # one that fails at once stands at the end again
+        for _ in range(count):
+            number = self._again.popleft()
+            self._alone = number if self._doubtful else None
+            if not self._produce(number, self._pending[number]):
+                self._again.appendleft(number)
+                self._alone = None
+                break
 
     def _served(self, call: Callable[[float], Any], seconds: float) -> None:
         """Let the producer report; it raises what has made it give up."""
@@ -151,13 +168,14 @@ class KafkaHop(Hop):
                 key=self._key(message.topic),
                 headers=headers,
                 # sent again it keeps its stamp, which may be all that says when its reading was taken
-                timestamp=message.received_us // 1_000,
+                timestamp=self._stamps.get(number, message.received_us // 1_000),
                 on_delivery=reported,
             )
         except BufferError:
             return False
         except self._library.KafkaException as error:
-            self._reported(number, error.args[0])
+            # it is in no batch
+            self._reported(number, error.args[0], alone=True)
         return True
 
     def _key(self, topic: str) -> bytes:
@@ -166,9 +184,12 @@ class KafkaHop(Hop):
         levels = topic.split("/")
         return levels[self._level - 1].encode() if self._level <= len(levels) else b""
 
-    def _reported(self, number: int, error: Any) -> None:
+    def _reported(self, number: int, error: Any, *, alone: bool = False) -> None:
+        if number == self._alone:
+            self._alone, alone = None, True
         if error is None:
             if self._pending.pop(number, None) is not None:
+                self._settled(number)
                 self._had.append(number)
             self._delivered = True
             if self._away is not None:
@@ -179,14 +200,46 @@ class KafkaHop(Hop):
             return
         names = self._library.KafkaError
         code = error.code()
-        if code in {names.MSG_SIZE_TOO_LARGE, names.INVALID_MSG, names.INVALID_MSG_SIZE, names.INVALID_RECORD}:
+        own = code in {names.MSG_SIZE_TOO_LARGE, names.INVALID_MSG, names.INVALID_MSG_SIZE, names.INVALID_RECORD}
+        if own and alone:
             del self._pending[number]
+            self._settled(number)
             self._refused.append(number)
             return
+        of_batch = own or code in {names.INVALID_TIMESTAMP, names._INVALID_DIFFERENT_RECORD}  # noqa: SLF001 - its public name
+        if of_batch:
+            self._doubt(number, stamp=alone and code == names.INVALID_TIMESTAMP)
         self._judge(error)
         self._broken = self._broken or error.fatal() or code == names._FATAL  # noqa: SLF001 - its public name
         self._again.append(number)
-        self._again_at = time.monotonic() + _RETRY_S
+        self._again_at = time.monotonic() + (0.0 if of_batch and not alone else _RETRY_S)
+
+    def _settled(self, number: int) -> None:
+        self._doubtful.discard(number)
+        self._stamps.pop(number, None)
+
+    def _doubt(self, number: int, *, stamp: bool) -> None:
+        """Kafka has not taken a message for what it is, or for what another one is that was sent with it.
+
+        For several reasons in one batch it names none, so they are sent one by one from now on, and each is judged by
+        itself. None of them is there, so none comes to be there with two stamps.
+
+        Args:
+            number: the message.
+            stamp: whether it is its own time stamp that is refused; one of the future is wrong anyway.
+        """
+        self._doubtful.add(number)
+        now = time.time_ns() // 1_000_000
+        if not stamp and self._pending[number].received_us // 1_000 <= now:
+            return
+        self._stamps[number] = now
+        if time.monotonic() - self._clock_told > _REPEAT_S:
+            self._clock_told = time.monotonic()
+            _LOG.warning(
+                "Kafka: refuses the time stamp of a message: the clock of this machine is or was far from that of the "
+                "brokers, or message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic is short; "
+                "look at the clock. Messages wait for it, nothing is lost"
+            )
 
     def _on_error(self, error: Any) -> None:
         """What concerns the producer as a whole; librdkafka itself tries again."""
@@ -240,7 +293,7 @@ class KafkaHop(Hop):
     def _renew(self) -> None:
         """A new producer instead of one that gave up, and everything under way once more."""
         _LOG.warning("Kafka: the producer gave up and is made anew; what was under way is sent again")
-        old, self._broken = self._producer, False
+        old, self._broken, self._alone = self._producer, False, None
         old.purge()
         self._producer = self._made()
         self._again = deque(self._pending)

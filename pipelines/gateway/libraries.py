@@ -21,6 +21,7 @@ def paho() -> Any:
         Client=client.Client,
         MQTTv5=client.MQTTv5,
         CallbackAPIVersion=_library("paho.mqtt.enums", "mqtt").CallbackAPIVersion,
+        MQTTErrorCode=_library("paho.mqtt.enums", "mqtt").MQTTErrorCode,
         PacketTypes=_library("paho.mqtt.packettypes", "mqtt").PacketTypes,
         Properties=_library("paho.mqtt.properties", "mqtt").Properties,
         SubscribeOptions=_library("paho.mqtt.subscribeoptions", "mqtt").SubscribeOptions,

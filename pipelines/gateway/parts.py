@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...schemas.gateway import Forward, GatewaySettings, KafkaReleases, KafkaTarget, Level, seconds
+from ...schemas.sealing import check_sealing
 from ...schemas.secrets import FromEnvironment, FromFile
 from ..failures import CommandError
 from .connection import Session
@@ -17,6 +18,7 @@ from .hops import Hop
 from .kafka_hop import KafkaHop
 from .libraries import kafka, paho
 from .pseudonyms import TopicNames
+from .rejects import RejectFile
 from .released import FolderSource, KafkaSource, ReleaseSource
 from .sent import Sent
 
@@ -67,13 +69,23 @@ class Parts:
             return KafkaSource(given.servers, given.topic, given.group or member, member, self.options["back"])
         return FolderSource(self.settings.path(given.path), seconds(given.poll), sent)
 
+    def rejects(self) -> RejectFile:
+        """Where dropped messages are told of.
+
+        Raises:
+            CommandError: the file cannot be written.
+        """
+        forward = self.settings.forward
+        given = None if forward is None else forward.rejects_file
+        return RejectFile(None) if given is None else RejectFile(self.settings.path(given.file), given.encrypted)
+
 
 def parts_of(settings: GatewaySettings) -> Parts:
     """Fill in secrets, read certificates, and find the libraries.
 
     Raises:
         CommandError: something is missing or cannot be read.
-        SettingsError: the key of the pseudonyms is.
+        SettingsError: the key of the pseudonyms is, or what encrypts rejects.
     """
     paho()
     broker, options = settings.mqtt, dict[str, dict[str, Any]]()
@@ -109,7 +121,11 @@ def parts_of(settings: GatewaySettings) -> Parts:
             packet=given.limits.packet,
         )
         names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
-        _writable("forward.rejects", settings, given.rejects)
+        told = given.rejects_file
+        if told is not None:
+            _writable("forward.rejects", settings, told.file)
+            if told.encrypted is not None:
+                check_sealing(told.encrypted, "forward.rejects.encrypted", "where the gateway runs")
         _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
     if settings.back is not None:
         back = Session(**common, client_id=settings.back_client_id)
@@ -173,6 +189,10 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
             f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
         )
         yield from _names_of(given)
+        if given.rejects_file is not None:
+            kept = given.rejects_file.encrypted
+            held = "without content" if kept is None else f"with up to {kept.most_bytes:,} bytes of each, encrypted"
+            yield "rejects", f"{settings.path(given.rejects_file.file)}, {held}"
     if settings.back is not None:
         given, place = settings.back, settings.back.from_.chosen
         where = (

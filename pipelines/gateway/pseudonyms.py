@@ -47,8 +47,12 @@ class TopicNames:
         for place in self._places:
             # to a job a blank name is none, and is to stay none
             if place < len(levels) and levels[place].strip():
-                levels[place] = self._key.name(levels[place])
+                levels[place] = self.level(levels[place])
         return "/".join(levels)
+
+    def level(self, name: str) -> str:
+        """What a level that has a name goes on as, and what a roster has to hold for it."""
+        return self._key.name(name)
 
     def __repr__(self) -> str:
         return "TopicNames(...)"

@@ -13,6 +13,7 @@ _LASTING = {
     0x8E: "another client has taken over the session: two use one client id; give each gateway its own",
     0x8F: "the broker does not allow this topic filter; change it",
     0x90: "the broker does not allow this topic; change the prefix",
+    0x95: "a message is larger than the broker takes; raise its limit",
     0x9A: "the broker does not keep retained messages; set back.retain to no",
     0x9B: "the broker does not do QoS 1; use one that does",
     0x9E: "the broker does not do shared subscriptions; leave $share out",
@@ -22,6 +23,9 @@ _LASTING = {
 
 #: From here on a code tells of a failure.
 FAILURE = 0x80
+
+#: What the library ends a connection with that brought a packet it cannot read.
+UNREADABLE = 0x82
 
 
 def lasting(code: int) -> str | None:
@@ -35,4 +39,4 @@ def lasting(code: int) -> str | None:
     return _LASTING.get(code)
 
 
-__all__ = ["FAILURE", "lasting"]
+__all__ = ["FAILURE", "UNREADABLE", "lasting"]

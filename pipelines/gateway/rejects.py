@@ -3,6 +3,10 @@
 The digest is keyed with a number drawn when the process starts. A topic names a device and can be guessed, so a plain
 digest of it would name the device as well; with the key one still sees whether one device is behind a thousand rejects
 or a thousand are.
+
+With an operator's public key a line has a letter as well, which holds the message: see :mod:`...schemas.sealing`. In a
+minute so many are written and no more, because a device that floods would push all others out of the files, and because
+sealing costs time that the messages behind it wait for.
 """
 
 from __future__ import annotations
@@ -11,15 +15,24 @@ import hashlib
 import json
 import logging
 import secrets
+import threading
 import time
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 
+from ...schemas.letters import Letters
+from ...schemas.sealing import Content, letter_of
 from ..failures import CommandError
 from .tally import Dropped
 
 _BYTES = 16 << 20
 _FILES = 4
+
+#: Letters that are written in a minute; the rejects above it are told without.
+MOST_LETTERS = 100
+_MINUTE_S = 60.0
 
 
 class RejectFile:
@@ -27,13 +40,23 @@ class RejectFile:
 
     Args:
         path: the file, or ``None`` to keep nothing.
+        letters: to whom the content is encrypted; ``None``: it is kept nowhere.
+        clock: seconds of a clock that only goes forward; the tests' own.
 
     Raises:
         CommandError: it cannot be written.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(
+        self, path: Path | None, letters: Letters | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._key = secrets.token_bytes(16)
+        self._letters = letters
+        self._clock = clock
+        self._source = f"mqtt/{secrets.token_hex(8)}"
+        self._number = 0
+        self._since, self._written = float("-inf"), 0
+        self._guard = threading.Lock()
         self._handler: _File | None = None
         if path is None:
             return
@@ -43,13 +66,44 @@ class RejectFile:
         except OSError as error:
             raise CommandError(f"forward.rejects {path}: cannot be written ({type(error).__name__})") from None
 
-    def add(self, reason: Dropped, topic: bytes, size: int) -> None:
-        """Write a line; a disk that is full costs the line and nothing else."""
+    @property
+    def wants_content(self) -> bool:
+        """Whether what is rejected has to be kept until it is."""
+        return self._handler is not None and self._letters is not None
+
+    def add(self, reason: Dropped, topic: bytes, size: int, content: Content | None = None) -> None:
+        """Write a line; a disk that is full costs the line and nothing else.
+
+        Args:
+            reason: why.
+            topic: under its pseudonym, where the gateway makes one.
+            size: bytes of the message.
+            content: the message, for its letter; without a public key nothing is done with it.
+        """
         if self._handler is None:
             return
-        line = {"reason": reason.value, "topic": self.digest(topic), "bytes": size, "time": round(time.time(), 3)}
+        line: dict[str, Any] = {"reason": reason.value, "topic": self.digest(topic), "bytes": size}
+        line["time"] = round(time.time(), 3)
+        if self._letters is not None:
+            line |= self._sealed(reason, size, content, self._letters)
         record = logging.LogRecord("rejects", logging.INFO, "", 0, json.dumps(line), None, None)
         self._handler.handle(record)
+
+    def _sealed(self, reason: Dropped, size: int, content: Content | None, letters: Letters) -> dict[str, Any]:
+        """What names the reject within this run of the process, and its letter if there is one."""
+        # both ways of a gateway reject
+        with self._guard:
+            self._number += 1
+            number = self._number
+            now = self._clock()
+            if now - self._since >= _MINUTE_S:
+                self._since, self._written = now, 0
+            room = content is not None and self._written < MOST_LETTERS
+            self._written += room
+        named = {"source": self._source, "position": number}
+        if content is None or not room:
+            return named | {"letter": None}
+        return named | {"letter": letter_of({"reason": reason.value, **named, "size": size}, content, letters)}
 
     def digest(self, topic: bytes) -> str:
         """A topic's name within this run of the process."""
@@ -66,4 +120,4 @@ class _File(RotatingFileHandler):
         """Pass over an error of the disk: the counts tell of the drop anyway."""
 
 
-__all__ = ["RejectFile"]
+__all__ = ["MOST_LETTERS", "RejectFile"]

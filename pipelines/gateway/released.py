@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -20,8 +22,22 @@ _LOG = logging.getLogger("quiltstream.gateway")
 #: Rows that are under way at once.
 BATCH = 200
 
-#: Characters that stay as they are in a level of a topic; all others of ASCII, the slash too, become %XX.
-_PLAIN = " !\"$&'()*,-.:;<=>?@[\\]^_`{|}~"
+#: Characters for which a broker may end the connection ([MQTT 5] 1.5.4): control characters, surrogates and
+#: non-characters; and U+FEFF, which some libraries refuse or take for a mark of the order of bytes.
+_REFUSED = r"\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufeff" + "".join(
+    f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)
+)
+_UNSAYABLE = re.compile(f"[{_REFUSED}]")
+
+#: Characters that become %XX in a level of a topic; what MQTT gives a meaning is among them.
+_ESCAPED = re.compile(f"[%/+#{_REFUSED}]")
+
+#: Bytes of a level at most; all that a topic may have is 65,535, and some brokers allow 4,096.
+_LONGEST = 1_024
+
+#: What stands before the digest of a longer name. No escape of a character begins like that: these are %XX, of digits
+#: and letters up to F.
+_DIGEST = "%sha256-"
 
 #: Seconds after which the same is said again.
 _REPEAT_S = 60.0
@@ -40,16 +56,27 @@ def row_of(payload: bytes) -> ReleasedRow | None:
         return None
     if not all(isinstance(part, str) and part for part in parts):
         return None
+    # neither is escaped anywhere, and a broker ends the connection for what it does not take in a property
+    if any(len(part) > _LONGEST or _UNSAYABLE.search(part) for part in parts[:2]):
+        return None
     return ReleasedRow(parts[0], f"{level_of(parts[2])}/{level_of(parts[3])}", parts[1], payload)
 
 
 def level_of(name: str) -> str:
-    """A name as one level of a topic: what MQTT gives a meaning is written as in URLs.
+    """A name as one level of a topic, another one for each name.
 
-    >>> level_of("street 5/+"), level_of("Zähler")
-    ('street 5%2F%2B', 'Zähler')
+    What MQTT gives a meaning, and what a broker may end a connection for, is written as in URLs; a name that is too
+    long then is its SHA-256.
+
+    >>> level_of("street 5/+"), level_of("Zähler"), level_of("a" + chr(0xFEFF) + "b")
+    ('street 5%2F%2B', 'Zähler', 'a%EF%BB%BFb')
+    >>> level_of("x" * 5_000)[:20]
+    '%sha256-c59d3c0480cc'
     """
-    return "".join(quote(one, safe=_PLAIN) if one.isascii() else one for one in name)
+    level = _ESCAPED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
+    if len(level.encode()) <= _LONGEST:
+        return level
+    return _DIGEST + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 class ReleaseSource(ABC):

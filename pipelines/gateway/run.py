@@ -140,8 +140,8 @@ def _report(tally: Tally, stop: threading.Event, every: float) -> None:
 @contextmanager
 def _closing(parts: Parts) -> Generator[tuple[Tally, RejectFile]]:
     tally = Tally()
-    given, port = parts.settings.forward, parts.settings.metrics.port
-    rejects = RejectFile(None if given is None or given.rejects is None else parts.settings.path(given.rejects))
+    port = parts.settings.metrics.port
+    rejects = parts.rejects()
     page = None
     try:
         if port is not None:

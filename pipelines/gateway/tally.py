@@ -14,6 +14,7 @@ class Dropped(str, Enum):
     TOO_LARGE = "too-large"
     RETAINED = "retained"
     BAD_TOPIC = "bad-topic"
+    BAD_PROPERTIES = "bad-properties"
     REFUSED = "refused-by-next-hop"
     NO_RELEASE = "no-release"
     CHANGED = "changed-release"

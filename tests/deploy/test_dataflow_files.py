@@ -14,6 +14,8 @@ import pytest
 
 from quiltstream.pipelines.pubsub_places import pubsub_feed
 from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.schemas.slots import parse_duration
+from quiltstream.transforms.plan import make_plan
 
 Find = Callable[[str], Any]
 
@@ -207,6 +209,38 @@ def test_a_heartbeat_without_a_body_closes_windows(terraform: dict[str, Any]) ->
     (target,) = terraform["resource"]["google_cloud_scheduler_job"]["heartbeat"]["pubsub_target"]
     assert "data" not in target
     assert target["attributes"] == {"heartbeat": "1"}
+
+
+def test_the_example_gives_every_variable_that_must_be_given(
+    terraform: dict[str, Any], folder: Path, module: Find
+) -> None:
+    given = plain(module("hcl2").loads((folder / "example.tfvars").read_text(encoding="utf-8")))
+    given = {name: value for name, value in given.items() if not name.startswith("__")}
+    variables = terraform["variable"]
+    assert set(given) == {name for name, one in variables.items() if "default" not in one}
+    (digest,) = re.findall(r'regex\("([^"]+)", var\.image', (folder / "variables.tf").read_text(encoding="utf-8"))
+    assert re.search(digest, given["image"])
+    # one job: the names are those of the guide's commands
+    guide = (folder.parents[1] / "docs" / "guides" / "dataflow.md").read_text(encoding="utf-8")
+    for name in ("template", "settings", "subnetwork", "region"):
+        assert f"={given[name]}" in guide or f" {given[name]} " in guide, name
+    assert given["image"].partition("@")[0] in guide
+    assert given["ledger_secret"] in guide
+    assert given["settings"].startswith(f"gs://{given['bucket']}/")
+
+
+def test_readings_can_be_read_again_for_two_windows_and_an_outage(
+    settings: Settings, terraform: dict[str, Any]
+) -> None:
+    kept = int(terraform["variable"]["retention"]["default"].removesuffix("s"))
+    assert kept * 1_000_000 >= 3 * parse_duration(settings.windows.size)
+
+
+def test_every_file_that_the_example_settings_name_lies_beside_them(settings: Settings) -> None:
+    """The plan reads the roster; the guide copies both."""
+    plan = make_plan(settings)
+    assert plan.roster is not None
+    assert plan.roster.kind == "group"
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ KNOWN = {
     "gcloud dataflow jobs cancel": {"--region"},
     "gcloud dataflow snapshots create": {"--job-id", "--region", "--snapshot-sources", "--snapshot-ttl"},
     "gcloud storage cp": set[str](),
+    "cp deploy/dataflow/example.tfvars": set[str](),
     "docker build": {"--build-arg", "--tag"},
     "docker push": set[str](),
     "terraform -chdir=deploy/dataflow init": set[str](),
@@ -55,6 +56,7 @@ def calls(guide: str) -> list[list[str]]:
 def test_the_commands_of_the_guide_name_what_is_there(guide: str, repository: Path) -> None:
     found = calls(guide)
     seen: set[str] = set()
+    made = {words[-1] for words in found if words[0] == "cp"}
     (parameter,) = json.loads((repository / "deploy" / "dataflow" / "metadata.json").read_text("utf-8"))["parameters"]
     dockerfile = (repository / "deploy" / "dataflow" / "Dockerfile").read_text(encoding="utf-8")
     for words in found:
@@ -65,8 +67,13 @@ def test_the_commands_of_the_guide_name_what_is_there(guide: str, repository: Pa
         rest = shlex.split(text[len(call) :])
         assert {one.partition("=")[0] for one in rest if one.startswith("-")} <= KNOWN[call], text
         for one in rest:
+            path = one.rpartition("=")[2]
+            if one.startswith("-var-file="):
+                path = f"deploy/dataflow/{path}"  # from where -chdir goes
             if re.match(r"(--\S+=)?deploy/dataflow", one) and "wheels" not in one:
-                assert (repository / one.rpartition("=")[2]).exists(), one
+                assert path in made or (repository / path).exists(), one
+            if one.startswith("-var-file=") or (call == "gcloud storage cp" and not one.startswith("gs://")):
+                assert path in made or (repository / path).exists(), one
             name, _, value = one.removeprefix("--parameters=").partition("=")
             if one.startswith("--parameters="):
                 assert name == parameter["name"]

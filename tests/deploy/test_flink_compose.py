@@ -176,7 +176,7 @@ def test_topics_are_made_that_settings_name() -> None:
     named = set(re.findall(r"\btopic: ([a-z]\w*)", "".join(text(FLINK / "settings" / name) for name in FOLLOWED)))
     assert set(made) == named == {"readings", "releases", "rejects"}
     assert "cleanup.policy=compact" in made["releases"]
-    assert made["readings"].endswith(f"retention.ms={14 * 86_400_000}")
+    assert made["readings"].endswith(f"retention.ms={21 * 86_400_000}")
     # what one sends another reads
     forward = settings("gateway.yaml")["forward"]["to"]["kafka"]["topic"]
     assert forward == settings("settings.yaml")["source"]["kafka"]["topic"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.tally import Tally
 from quiltstream.schemas.gateway import read_gateway_settings
 from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
 from quiltstream.transforms.hosts import check_hosts
 from quiltstream.transforms.plan import make_plan
@@ -54,7 +56,10 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     # a forecast asks the ledger what is on record, and there is no server here
     here = text(file).replace(re.findall(r"^ledger: +(.+)$", text(file), re.MULTILINE)[0], "sqlite:///ledger.db")
     file.write_text(here, encoding="utf-8")
-    assert "weekly-load" in quiltstream("run", "--dry-run", str(file))
+    said = quiltstream("run", "--dry-run", "--live", str(file))
+    assert "weekly-load" in said
+    assert "without end" in said
+    assert "windows.stop" not in said
     # that puts nothing on record; the first thing that a run does is this
     register(make_plan(read_settings(file)))
     shown = quiltstream("ledger", "show", str(file))
@@ -127,6 +132,30 @@ def test_the_script_makes_each_topic_once_and_says_which_broker_it_wants(tmp_pat
     assert "give HOST:PORT" in run(["bash", script], code=1)
 
 
+def test_kafka_keeps_readings_for_two_windows_and_an_outage() -> None:
+    """As docs/kafka.md asks: twice `windows.size`, and the longest outage that is to be survived: here one more."""
+    days = parse_duration(read_settings(SETTINGS / "settings.yaml").windows.size) / parse_duration("1d")
+    (topic,) = re.findall(
+        r"^make readings .*--config retention\.ms=(\d+)$", text(FLINK / "kafka/topics.sh"), re.MULTILINE
+    )
+    (default,) = re.findall(r"^log\.retention\.ms=(\d+)$", text(FLINK / "kafka" / "server.properties"), re.MULTILINE)
+    assert int(topic) == int(default) == 3 * days * 86_400_000
+    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
+    assert f"Kafka keeps readings for {3 * days:.0f} days" in guide
+
+
+def test_settings_that_the_guide_proposes_make_a_live_job(tmp_path: Path) -> None:
+    """The windows to try it with, as they stand there but for the day."""
+    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
+    (proposed,) = re.findall(r"`(windows: \{.*?\})`", guide)
+    assert "TODAY" in proposed
+    shutil.copy(SETTINGS / "roster.csv", tmp_path)
+    file = with_secrets_in(SETTINGS / "settings.yaml", tmp_path / "secrets")
+    shipped = re.sub(r"(?m)^windows: .*$", proposed.replace("TODAY", "2026-01-05"), text(file))
+    file.write_text(re.sub(r"(?m)^ledger: .*$", "ledger: sqlite:///ledger.db", shipped), encoding="utf-8")
+    assert "2026-01-05T00:00:00Z, without end" in quiltstream("run", "--dry-run", "--live", str(file))
+
+
 @pytest.fixture
 def broker(tmp_path: Path, tool: Callable[[str], str]) -> Iterator[tuple[Path, int]]:
     """A Mosquitto with what its container has, but for paths, ports and who it runs as."""
@@ -155,6 +184,7 @@ def broker(tmp_path: Path, tool: Callable[[str], str]) -> Iterator[tuple[Path, i
     (tmp_path / "mosquitto.conf").write_text(whole, encoding="utf-8")
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen([program, "-c", tmp_path / "mosquitto.conf"], stdout=log, stderr=log)
+    (tmp_path / "pid").write_text(str(process.pid), encoding="ascii")
     deadline = time.monotonic() + 20
     while not accepts(secure):
         assert process.poll() is None, text(tmp_path / "log")
@@ -238,6 +268,51 @@ def test_only_the_gateway_reads_what_meters_send(broker: tuple[Path, int]) -> No
         client.close()
     assert clients["gateway"].got == [("meters/m1/readings", b"{}")]
     assert clients["m1"].got == clients["m2"].got == [("released/weekly-load/north", b"{}")]
+
+
+def refused(user: str, folder: Path, port: int) -> bool:
+    """Whether the broker refuses a user the password that it would have."""
+    mqtt: Any = pytest.importorskip("paho.mqtt.client")
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, user, protocol=mqtt.MQTTv5)
+    client.tls_set(str(folder / "mqtt-ca.pem"))
+    client.username_pw_set(user, f"word-of-{user}")
+    codes: list[str] = []
+    client.on_connect = lambda _client, _data, _flags, code, _properties: codes.append(str(code))
+    client.connect("localhost", port)
+    client.loop_start()
+    wait(lambda: bool(codes))
+    client.disconnect()
+    client.loop_stop()
+    return codes[0] == "Not authorized"
+
+
+def test_a_meter_that_comes_later_signs_in_when_the_broker_is_told(
+    broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
+) -> None:
+    """With the guide's signal. The file stays the same one: a container has that one, whatever lies there later."""
+    folder, port = broker
+    (call,) = (call for call in calls("docker") if "kill" in call)
+    assert call[-1] == "mosquitto"
+    told = signal.Signals[f"SIG{call[call.index('--signal') + 1]}"]
+    (added,) = {call[-1] for call in calls("docker") if "mosquitto_passwd" in call} - {
+        "m1",
+        "$(cat secrets/mqtt-gateway-password)",
+    }
+    before = Client("gateway", folder, port)
+    before.subscribe("meters/+/readings")
+    file = folder / "passwords"
+    inode = file.stat().st_ino
+    run([tool("mosquitto_passwd"), "-b", str(file), added, f"word-of-{added}"])
+    assert file.stat().st_ino == inode
+    assert refused(added, folder, port)
+    os.kill(int(text(tmp_path / "pid")), told)
+    wait(lambda: not refused(added, folder, port))
+    later = Client(added, folder, port)
+    assert later.publish(f"meters/{added}/readings") == "Success"
+    # who was there stays: a client that had to come anew would have no subscription
+    wait(lambda: bool(before.got))
+    for client in (before, later):
+        client.close()
 
 
 def test_nobody_comes_in_without_a_password(broker: tuple[Path, int]) -> None:

@@ -18,8 +18,9 @@ import yaml
 from quiltstream.store import Store
 
 from ..e2e.processes import accepts, free_ports
+from ..house.pages import commands
 from .flink_files import FLINK, ROOT, manifests, run, values
-from .guide_calls import calls
+from .guide_calls import calls, pages
 from .test_prometheus import ledger, samples
 
 
@@ -33,9 +34,12 @@ def optional(name: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that looks like the top of the repository, with a password in it."""
+    """A folder that looks like the top of the repository, with the password that the guide's words make."""
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
-    (tmp_path / "ledger-password").write_text("a-word-for-a-test\n", encoding="utf-8")
+    lines = [one for block in pages()["kubernetes"] if block.language == "console" for one in commands(block.body)]
+    made = [line for line in lines if line.startswith(("mkdir ", "openssl "))]
+    assert len(made) == len({"the folder", "the password"})
+    run(["bash", "-euc", "\n".join(made)], cwd=tmp_path)
     return tmp_path
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from quiltstream.pipelines.cli import main
 
-from ..house.pages import commands
+from ..house.pages import blocks, commands
 from .flink_files import (
     FLINK,
     GUIDES,
@@ -100,6 +101,7 @@ def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_
     targets = set(re.findall(r"^FROM .* AS ([\w-]+)$", text(FLINK / "Dockerfile"), re.MULTILINE))
     built = {call[call.index("--tag") + 1] for call in calls("docker") if call[1] == "build"}
     used: set[str] = set()
+    up: set[str] = set()
     for call in calls("docker"):
         used.add(call[1])
         if call[1] == "compose":
@@ -107,8 +109,13 @@ def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_
             if verb not in help_of:
                 help_of[verb] = run([tool("docker-compose"), verb, "--help"])
             for word in leading(rest):
-                assert re.search(rf"{word}\b", help_of[verb]), f"docker compose {verb} knows no {word}"
-            check_services(verb, rest[len(leading(rest)) :])
+                assert not word.startswith("-") or re.search(rf"{word}\b", help_of[verb]), f"{verb} knows no {word}"
+            named = rest[len(leading(rest)) :]
+            check_services(verb, named)
+            if verb == "up":
+                up |= with_what_they_need(named or services())
+            elif verb == "run" and "--no-deps" in rest:
+                assert needed_without_dependencies(named) <= up, f"{call} comes before what it needs is up"
         elif call[1] == "build":
             assert (ROOT / call[call.index("--file") + 1]).is_file()
             assert call[call.index("--target") + 1] in targets
@@ -125,18 +132,35 @@ def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_
 
 
 def leading(words: list[str]) -> list[str]:
-    """The options before the first word that is none."""
+    """The options before the first word that is none, with their values."""
     found: list[str] = []
     for word in words:
-        if not word.startswith("-"):
+        if not word.startswith("-") and found[-1:] != ["--signal"]:
             break
         found.append(word)
     return found
 
 
+def with_what_they_need(names: Collection[str]) -> set[str]:
+    """Services, and what compose starts for them."""
+    needed = {other for name in names for other in services()[name].get("depends_on", {})}
+    return set(names) if needed <= set(names) else with_what_they_need({*names, *needed})
+
+
+def needed_without_dependencies(words: list[str]) -> set[str]:
+    """What has to run for a command in a service that is started alone.
+
+    That is the service whose network it shares, without which it cannot be started; and the ledger for every command
+    that looks at it, which a dry run of a job does.
+    """
+    mode = str(services()[words[0]].get("network_mode", ""))
+    found = {mode.removeprefix("service:")} if mode.startswith("service:") else set[str]()
+    return found | ({"postgres"} if words[1:3] in (["quiltstream", "run"], ["quiltstream", "ledger"]) else set())
+
+
 def check_services(verb: str, rest: list[str]) -> None:
     """See that services are there, and that what is run in one is a command that there is."""
-    if verb in {"build", "up", "ps", "logs", "stop"}:
+    if verb in {"build", "up", "ps", "logs", "stop", "kill"}:
         assert set(rest) <= set(services()), rest
         return
     assert verb in {"run", "exec"}
@@ -155,9 +179,46 @@ def check_services(verb: str, rest: list[str]) -> None:
 
 
 def test_what_is_recreated_at_an_upgrade_is_what_has_our_images() -> None:
+    """And what shares the network of one of these: it would stay behind in a network that is gone."""
     (call,) = (call for call in calls("docker") if "--force-recreate" in call)
-    ours = {name for name, one in services().items() if "build" in one and name not in {"mosquitto", "gateway-network"}}
-    assert {word for word in call[3:] if not word.startswith("-")} == ours
+    named = {word for word in call[3:] if not word.startswith("-")}
+    assert named == {
+        name
+        for name, one in services().items()
+        if ("build" in one and name != "mosquitto")
+        or str(one.get("network_mode", "")).removeprefix("service:") in named
+    }
+
+
+def test_files_that_kubectl_is_given_are_there_or_made_by_a_command_before() -> None:
+    made: set[str] = set()
+    for block in pages()["kubernetes"]:
+        for one in commands(block.body) if block.language == "console" else ():
+            words = shlex.split(one.replace("\\\n", " "))
+            made |= {after for word, after in pairwise(words) if word == ">"}
+            for word in words:
+                if word.startswith("--from-file="):
+                    path = word.rpartition("=")[2]
+                    assert path in made or (ROOT / path).exists(), word
+    assert made == {"secrets/ledger-password"}
+    assert "/secrets/" in text(ROOT / ".gitignore").splitlines()
+
+
+def test_the_commands_that_make_topics_say_which_broker_and_how_to_sign_in() -> None:
+    """The page's example asks for a password, so its tools must bring one."""
+    page = text(ROOT / "docs" / "kafka.md")
+    (broker,) = set(re.findall(r"servers: ([\w.-]+:\d+)", page.split("```yaml\n")[1].split("```")[0]))
+    found = [
+        shlex.split(one.replace("\\\n", " "))
+        for block in blocks("kafka", page)
+        if block.language == "console"
+        for one in commands(block.body)
+    ]
+    made = [call for call in found if call[0] == "kafka-topics.sh"]
+    assert [call[call.index("--topic") + 1] for call in made] == ["meters", "load-released", "load-rejects"]
+    for call in made:
+        assert call[call.index("--bootstrap-server") + 1] == broker
+        assert "--command-config" in call
 
 
 def test_kubectl_commands_of_the_guides_name_objects_that_are_there() -> None:

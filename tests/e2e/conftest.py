@@ -17,6 +17,7 @@ from .flink import FlinkCluster, FlinkPrograms, find_flink
 from .installed import NotInstalledError
 from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
+from .order import rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism
 from .registry import find_registry
@@ -24,7 +25,7 @@ from .registry import find_registry
 HERE = Path(__file__).parent
 
 # shared tests that fail should say with which values
-pytest.register_assert_rewrite(f"{__package__}.live_contract", f"{__package__}.live_bench")
+pytest.register_assert_rewrite(*(f"{__package__}.{name}" for name in ("live_contract", "live_bench", "panes")))
 
 
 def servers_required() -> bool:
@@ -41,6 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.e2e)
             if not asked:
                 item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `make e2e`"))
+    items.sort(key=lambda item: rank(item.path.name) if HERE in item.path.parents else -1)
 
 
 def missing(what: str) -> NoReturn:

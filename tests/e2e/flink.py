@@ -158,7 +158,7 @@ def embedded_arguments(programs: FlinkPrograms, folder: Path) -> list[str]:
         *("--runner=FlinkRunner", "--flink_version=1.19", "--flink_master=[local]", "--environment_type=LOOPBACK"),
         *(f"--flink_job_server_jar={programs.job_server}", f"--artifacts_dir={folder}/artifacts"),
         *(f"--flink_conf_dir={configuration}", f"--job_server_java_launcher={programs.java}"),
-        *(f"--job_server_jvm_properties={option}" for option in JAVA),
+        *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *QUICK, *JAVA)),
         *state_arguments(folder),
     ]
 

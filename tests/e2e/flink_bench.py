@@ -1,10 +1,11 @@
-"""A place for live jobs on a Flink cluster, with their ledger in PostgreSQL."""
+"""Places for live jobs on Flink, on a cluster or within each job, with their ledger in PostgreSQL."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from .flink import HERE, FlinkCluster
+from .flink import HERE, FlinkCluster, FlinkPrograms, embedded_arguments, python_environment
 from .live_bench import DAY, SERIES, Bench, RunnerLostError, Running
 from .postgres import PORT
 from .postgres_schemas import new_schema
@@ -56,13 +57,14 @@ class FlinkRunning(Running):
             self._cluster.cancel(job)
 
 
-class FlinkBench(Bench):
-    """A settings file, an inbox and a sink in a folder, a ledger on a server, and the jobs of a cluster over them.
+class FlinkPlace(Bench, ABC):
+    """A settings file, an inbox and a sink in a folder, a ledger on a server, and jobs on a Flink over them.
 
     Args:
         folder: where everything is.
-        cluster: runs the jobs.
-        server: address of the PostgreSQL server's database.
+        python: the Python with the Beam of that Flink.
+        environment: variables of the jobs.
+        server: address of the PostgreSQL server's database; a ledger in a file is refused with Flink.
         keys: keys of every window, and their series.
     """
 
@@ -72,13 +74,12 @@ class FlinkBench(Bench):
     #: Plain text: the bytes of a Parquet file depend on the version of Arrow, and the workers have another one.
     format = "jsonl"
 
-    def __init__(self, folder: Path, cluster: FlinkCluster, server: str, keys: dict[str, list[str]] = SERIES) -> None:
-        super().__init__(folder, [], cluster.environment, keys)
-        self.python = str(cluster.python)
-        self.cluster = cluster
+    def __init__(
+        self, folder: Path, python: Path, environment: dict[str, str], server: str, keys: dict[str, list[str]]
+    ) -> None:
+        super().__init__(folder, [], environment, keys)
+        self.python = str(python)
         self.server = server
-        self.from_ledger = False
-        self.job = ""
         self._lost = False
         self._seen, self._since = -1, time.monotonic()
         self._looked = 0.0
@@ -92,8 +93,12 @@ class FlinkBench(Bench):
     def ledger(self) -> str:
         return self.url
 
+    @abstractmethod
+    def beside(self, folder: Path) -> Bench:
+        """An empty bench of the same kind in another folder."""
+
     def another(self, name: str) -> Bench:
-        self.others.append(FlinkBench(self.folder.with_name(name), self.cluster, self.server))
+        self.others.append(self.beside(self.folder.with_name(name)))
         self.others[-1].live = self.live
         return self.others[-1]
 
@@ -103,13 +108,75 @@ class FlinkBench(Bench):
         self._open()
 
     def close(self) -> None:
-        for job in self.started:
-            job.kill()
+        super().close()
+        self._stack.close()
+
+    def spoil_ledger(self) -> None:
+        self.settings(ledger=self.url.replace(f"port={PORT}", f"port={PORT + 1}"))
+
+    def symptom(self) -> str | None:
+        return SYMPTOM if self._lost or any(one.symptom() for one in self.others) else None
+
+    @abstractmethod
+    def set_up(self) -> bool:
+        """Whether no job is being set up: taken up again, it is silent for as long as the machine takes for that."""
+
+    def forgotten(self) -> bool:
+        """Whether the runner has not called a part of the reader for long which is neither over nor in a call."""
+        last = last_calls(self.folder / "calls")
+        before = time.monotonic() - QUIET
+        left = [one for one in last.values() if one.word != "over" and not (one.word == "begun" and alive(one.pid))]
+        return not last or any(one.at < before for one in left)
+
+    def watch(self) -> None:
+        """Without a new row for long, do something, or say that the runner has lost something.
+
+        It has if it does not call the reader any more; a job that is called and publishes nothing stalls by itself, and
+        fails the test when the patience ends.
+        """
+        now = time.monotonic()
+        if now - max(self._since, self._looked) < LOOK:
+            return
+        self._looked = now
+        rows = sum(len(one.rows()) for one in (self, *self.others))
+        if rows != self._seen or not self.set_up():
+            self._seen, self._since = rows, now
+        if now - self._since <= QUIET or not self.forgotten():
+            return
+        account = self.account()
+        if "quiltstream" in account:
+            return  # a failure of our own
+        self.lost(account)
+
+    def lost(self, account: str) -> None:
+        """The runner has lost something."""
+        self._lost = True
+        raise RunnerLostError(f"{SYMPTOM}: {account}")
+
+
+class FlinkBench(FlinkPlace):
+    """Such a place, and the jobs of a cluster.
+
+    Args:
+        folder: where everything is.
+        cluster: runs the jobs.
+        server: address of the PostgreSQL server's database.
+        keys: keys of every window, and their series.
+    """
+
+    def __init__(self, folder: Path, cluster: FlinkCluster, server: str, keys: dict[str, list[str]] = SERIES) -> None:
+        super().__init__(folder, cluster.python, cluster.environment, server, keys)
+        self.cluster = cluster
+        self.from_ledger = False
+        self.job = ""
+
+    def beside(self, folder: Path) -> Bench:
+        return FlinkBench(folder, self.cluster, self.server)
+
+    def close(self) -> None:
         if self.job and self.cluster.state(self.job) not in ENDED:
             self.cluster.cancel(self.job)
-        for other in self.others:
-            other.close()
-        self._stack.close()
+        super().close()
 
     def stopped(self, job: Running) -> bool:
         """Beam's job server says that it cancels a job and lets it run on: whoever looks after the cluster ends it."""
@@ -120,9 +187,6 @@ class FlinkBench(Bench):
         assert "job may run on in its cluster" in job.out.read_text(encoding="utf-8")
         job.kill()
         return job.state in ENDED
-
-    def spoil_ledger(self) -> None:
-        self.settings(ledger=self.url.replace(f"port={PORT}", f"port={PORT + 1}"))
 
     def beam_options(self) -> list[str]:
         self._name = f"{self.folder.name}-{len(self.started)}-{time.time_ns()}"
@@ -154,42 +218,14 @@ class FlinkBench(Bench):
     def _id(self, job: Running) -> str | None:
         return self.cluster.job_named(job.name) if isinstance(job, FlinkRunning) else None
 
-    def symptom(self) -> str | None:
-        return SYMPTOM if self._lost or any(one.symptom() for one in self.others) else None
-
     def set_up(self) -> bool:
-        """Whether no job is being set up: taken up again, it is silent for as long as the machine takes for that."""
         jobs = [one for one in (self.job, *map(self._id, self.started)) if one]
         return all(self.cluster.state(one) in ENDED or self.cluster.set_up(one) for one in jobs)
 
-    def forgotten(self) -> bool:
-        """Whether the runner has not called a part of the reader for long which is neither over nor in a call."""
-        last = last_calls(self.folder / "calls")
-        before = time.monotonic() - QUIET
-        left = [one for one in last.values() if one.word != "over" and not (one.word == "begun" and alive(one.pid))]
-        return not last or any(one.at < before for one in left)
-
-    def watch(self) -> None:
-        """Without a new row for long, begin anew from the ledger, or say that the runner has lost something.
-
-        It has if it does not call the reader any more; a job that is called and publishes nothing stalls by itself, and
-        fails the test when the patience ends.
-        """
-        now = time.monotonic()
-        if now - max(self._since, self._looked) < LOOK:
-            return
-        self._looked = now
-        rows = sum(len(one.rows()) for one in (self, *self.others))
-        if rows != self._seen or not self.set_up():
-            self._seen, self._since = rows, now
-        if now - self._since <= QUIET or not self.forgotten():
-            return
-        account = self.account()
-        if "quiltstream" in account:
-            return  # a failure of our own
+    def lost(self, account: str) -> None:
+        """Once, a job that was only handed over is begun anew from the ledger."""
         if not self.from_ledger or self.retries:
-            self._lost = True
-            raise RunnerLostError(f"{SYMPTOM}: {account}")
+            super().lost(account)
         sys.stdout.write(f"{SYMPTOM}: begun anew from the ledger; {account}\n")
         self.retries += 1
         self.cluster.cancel(self.job)
@@ -217,6 +253,41 @@ class FlinkBench(Bench):
     def sink_whole(self) -> bool:
         """Whether the sink has what is on record."""
         return {row["release_id"] for rows in self.sunk().values() for row in rows} == self.on_record().keys()
+
+
+class EmbeddedBench(FlinkPlace):
+    """Such a place, and jobs that are one process each, which starts a Flink and ends it.
+
+    There is no cluster to ask: how a job does is seen by what is on record, and by the calls of its reader.
+
+    Args:
+        folder: where everything is.
+        programs: what Flink is made of.
+        server: address of the PostgreSQL server's database.
+        keys: keys of every window, and their series.
+    """
+
+    def __init__(self, folder: Path, programs: FlinkPrograms, server: str, keys: dict[str, list[str]] = SERIES) -> None:
+        super().__init__(folder, programs.python, python_environment(programs.python, HERE), server, keys)
+        self._programs = programs
+
+    def beside(self, folder: Path) -> Bench:
+        return EmbeddedBench(folder, self._programs, self.server)
+
+    def beam_options(self) -> list[str]:
+        self._since = time.monotonic()
+        # of its own: a job that begins anew has nothing but the ledger
+        flink = self.folder / f"flink-{len(self.started)}"
+        flink.mkdir()
+        return embedded_arguments(self._programs, flink)
+
+    def set_up(self) -> bool:
+        # a job that has ended lost nothing: the test says of it what is wrong
+        return all(job.process.poll() is None for one in (self, *self.others) for job in one.started[-1:])
+
+    def account(self) -> str:
+        said = [job.err.read_text(encoding="utf-8")[-2000:] for job in self.started]
+        return f"{super().account()}, calls of the reader: {last_calls(self.folder / 'calls')}, said: {said}"
 
 
 @contextmanager

@@ -226,6 +226,20 @@ class KafkaBroker:
         finally:
             consumer.close()
 
+    def committed(self, group: str, topic: str) -> list[tuple[int, int]]:
+        """What a consumer group has committed of each partition of a topic, below 0 for nothing; and where it ends."""
+        from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - an extra
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
+        try:
+            partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+            places = [TopicPartition(topic, one) for one in sorted(partitions)]
+            ends = [consumer.get_watermark_offsets(one, timeout=20)[1] for one in places]
+            kept = [one.offset for one in consumer.committed(places, timeout=20)]
+            return list(zip(kept, ends, strict=True))
+        finally:
+            consumer.close()
+
     def rows(self, topic: str) -> dict[str, dict[str, Any]]:
         """The JSON values in a topic by their keys, the last of each key, as a compacted topic keeps them."""
         return {one.key().decode(): json.loads(one.value()) for one in self.read(topic) if one.value() is not None}

@@ -3,7 +3,7 @@
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
 transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
 ``left``, and each call of the reader, in ``calls``; the wall clock of the source may be a file's content, and windows
-may fire panes that the transform does not ask for.
+may fire panes that the transform does not ask for, which are noted in ``panes``.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main(
     from quiltstream.pipelines import live_run  # noqa: PLC0415
     from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
+    from quiltstream.transforms import histograms as publishing  # noqa: PLC0415
     from quiltstream.transforms.live import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
@@ -63,6 +64,8 @@ def main(
         import apache_beam as beam  # noqa: PLC0415 - as above
 
         beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
+        noted = str(settings.absolute().with_name("panes"))
+        publishing.GatherPanes = partial(stamped.NotedPanes, noted)  # type: ignore[misc]
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     if read.estimate is not None:

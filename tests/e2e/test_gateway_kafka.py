@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from .gateway_job import GatewayProcess, Meters, number_of, to_folder
+from quiltstream.pipelines.gateway import Message
+from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
+
+from .gateway_job import GatewayProcess, Meters, number_of, payload_of, to_folder
 from .kafka import PASSWORD, USER, KafkaBroker
 from .mosquitto import MosquittoBroker
 from .test_gateway_back import Reader, row
@@ -278,3 +281,48 @@ def test_releases_wait_in_kafka_while_it_is_away_at_the_start_and_later(
     assert sorted(told for *_, told in reader.found) == sorted(
         f"{window}-k{number}" for window in (1, 2) for number in range(300)
     )
+
+
+def all_had(hop: KafkaHop, given: list[Message], expected: int) -> None:
+    """Offer messages so that they go in one batch, and wait until so many are had."""
+    for number, message in enumerate(given):
+        assert hop.offer(number, message)
+    had, until = list[int](), time.monotonic() + 60
+    while len(had) < expected:
+        assert time.monotonic() < until, had
+        had += hop.had()
+        time.sleep(0.01)
+
+
+def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_itself(kafka: KafkaBroker) -> None:
+    topic = kafka.topic(max_message_bytes="5000")
+    hop = KafkaHop(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
+    now = time.time_ns() // 1_000
+    given = [Message("meters/m1", payload_of(number, 20_000 if number == 7 else 400), now) for number in range(20)]
+    all_had(hop, given, 19)
+    assert hop.refused() == [7]
+    hop.close(5)
+    assert [number_of(message.value()) for message in kafka.read(topic)] == [n for n in range(20) if n != 7]
+
+
+@pytest.mark.parametrize("moment", [range(4, 5), range(4, 8)], ids=len)
+def test_a_clock_that_was_ahead_for_a_moment_holds_up_and_loses_nothing(kafka: KafkaBroker, moment: range) -> None:
+    """The broker refuses a whole batch for stamps that are an hour ahead of its clock, with other words for several."""
+    topic = kafka.topic()
+    hop = KafkaHop(kafka.servers, topic, "topic", {"linger.ms": 50})
+    now = time.time_ns() // 1_000
+    given = [
+        Message("meters/m1", payload_of(number), now + number + (7_200_000_000 if number in moment else 0))
+        for number in range(20)
+    ]
+    all_had(hop, given, 20)
+    assert hop.refused() == []
+    hop.close(5)
+    found = kafka.read(topic)
+    assert [number_of(message.value()) for message in found] == list(range(20))
+    stamps = [message.timestamp()[1] for message in found]
+    for number in range(20):
+        if number in moment:
+            assert now // 1_000 <= stamps[number] <= time.time() * 1_000
+        else:
+            assert stamps[number] == given[number].received_us // 1_000

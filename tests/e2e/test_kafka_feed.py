@@ -31,6 +31,15 @@ class Real:
         # what is lost ends where the broker, and not a producer, says so
         return self._broker.topic(partitions, name, message_timestamp_type="LogAppendTime")
 
+    def make_anew(self, topic: str, partitions: int) -> None:
+        admin = self._broker.admin()
+        admin.delete_topics([topic])[topic].result(20)
+        deadline = time.monotonic() + 20
+        while topic in admin.list_topics(timeout=5).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        self.topic(partitions, topic)
+
     def grow(self, topic: str, partitions: int) -> None:
         self._broker.grow(topic, partitions)
 

@@ -22,7 +22,8 @@ from ..examined import Tally, every
 from .flink import FlinkCluster
 from .flink_bench import FlinkBench, held_release
 from .live_bench import DAY, DAY_US, ORIGIN, SERIES, Bench, readings, truth
-from .live_contract import LiveContract
+from .live_contract import LiveContract, begun_again
+from .panes import in_pieces, most, publish_fired, timings
 from .postgres import PostgresServer
 
 DAYS = 8
@@ -33,8 +34,6 @@ GROUPS = {"x": ["a", "c"], "z": ["b"], "r": ["d", "e"]}
 
 class TestFlink(LiveContract):
     counts_readings = False
-    # two submissions, and what is tried is the ledger's and not the runner's: Prism's is enough
-    test_a_roster_written_anew_between_two_runs_holds_from_the_first_window_that_was_not_published = None  # pyright: ignore[reportAssignmentType]
     # the workers have a standard input of their own: see the next test
     test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over = None  # pyright: ignore[reportAssignmentType]
 
@@ -47,6 +46,17 @@ class TestFlink(LiveContract):
         assert job.process.returncode == 2
         assert "source.stdin can be read in this process only" in job.err.read_text(encoding="utf-8")
         assert bench.rows() == []
+
+    @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
+    @begun_again
+    def test_whatever_panes_flink_fires_every_window_is_on_record_whole_and_once(
+        self, bench: Bench, tally: Tally, firing: str
+    ) -> None:
+        panes = publish_fired(bench, tally, firing, grouped=True)
+        assert "EARLY" in timings(panes)
+        assert most(panes) > 1
+        # of what discards, no pane is the whole of its window
+        assert in_pieces(panes) or firing != "each-discarding"
 
 
 @pytest.fixture

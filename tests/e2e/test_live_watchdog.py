@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.transforms.kafka.client import Cluster
+from quiltstream.transforms.kafka.feed import KafkaFeed
+from quiltstream.transforms.live.feeds import BEGIN
+
 from ..examined import every
+from ..transforms.kafka.contract import read, settle
+from ..transforms.kafka.messages import JsonMessages, reading
+from .kafka import KafkaBroker
 from .live_bench import DAY, HERE, Bench, Running, day_of, readings, truth
 from .prism import prism_arguments
 from .processes import Processes, accepts, alive, descendants, free_ports
@@ -29,6 +36,9 @@ MINUTE = 60.0
 
 #: Three looks of it are a minute.
 POLL = "20s"
+
+#: One look of it is two minutes.
+RARE = "2min"
 
 
 def start_pool(processes: Processes, port: int) -> None:
@@ -157,7 +167,8 @@ def test_workers_killed_with_their_pool_are_told_within_a_minute_and_a_job_begun
     assert [page_of(job)[cause] for cause in verdicts] == [0, 0]
     begun = time.monotonic()
     processes.kill("pool")
-    assert not any(alive(pid) for pid in workers)
+    # they end with their parent, by a signal of the kernel's that comes a moment after
+    bench.until(lambda: not any(alive(pid) for pid in workers), "the workers have ended with their pool")
     for day in (3, 4):
         bench.put(f"{day}.jsonl", day_of(frame, day))
 
@@ -177,3 +188,71 @@ def test_workers_killed_with_their_pool_are_told_within_a_minute_and_a_job_begun
     assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
     assert bench.counts() == truth(frame, range(4))
     bench.check(earlier=published)
+
+
+def test_a_folder_that_goes_away_is_told_within_a_minute_however_rarely_it_is_looked_at_and_when_it_is_back(
+    bench: Bench,
+) -> None:
+    """What a look would tell minutes later is asked between two looks."""
+    bench.settings(
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
+        live={"poll": RARE, "restarts": 0, "metrics_port": 0},
+    )
+    frame = readings(4.5, seed=33)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    published = bench.on_record()
+    # the look that found nothing more is over, and the next one is far off
+    time.sleep(3)
+    assert page_of(job)["source-away"] == 0
+    inbox, away = bench.folder / "inbox", bench.folder / "elsewhere"
+    inbox.rename(away)
+    begun = time.monotonic()
+    said = f"the source cannot be read: the folder {inbox} is not there. Its windows wait; it is tried again"
+    bench.until(lambda: said in texts(job, "warning"), "the watchdog says so")
+    bench.until(lambda: page_of(job)["source-away"] == 1, "the metric says so")
+    told = time.monotonic() - begun
+    away.rename(inbox)
+    bench.put("3.jsonl", day_of(frame, 3))
+    bench.until(lambda: "the source can be read again" in texts(job, "resumed"), "the watchdog says that it is over")
+    over = time.monotonic() - begun - told
+    sys.stdout.write(f"folder: away is told after {told:.1f} s, and back after {over:.1f} s\n")
+    assert told <= MINUTE
+    assert over <= MINUTE
+    assert page_of(job)["source-away"] == 0
+    # what came meanwhile was read with the look that found the folder again
+    bench.wait_for(3)
+    bench.put("4.jsonl", day_of(frame, 4))
+    inbox.rename(away)
+    bench.until(lambda: page_of(job)["source-away"] == 1, "the metric says it again")
+    away.rename(inbox)
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(4))
+    bench.check(earlier=published)
+
+
+def test_a_broker_that_is_gone_or_stands_still_is_noticed_between_two_looks_and_nothing_is_read_by_that(
+    kafka: KafkaBroker,
+) -> None:
+    topic = kafka.topic(2)
+    reader = KafkaFeed(Cluster(kafka.servers), (topic,), JsonMessages()).reader(0, BEGIN)
+    settle(reader)
+    kafka.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    assert all(reader.check() for _ in range(5))
+    for take_away, bring_back in ((kafka.hang, kafka.go_on), (kafka.kill, kafka.start)):
+        take_away()
+        begun = time.monotonic()
+        try:
+            assert not reader.check()
+            # whoever reads beside it waits no longer than that
+            assert time.monotonic() - begun < MINUTE / 4
+        finally:
+            bring_back()
+        until = time.monotonic() + MINUTE
+        while not reader.check():
+            assert time.monotonic() < until, "the broker is back"
+            time.sleep(0.2)
+    assert sorted(read(reader, 2)) == ["a", "b"]
+    reader.close()

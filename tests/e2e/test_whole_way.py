@@ -26,6 +26,7 @@ from .whole_way import (
     by_name,
     repeated,
     rows_of,
+    shipped,
     table,
     true_counts,
 )
@@ -104,7 +105,8 @@ def test_readings_by_mqtt_come_back_as_true_rows_with_gateway_taskmanager_and_ka
 
     # what left the job and came back by MQTT is the record, byte for byte
     record = way.job.lines()
-    sent = [one.value() for one in way.read(way.releases)]
+    out = way.read(way.releases)
+    sent = [one.value() for one in out]
     back = [body for _, body, _ in way.back]
     assert by_name(sent) == by_name(back) == {name: {line} for name, line in record.items()}
     newest = {f"released/load/{home}": record[rows[WINDOWS[-1][0], home].release_id] for home in HOMES}
@@ -121,7 +123,12 @@ def test_readings_by_mqtt_come_back_as_true_rows_with_gateway_taskmanager_and_ka
         assert {name for name, value in row.to_dict().items() if value != told[name]} <= OTHERWISE
         assert true_counts(row) == list(batch[place].counts)
 
+    # and the group of the shipped settings tells monitoring how far the job has come
+    kept = way.kafka.committed(shipped("settings.yaml")["source"]["kafka"]["group"], way.readings)
+    assert all(0 < offset <= end for offset, end in kept), kept
+
     assert way.job.retries or way.restored >= 1
+    behind = max(one.timestamp()[1] for one in out) / 1e3 - way.meters.last
     counted: dict[str, object] = {
         "readings of the meters": len(way.meters.sent),
         "messages that they sent": way.meters.messages,
@@ -133,6 +140,7 @@ def test_readings_by_mqtt_come_back_as_true_rows_with_gateway_taskmanager_and_ka
         "rows in Kafka": len(sent),
         "rows by MQTT": len(back),
         "rows that differ": found.differing,
+        "seconds from the last publish to the last row": f"{behind:.1f}",
         "loss": f"{found.loss:.6f}",
         "times taken up from a checkpoint": way.restored,
         "times begun anew from the ledger": way.job.retries,

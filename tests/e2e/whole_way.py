@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class London:
     Attributes:
         sent: the readings handed over so far: topic and body.
         messages: how many messages these took.
+        last: when the last of them was handed over, in seconds since 1970.
     """
 
     def __init__(self, port: int, rows: pl.DataFrame) -> None:
@@ -72,6 +73,7 @@ class London:
         self._rows = rows.select("household", "ts", "kwh").rows()
         self.sent: list[tuple[str, bytes]] = []
         self.messages = 0
+        self.last = 0.0
         self._open: deque[mqtt.MQTTMessageInfo] = deque()
         self._clients = {home: _client(port, home) for home in HOMES}
 
@@ -96,12 +98,14 @@ class London:
 
     def close(self) -> None:
         """Say good-bye."""
-        for client in self._clients.values():
+        while self._clients:  # each closes its sockets when nobody holds it
+            _, client = self._clients.popitem()
             client.disconnect()
             client.loop_stop()
 
     def _publish(self, home: str, message: tuple[str, bytes]) -> None:
         self._open.append(self._clients[home].publish(*message, qos=1))
+        self.last = time.time()
         self.messages += 1
         self._wait(_UNDER_WAY)
 
@@ -287,7 +291,8 @@ class Way:
             self.job.from_ledger = True
             self.job.describe(kafka, self.readings, self.releases, self.rejects)
             self._reader = ReleaseReader(mosquitto.port)
-            stack.callback(self._reader.close)
+            self._reading = stack.enter_context(ExitStack())  # the reader closes once, here or in the end
+            self._reading.callback(self._reader.close)
             self.back = self._reader.bodies
             self.meters = London(mosquitto.port, to_be_sent(file))
             stack.callback(self.meters.close)
@@ -301,10 +306,9 @@ class Way:
         self._reader.wait(len(record))
         self.restored = self.job.cluster.checkpoints(self.job.job)["counts"]["restored"]
         self.job.cluster.cancel(self.job.job)
-        self._reader.close()
-        late = ReleaseReader(self.mosquitto.port)
-        late.wait(len(HOMES))
-        late.close()
+        self._reading.close()
+        with closing(ReleaseReader(self.mosquitto.port)) as late:
+            late.wait(len(HOMES))
         self.retained = {topic: body for topic, body, retained in late.bodies if retained}
         self.dropped = sum(v for name, v in self.gateway.metrics().items() if name.startswith("dropped_total"))
         assert self.gateway.stop() == 0

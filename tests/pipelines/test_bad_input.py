@@ -103,9 +103,25 @@ def test_an_empty_file_publishes_the_whole_schedule(tmp_path: Path, content: str
 def test_an_empty_file_cannot_say_what_the_settings_leave_out(tmp_path: Path) -> None:
     made = job(tmp_path, [], roster=None, group_by=None, windows={"size": "1d"})
     done = call("run", made.settings)
-    assert done.code == 2
-    assert done.err.startswith("Error: source: there is no reading to take what is left out from; set roster")
+    assert done.code == 5
+    assert done.err.startswith("Error: source: there is no reading to take roster, windows.start and windows.stop from")
+    assert done.said("source.csv: readings.csv has no rows")
     assert "while running" not in done.err
+
+
+def test_a_source_of_rejects_only_is_told_with_its_file_and_their_reasons(tmp_path: Path) -> None:
+    rows = [(home, "secret", 0.5) for home in HOMES] + [("m1", "2024-03-01T00:00Z", "secret")]
+    made = job(tmp_path, rows, windows={"size": "1d", "start": "2024-03-01"})
+    done = call("run", made.settings)
+    assert done.code == 5
+    assert done.said("there is no reading to take windows.stop from")
+    assert done.said("source.csv: readings.csv was read, and every row rejected: ")
+    assert done.said("6 rows: the time is empty, not a time")
+    assert done.said("1 row: the value is not a number")
+    assert "roster" not in done.err
+    assert "windows.start" not in done.err
+    assert "secret" not in done.err
+    assert not made.sink.exists()
 
 
 def test_a_file_that_is_half_binary_costs_its_own_lines_only(tmp_path: Path) -> None:
@@ -353,3 +369,26 @@ def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> N
     assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 384}
     assert "stranger" not in (tmp_path / "rejects.csv").read_text(encoding="utf-8")
     assert "stranger" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"privacy": {"epsilon": 1e-300}},
+            "privacy.epsilon is 1e-300: the noise for it has no whole numbers of 64 bits; write a larger",
+        ),
+        (
+            {"privacy": {"epsilon": 1e300}},
+            "privacy.epsilon is 1e+300: the noise for it has no whole numbers of 64 bits; write a smaller",
+        ),
+        ({"model": {"pi_min": 0.6, "gap": 0.3}}, "model.pi_min is 0.6, but must be at most 0.5"),
+    ],
+)
+def test_a_number_beyond_what_can_be_is_told_by_its_setting(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    done = call("run", "--dry-run", job(tmp_path, **changes).settings)
+    assert done.code == 2
+    assert done.said(message)
+    assert "rational_scale" not in done.err

@@ -42,6 +42,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger migrate",
         "ledger merge",
         "gateway",
+        "pseudonyms",
         "letters",
         "letters key",
         "letters open",
@@ -56,6 +57,7 @@ def test_every_help_teaches_with_an_example(path: tuple[str, ...]) -> None:
     assert re.search(rf"Examples?:\n +quiltstream {' '.join(path)}", done.out), done.out
     assert "\b" not in done.out
     assert "\\b" not in done.out
+    assert "\\\\" not in done.out, "an example that goes on in the next line ends with one backslash"
 
 
 @pytest.mark.parametrize("words", [(), ("ledger",)])

@@ -232,6 +232,16 @@ def test_the_series_themselves_make_every_loss_one_given_the_model(tmp_path: Pat
         ),
         ({"from": {"csv": "nothing/*.csv"}}, {}, "give model.estimate.start"),
         ({"from": "readings"}, {"source": {"stdin": "csv"}}, "only files can be"),
+        (
+            {"from": {"csv": "others/*.csv"}, "every": "1d"},
+            {"source": {"stdin": "csv"}},
+            "source.stdin cannot be read again",
+        ),
+        (
+            {"from": {"csv": "others/*.csv"}, "every": "1d"},
+            {"source": {"pubsub": {"subscription": "projects/grid-data/subscriptions/meters"}}},
+            "set source.pubsub.reread",
+        ),
         ({"from": "hearsay"}, {}, "model.estimate"),
     ],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -16,8 +18,10 @@ from quiltstream.privacy.drift import judge_drift
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings import read_settings
-from quiltstream.store import BeliefChange
+from quiltstream.store import BeliefChange, Block, Draft
 from quiltstream.store.beliefs import Estimated
+from quiltstream.store.errors import BudgetRefused, ChargeMismatch
+from quiltstream.store.specs import Registration
 
 from .estimate_jobs import (
     DAY,
@@ -111,12 +115,67 @@ def test_counting_goes_on_where_windows_are_added_and_its_settings_stay(tmp_path
         assert done.said(text), done.err
 
 
-def test_counting_that_the_budget_does_not_allow_leaves_the_job_as_it_is(tmp_path: Path) -> None:
-    estimate = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
-    one = made(tmp_path, estimate, privacy={"epsilon": 1.0, "budget": 1.0})
+COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
+
+
+def test_counting_that_the_budget_does_not_allow_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
+    one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
+    done = run(one, "--json")
+    assert done.code == 3
+    assert done.said("the first window of query 'daily-transitions' would cost"), done.err
+    assert said(done, "start") == []
+    with store(one) as ledger:
+        # not the job's own query either: a larger budget, or another estimate, is still to be chosen
+        assert ledger.registered("streets", "daily") is None
+    edited(one, privacy={"epsilon": 1.0, "budget": 9.0})
     done = run(one, "--json")
     assert done.code == 0, done.err
-    assert "no estimate: the first window of query 'daily-transitions' would cost" in said(done)[0]
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_counting_has_its_budget_although_another_query_takes_what_is_left_before_the_first_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 2.0})
+    decide, others = generations.decide, list[int]()
+
+    def crowded(*given: Any) -> Any:
+        with store(one) as ledger:
+            held = ledger.registered("streets", "daily")
+            assert held is not None
+            taken = 0
+            # as much as the budget allows, in smaller and smaller queries
+            for halvings in range(30):
+                header = held.query.header
+                query = replace(held.query, name=f"other-{halvings}", release_epsilon_dp=1 / 2**halvings, header=header)
+                with suppress(BudgetRefused):
+                    taken += ledger.register(held.domain, query).admitted_stop is None
+            others.append(taken)
+        return decide(*given)
+
+    monkeypatch.setattr(live, "decide", crowded)
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert others[0] > 0, "nothing was left that another query could take"
+    with store(one) as ledger:
+        (entry,) = [entry for entry in ledger.entries() if entry.query == "daily-transitions"]
+        assert entry.decision == "charged"
+        assert ledger.summary("streets").loss <= 2.0
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_a_job_that_is_on_record_without_its_counting_registers_it_when_it_goes_on(tmp_path: Path) -> None:
+    """As it is where the job began without estimates."""
+    both = {"epsilon": 1.0, "budget": 9.0}
+    one = made(tmp_path, {"from": "readings"}, model=COUNTS["start"], privacy=both, windows=until("2024-03-05"))
+    assert run(one).code == 0
+    edited(one, model={"estimate": COUNTS}, windows=until("2024-03-09"))
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    with store(one) as ledger:
+        held = ledger.registered("streets", "daily-transitions")
+        assert held is not None
+        assert held.query.schedule.stop == 8 * DAY
     assert published(one) == [("daily", day) for day in range(8)]
 
 
@@ -182,6 +241,33 @@ def test_a_model_to_begin_with_is_marked_if_it_was_fitted_on_a_file_that_the_job
     Model(belief, None, None, origin).save(tmp_path / "start.json")
     settings = read_settings(one.settings)
     assert generations.generation_of(settings, live=True).histograms.plan.model.provenance.from_protected
+
+
+def test_a_job_that_still_runs_after_a_switch_can_put_nothing_of_its_ended_query_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
+    decide, known = generations.decide, list[Registration]()
+
+    def noted(*given: Any) -> Any:
+        with store(one) as ledger:
+            held = ledger.registered("streets", "daily")
+            assert held is not None
+            known.append(held)
+        write_csv(tmp_path / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
+        return decide(*given)
+
+    monkeypatch.setattr(live, "decide", noted)
+    assert run(one).code == 0
+    (old,) = known
+    with store(one) as ledger:
+        before, rows = ledger.entries(), ledger.releases("streets", "daily")
+        block = Block(("north", "south"), np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64), "live")
+        for window in list(old.query.schedule.windows())[3:6]:
+            with pytest.raises(ChargeMismatch, match=r"windows\.stop"):
+                ledger.publish(old, [Draft(window, 0, lambda: block)])
+        assert ledger.entries() == before
+        assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
 
 
 def test_looks_for_drift_are_numbered_over_all_queries_of_a_stream_and_spare_a_change(

@@ -9,7 +9,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.schemas.settings import read_settings
 
-from .jobs import Row, call, readings, write_as, write_csv
+from .jobs import Row, call, readings, spawn, write_as, write_csv
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
@@ -86,7 +86,14 @@ def test_a_settings_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> 
     ("name", "content", "code", "message"),
     [
         ("x.xls", b"", 2, "name it with one of the endings"),
-        ("x.csv", b"", 5, "cannot be read as csv"),
+        ("x.csv", b"", 5, "x.csv: it is empty"),
+        ("x.csv", b"\n\n", 5, "x.csv: it is empty"),
+        ("x.csv", b"\x91\x00secret,\xff\n1\n2,3,4\n", 5, "its first line is not a line of UTF-8 text"),
+        ("x.csv", b"meter;time;watt\na;2024-01-01;5.5\na;2024-01-02;5.5\n", 5, "';' looks like the delimiter"),
+        ("x.csv", b"meter;time;watt\na;2024-01-01;5,5\na;2024-01-02;5,5\n", 5, 'source.delimiter: ";" by hand'),
+        ("x.csv", b"meter\ttime\na\t2024-01-01\n", 5, 'source.delimiter: "\\t" by hand'),
+        ("x.csv", b"secret,2024-01-01T00:00,0.5\nsecret,2024-01-01T00:30,0.5\n", 5, "first line looks like data"),
+        ("x.csv", b"secret,01.02.2024,7\nsecret,01.03.2024,8\n", 5, "first line looks like data"),
         ("x.csv", b"a,b\n", 5, "no rows to look at"),
         ("x.parquet", b"PAR1 not really", 5, "cannot be read as parquet"),
         ("x.avro", b"Obj", 5, "cannot be read as avro"),
@@ -105,3 +112,37 @@ def test_what_cannot_be_looked_at_ends_with_a_message_without_data(
     assert done.said(message)
     assert "secret" not in done.err
     assert not (tmp_path / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.jsonl", "x.avro"])
+def test_a_file_that_is_not_there_is_called_so(tmp_path: Path, name: str) -> None:
+    done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
+    assert done.code == 5
+    assert done.said("there is no such file; check the path")
+
+
+def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
+    rows = readings(days=2, homes=["m1"])
+    lines = [b"meter,ts,kwh", *(f"{m},{t},{v}".encode() for m, t, v in rows)]
+    lines[5:5] = [b"secret\x91\xff,too,many,columns", b"m\x91,2024-03-01T01:00:00+00:00,0.5"]
+    (tmp_path / "x.csv").write_bytes(b"\n".join(lines))
+    done = spawn("init", "x.csv", "-o", "settings.yaml", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.said("column meter, 2 seen")
+
+
+def test_a_day_that_may_be_a_month_is_said(tmp_path: Path) -> None:
+    def of(days: range) -> str:
+        lines = [f"m,{day:02}/02/2024 {hour:02}:00,1.5" for day in days for hour in range(24)]
+        (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
+        done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml", "--force")
+        assert done.code == 0, done.err
+        settings = read_settings(tmp_path / "s.yaml")
+        assert settings.readings is not None
+        assert settings.readings.time_format == "%d/%m/%Y %H:%M"
+        return " ".join(done.out.split()) + (tmp_path / "s.yaml").read_text(encoding="utf-8")
+
+    said = of(range(1, 12))
+    assert "day or month %m/%d/%Y %H:%M reads the times too" in said
+    assert "# A GUESS: %m/%d/%Y %H:%M reads these times too" in said
+    assert "%m/%d" not in of(range(1, 20))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
@@ -154,3 +158,51 @@ def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
     done = call("ledger", "migrate", ran.settings)
     assert done.code == 0
     assert done.said("those of this version")
+
+
+def test_a_path_to_something_else_is_called_no_ledger_and_nothing_is_said_of_jobs(ran: Job) -> None:
+    done = call("ledger", "show", ran.folder / "readings.csv")
+    assert done.code == 4
+    assert done.said("readings.csv: it is no ledger; check the path")
+    assert not done.said("the job stops")
+
+
+def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every ledger's disk say that it is mounted read-only, as it does to whoever opens a file for writing."""
+
+    opened = os.open
+
+    def refuse(path: Any, *more: Any, **named: Any) -> int:
+        if str(path).endswith("ledger.db"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def test_a_ledger_on_a_disk_that_is_mounted_read_only_can_be_looked_at_and_not_changed(
+    ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(ran.folder, tmp_path / "with # and %41")
+    shown = call("ledger", "show", folder / "ledger.db")
+    before = sorted((one.name, one.read_bytes()) for one in folder.iterdir())
+    read_only_disk(monkeypatch)
+    assert call("ledger", "show", folder / "ledger.db") == shown
+    assert call("run", "--dry-run", folder / "settings.yaml").code == 0
+    for words in (
+        ("ledger", "budget", folder / "ledger.db", "streets", "2", "--yes"),
+        ("run", folder / "settings.yaml"),
+    ):
+        done = call(*words)
+        assert (done.code, done.said("mounted read-only")) == (4, True), done
+    assert sorted((one.name, one.read_bytes()) for one in folder.iterdir()) == before
+
+
+def test_a_ledger_whose_log_was_not_written_into_it_is_not_read_without_the_log(
+    ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(ran.folder, tmp_path / "copy")
+    (folder / "ledger.db-wal").write_bytes(b"newer pages")
+    read_only_disk(monkeypatch)
+    done = call("ledger", "show", folder / "ledger.db")
+    assert (done.code, done.said("cannot be opened")) == (4, True)

@@ -15,9 +15,10 @@ from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.live import _reject_writer
 from quiltstream.schemas.letters import Letters, decoded_key
 from quiltstream.schemas.readings import REJECT_SCHEMA
+from quiltstream.schemas.sealing import new_keys, seal
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.formats import LETTERS, write_rows
-from quiltstream.transforms.letters import _seal, all_with_letters, new_keys, with_letters
+from quiltstream.transforms.letters import all_with_letters, with_letters
 from quiltstream.transforms.live.sinks import WriteLetters, WriteRejects
 from quiltstream.transforms.message_sink import reject_messages
 from quiltstream.transforms.messages import Messages
@@ -97,7 +98,7 @@ def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: 
     public = made(key)
     rows = batch(public).to_pylist()
     forged = json.dumps({"reason": "malformed-row", "source": "t/0", "position": 5}).encode()
-    rows[0]["letter"] = base64.b64encode(_seal(forged, decoded_key(public))).decode()
+    rows[0]["letter"] = base64.b64encode(seal(forged, decoded_key(public))).decode()
     path = tmp_path / "rejects.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     done = call("letters", "open", "--key", key, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,26 @@ def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
     standing, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
     assert standing.state == "CANCELLED"
     assert "stop" in said
+
+
+@pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
+def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_that_there_were(
+    one: Job, monkeypatch: pytest.MonkeyPatch, *, afterwards: bool
+) -> None:
+    def tell(result: Result) -> dict[str, int] | None:
+        if result.cancelled:
+            return {"readings": 2} if afterwards else None
+        return {"readings": 1}
+
+    class Interrupted(Result):
+        @property
+        def state(self) -> str:
+            if not self.cancelled and not self.states:
+                signal.raise_signal(signal.SIGINT)
+            return super().state
+
+    monkeypatch.setattr(live_run, "counters", tell)
+    graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")))
+    _, tallies = live_run.follow(graph, lambda *_: None, look_s=0.0)
+    graph.follower.close()
+    assert tallies == {"readings": 2 if afterwards else 1}

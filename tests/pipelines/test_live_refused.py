@@ -55,7 +55,7 @@ def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command
     for runner in ("FlinkRunner", "PortableRunner"):
         done = call("run", str(one.settings), "--live", "--", f"--runner={runner}")
         assert done.code == 2
-        assert done.said("model.estimate.every needs Prism"), done.err
+        assert done.said("on a Flink cluster add --flink_master=HOST:PORT"), done.err
         assert not one.ledger.exists()
 
 

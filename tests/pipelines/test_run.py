@@ -12,9 +12,12 @@ import yaml
 
 from quiltstream.pipelines.run import publish
 from quiltstream.schemas.settings import read_settings
+from quiltstream.store.records import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.survey import register
 
 from .jobs import HOMES, Done, Job, call, job, readings, write_csv
+from .live_jobs import drafts
 
 
 def change(made: Job, **changes: object) -> None:
@@ -290,3 +293,32 @@ def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_pa
     assert done.said("hold only given the model")
     assert all(row.given_model for row in made.rows())
     assert set(HOMES) == {"m1", "m2", "m3", "m4", "m5", "m6"}
+
+
+def test_a_slip_in_the_year_of_an_end_is_refused_and_puts_nothing_on_record(tmp_path: Path) -> None:
+    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
+    for words in (("--dry-run",), ()):
+        done = call("run", *words, made.settings)
+        assert done.code == 2
+        assert done.said("from 2024-03-01T00:00:00Z to 9999-12-31T00:00:00Z there are 2,9")
+        assert done.said("check the years of windows.start and windows.stop")
+    assert not made.ledger.exists()
+
+
+def test_a_job_that_never_ends_may_have_any_number_of_windows(tmp_path: Path) -> None:
+    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
+    assert call("run", "--dry-run", "--live", made.settings).code == 0
+
+
+def test_windows_that_a_run_charged_and_did_not_complete_are_told_when_the_next_one_does(tmp_path: Path) -> None:
+    made = job(tmp_path / "job")
+    histograms = PrivateHistograms(read_settings(made.settings))
+    registration = register(histograms.plan)
+    begun = drafts(histograms, registration)
+    assert len(begun) > 5  # a part of the first window, and no other
+    with Store(histograms.plan.address) as store:
+        store.publish(registration, begun[:1])
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    assert done.said("7 published now (1 of them charged before, by a run that did not end), 0 on record before, of 7")
+    assert "did not end" not in call("run", made.settings).out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines import live, live_run, vigil, watchdog
+from quiltstream.pipelines.flink_health import FlinkHealth
+from quiltstream.pipelines.flink_rest import FlinkJob
 from quiltstream.pipelines.following import Follower, LiveStanding
 from quiltstream.pipelines.verdict import BOARD, Cause
 from quiltstream.pipelines.vigil import Vigil
@@ -166,3 +169,62 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
     # whoever follows the job hears of it
     with pytest.raises(BrokenPipeError):
         guard.say("record", "x")
+
+
+def test_what_a_cluster_says_is_told_beside_the_rounds_also_while_it_takes_its_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    seen, slow = noticed(Cause.NO_WORKER), threading.Event()
+    said: list[str] = []
+
+    def cluster() -> tuple[Cause, str] | None:
+        if not seen.is_set():
+            return Cause.NO_WORKER, "no TaskManager is left"
+        slow.set()
+        return None
+
+    dog = Watchdog(Pace(begin_us=0), 0.0, lambda _: 0, here=False)
+    guard = Vigil(dog, lambda kind, text: said.append(f"{kind}: {text}"), beat_s=0.01, cluster=cluster)
+    with guard.rounds():
+        assert seen.wait(LONG)
+        assert slow.wait(LONG)
+        for _ in range(1000):
+            if any(one.startswith("resumed") for one in said):
+                break
+            threading.Event().wait(0.01)
+    assert [one for one in said if one.startswith("resumed")] == ["resumed: workers look at the source again"]
+    assert sum("no TaskManager is left" in one for one in said) == 1
+
+
+def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
+    one: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = noticed(Cause.NO_WORKER)
+    asked: list[tuple[str, str]] = []
+
+    def trouble(self: FlinkHealth) -> tuple[Cause, str]:
+        asked.append((self.place, self.name))
+        return Cause.NO_WORKER, "no TaskManager is left"
+
+    class Standing(Result):
+        asked = 0
+
+        @property
+        def state(self) -> str:
+            self.asked += 1
+            if self.asked == 2:
+                assert seen.wait(LONG)
+            return super().state
+
+    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(FlinkHealth, "trouble", trouble)
+    begun = live_run._watch
+
+    def in_cluster(result: Any, job: Any, *rest: Any) -> Any:
+        return begun(result, replace(job, flink=FlinkJob("127.0.0.1:1", "mine")), *rest)
+
+    monkeypatch.setattr(live_run, "_watch", in_cluster)
+    _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "DONE")))
+    assert "no TaskManager is left" in said
+    assert set(asked) == {("127.0.0.1:1", "mine")}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.verdict import Cause
-from quiltstream.pipelines.watchdog import PATIENCE_S, Asked, Watchdog
+from quiltstream.pipelines.watchdog import PATIENCE_S, Asked, Stuck, Watchdog
 from quiltstream.transforms.live.pulse import Pulse
 from quiltstream.transforms.live.reader import Pace
 
@@ -389,3 +389,21 @@ def test_a_clock_that_stands_is_not_told_where_it_moves_or_no_window_is_due_or_n
         early.after(PATIENCE_S + 1)
         silent.after(PATIENCE_S + 1)
         assert not any("has stood" in text for text in silent.look(silent.pulse(clock_us=5, heard=heard)))
+
+
+def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itself() -> None:
+    post = Post()
+    post.dog.here = False
+    since = post.at
+    stuck = Stuck(Cause.NO_WORKER, "no TaskManager is left", since)
+    assert post.look(missing=None, stuck=stuck) == []
+    post.after(PATIENCE_S)
+    assert post.look(missing=None, stuck=stuck) == []
+    assert post.causes == set()
+    post.after(1)
+    assert post.look(missing=None, stuck=stuck) == ["for 31 s, no TaskManager is left"]
+    assert post.look(missing=None, stuck=stuck) == []
+    assert post.causes == {"no-worker"}
+    assert post.look(missing=None) == []
+    assert post.dog.over() == ["workers look at the source again"]
+    assert post.causes == set()

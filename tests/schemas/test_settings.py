@@ -31,6 +31,17 @@ def change(old: str, new: str) -> str:
         ("a: [", "not YAML at line 1, column 5"),
         ("- 1", "a mapping of settings is expected"),
         (change("epsilon: 1.0", "epsilon: 0"), "privacy.epsilon is 0: input should be greater than 0"),
+        (change("epsilon: 1.0", "epsilon: 0"), "of one series, for example 1.0"),
+        (change("budget: 2.0", "budget: 0"), "or leave it out: it is then epsilon"),
+        (
+            change("slots:    {interval: 30min, origin: 2013-01-01, timezone: UTC}", "slots: false"),
+            "slots is False: it is a section",
+        ),
+        (change("start: 2013-01-01", "start: 50000-01-01"), "windows.start: instant '50000-01-01' is not"),
+        (change("start: 2013-01-01", "start: 50000-01-01"), "a year from 0001 to 9999"),
+        (change("origin: 2013-01-01", "origin: soon"), "slots.origin: instant 'soon' is not"),
+        (change("2013-12-31", "2012-12-31"), "windows.stop 2012-12-31 is not after windows.start 2013-01-01"),
+        (change("2013-12-31", "2013-01-02"), "windows.stop 2013-01-02 is too near to windows.start 2013-01-01"),
         (change("epsilon: 1.0", "epsilon: -1"), "privacy.epsilon is -1"),
         (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
         (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
@@ -65,6 +76,8 @@ def test_a_wrong_setting_is_named_with_its_value_and_limit(text, message):
         load_settings(text)
     assert message in str(caught.value)
     assert "hidden" not in str(caught.value)
+    assert "instance of" not in str(caught.value)
+    assert not str(caught.value).startswith("settings: windows.")
 
 
 def test_every_mistake_is_reported_at_once():

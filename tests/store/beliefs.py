@@ -15,6 +15,8 @@ from quiltstream.privacy.classes import MixingBounds
 from quiltstream.privacy.ledger import Ledger
 from quiltstream.privacy.quilts import mqm_approx
 from quiltstream.schemas.ledger import LedgerEntry
+from quiltstream.schemas.models import hash_of_series
+from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BeliefChange, BudgetRefused, RegistrationConflict, Store, StoreError
@@ -24,7 +26,7 @@ from quiltstream.store.specs import DomainSpec, QuerySpec, Registration
 
 from .engines import OnLedger
 from .nursery import Nursery
-from .samples import BELIEF, OTHER, SIGMA, domain, drafts, query
+from .samples import BELIEF, OTHER, SERIES, SIGMA, domain, drafts, query
 
 FASTER = MixingBounds(pi_min=0.25, gap=0.9)
 SLOWER = MixingBounds(pi_min=0.15, gap=0.6)
@@ -105,6 +107,55 @@ class BeliefContract(OnLedger):
         assert {row["given_model"] for batch in before for row in batch} == {False}
         assert {row["given_model"] for batch in after[len(before) :] for row in batch} == {True}
         assert [entry.given_model for entry in store.entries()] == [False] * 3 + [True] * 2
+        assert store.summary("homes").given_model
+
+    @pytest.mark.parametrize("way", ["first sight", "another roster", "another query"])
+    def test_a_series_that_a_joined_belief_rests_on_may_join_later_and_charges_say_so_from_then_on(
+        self, store: Store, way: str
+    ) -> None:
+        held = store.register(domain(budget=9.0), endless(query()))
+        store.publish(held, drafts(held, windows_of(held, 2)))
+        store.change_belief("homes", joined(series_hashes=(hash_of_series("m6"), hash_of_series("m9"))))
+        assert not store.summary("homes").given_model
+        store.publish(held, drafts(held, windows_of(held, 3)))
+        assert [entry.given_model for entry in store.entries()] == [False] * 3
+        bigger = Roster.of([*SERIES, "m6"])
+        held = store.join(held, [("m7", None)])
+        assert not store.summary("homes").given_model, "m7 is not one of them"
+        if way == "first sight":
+            held = store.join(held, [("m6", None)])
+        elif way == "another roster":
+            held = store.register(domain(budget=9.0), endless(query(roster=bigger)))
+        else:
+            held = store.register(domain(budget=9.0), endless(query("other", roster=bigger)))
+        assert [one.given_model for one in held.domain.changes] == [True]
+        assert store.summary("homes").given_model
+        known = store.registered("homes", "weekly")
+        assert known is not None
+        store.publish(known, drafts(known, windows_of(known, 4)[3:]))
+        assert [entry.given_model for entry in store.entries()] == [False] * 3 + [True]
+
+    @pytest.mark.parametrize("name", ["m2", "gone", "other query"])
+    def test_a_belief_that_rests_on_a_series_of_any_roster_is_given_the_model_whatever_was_said(
+        self, store: Store, name: str
+    ) -> None:
+        """The transaction sees all of them, also those that left and those of other queries."""
+        held = store.register(domain(budget=9.0), endless(query(roster=Roster.of([*SERIES, "gone"]))))
+        store.publish(held, drafts(held, windows_of(held, 1)))
+        store.register(domain(budget=9.0), endless(query(roster=Roster.of(SERIES))))
+        store.register(domain(budget=9.0), endless(query("other", roster=Roster.of(["other query"]))))
+        store.change_belief("homes", joined(series_hashes=(hash_of_series("nobody"),)))
+        assert not store.summary("homes").given_model
+        store.change_belief("homes", joined(SLOWER, model_id="model-3", series_hashes=(hash_of_series(name),)))
+        assert store.summary("homes").given_model
+
+    def test_what_is_known_anew_of_a_belief_on_record_is_kept(self, store: Store) -> None:
+        held = store.register(domain(budget=3.0), endless(query()))
+        store.change_belief("homes", joined())
+        store.change_belief("homes", joined(given_model=True, source="in other words"))
+        store.publish(held, drafts(held, windows_of(held, 1)))
+        store.change_belief("homes", joined())
+        assert [entry.given_model for entry in store.entries()] == [True]
         assert store.summary("homes").given_model
 
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:

@@ -187,3 +187,8 @@ def test_a_long_value_is_cut_in_a_message() -> None:
     error = errors.RegistrationConflict("domain 'd'", "belief", "x" * 500, "y", "do this")
     assert len(str(error)) < 200
     assert error.recorded == "x" * 500
+
+
+def test_what_rounding_leaves_of_a_budget_is_called_nothing() -> None:
+    assert "and 0 remains;" in str(errors.BudgetRefused("it", 1.2 - 1.77e-11, 1.0, 1.2))
+    assert "and 0.0012 remains;" in str(errors.BudgetRefused("it", 1.2 - 0.0012, 1.0, 1.2))

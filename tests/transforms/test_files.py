@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from quiltstream.schemas.settings import FileSource, SettingsError
 from quiltstream.transforms.decode.steps import ReadReadings
-from quiltstream.transforms.files import SourceFileError, expand, open_bytes
+from quiltstream.transforms.files import SourceFileError, expand, open_bytes, present
 
 from .decode.decoding import READINGS
 
@@ -16,6 +19,21 @@ def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
         (tmp_path / name).write_bytes(b"")
     found = expand(["*.csv", "a.csv", "d[1].csv", "c.txt"], lambda name: str(tmp_path / name), "source.csv")
     assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
+
+
+def test_what_has_no_end_is_no_file(tmp_path):
+    """A pipe keeps its reader waiting, and a device never ends."""
+    (tmp_path / "a.csv").write_bytes(b"")
+    os.mkfifo(tmp_path / "b.csv")
+    (tmp_path / "c.csv").symlink_to("/dev/zero")
+    (tmp_path / "d.csv").symlink_to(tmp_path / "absent")
+    (tmp_path / "e.csv").symlink_to(tmp_path / "a.csv")
+    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "e.csv"]
+    for name in ("b.csv", "c.csv"):
+        with pytest.raises(
+            SettingsError, match=r"source\.csv: .*[bc]\.csv is no file that ends, but a pipe or a device"
+        ):
+            expand([str(tmp_path / name)], str, "source.csv")
 
 
 @pytest.mark.parametrize(

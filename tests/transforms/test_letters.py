@@ -17,24 +17,17 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.letters import Letters
-from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
+from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
+from quiltstream.schemas.sealing import LetterError, new_keys, open_letter, seal
 from quiltstream.schemas.settings import Readings, SettingsError, load_settings
 from quiltstream.transforms.formats import LETTERS, read_rows
 from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.letters import (
-    MOST_LETTERS,
-    LetterError,
-    _seal,
-    all_with_letters,
-    check_letters,
-    new_keys,
-    open_letter,
-    with_letters,
-)
+from quiltstream.transforms.letters import MOST_LETTERS, all_with_letters, check_letters, with_letters
 from quiltstream.transforms.live.sinks import WriteLetters
 from quiltstream.transforms.message_sink import reject_messages
 from quiltstream.transforms.messages import Messages
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.rejects import Rejects, reject_batch
 
 from .kafka.contract import pieces_until
 from .kafka.fake import FakeBroker
@@ -115,7 +108,7 @@ CONTENT: dict[str, Any] = {
 
 
 def sealed(content: bytes) -> str:
-    return base64.b64encode(_seal(content, PUBLIC)).decode("ascii")
+    return base64.b64encode(seal(content, PUBLIC)).decode("ascii")
 
 
 def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
@@ -142,6 +135,29 @@ def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
     for data in (b"", bytes(32), bytes(48), bytes(1_000), b"\xff" * 48):
         with pytest.raises(LetterError):
             open_letter(base64.b64encode(data).decode("ascii"), PRIVATE)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("", b"")] * 150_000,
+        [("a", None)] * 65_536,
+        [("\u0e01" * 200_000, b"")],
+        [("\1" * 200_000, b"")],
+        [("a", b"x" * 260_000)],
+    ],
+    ids=["empty", "short", "Thai", "control", "a value"],
+)
+def test_the_largest_letter_fits_into_a_message_as_brokers_take_them(headers: list[tuple[str, bytes | None]]):
+    """One that does not would fail the bundle of its row again and again."""
+    letters = TO.model_copy(update={"most_bytes": 262_144})
+    message = Messages([b"{" * 300_000], ["t" * 249], [b"k" * 1_000], [headers], np.array([0]), np.array([7]))
+    batch = with_letters(
+        reject_batch("t" * 249, (Rejects(RejectReason.MALFORMED_ROW, np.array([7])),)), message, letters
+    )
+    for format_ in ("json", "avro-single-object"):
+        ((_, value, _),) = reject_messages(batch, format_)
+        assert 100_000 < len(value) < 1_000_000
 
 
 def test_of_a_long_message_the_beginning_is_kept_and_long_headers_not_at_all():

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings import Settings
+from quiltstream.schemas.settings import Settings, SettingsError
+from quiltstream.schemas.slots import Schedule
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.records import Store
 from quiltstream.store.specs import Registration
+from quiltstream.transforms import ends
+from quiltstream.transforms.ends import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.survey import Seen, register
 
@@ -141,3 +144,35 @@ def test_a_job_that_was_first_meanwhile_is_agreed_with_or_told_apart(
             with pytest.raises(RegistrationConflict, match=r"windows\.stop"):
                 registered(tmp_path, {"size": "1d", "stop": stop})
     monkeypatch.setattr(Store, "registered", known)
+
+
+def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp_path: Path) -> None:
+    absurd = plan_of(tmp_path, {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"})
+    with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z there are [\d,]+ windows.*windows\.stop"):
+        check_ends(absurd)
+    open_start = plan_of(tmp_path, {"size": "1d", "stop": "9999-01-08"})
+    check_ends(open_start)  # not known yet
+    with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z"):
+        register(open_start, LATER)
+    assert not (tmp_path / "ledger.db").exists() or not Store(f"sqlite:///{tmp_path / 'ledger.db'}").queries()
+
+
+def test_the_ends_are_compared_with_those_on_record_without_going_over_the_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absurd = {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"}
+    monkeypatch.setattr(ends, "MOST_WINDOWS", 5_000_000)
+    registered(tmp_path, absurd)
+    monkeypatch.undo()
+    monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
+    check_ends(plan_of(tmp_path, absurd))  # as on record: nothing about it can be changed any more
+    for back in (FULL, {"size": "1d", "stop": "2013-01-08"}):
+        with pytest.raises(RegistrationConflict, match=r"windows\.stop is '2013-01-08T00:00:00Z', but on record"):
+            check_ends(plan_of(tmp_path, back))
+
+
+def test_an_extension_is_counted_as_a_new_schedule_is(tmp_path: Path) -> None:
+    registered(tmp_path, FULL)
+    check_ends(plan_of(tmp_path, FULL | {"stop": "2013-01-12"}))
+    with pytest.raises(SettingsError, match=r"windows: from 2013-01-02T00:00:00Z to 9013-01-12T00:00:00Z"):
+        check_ends(plan_of(tmp_path, FULL | {"stop": "9013-01-12"}))

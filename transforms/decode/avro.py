@@ -2,13 +2,19 @@
 
 No library reads Avro into Arrow columns, so this is the one format whose rows pass through Python objects, inside the
 decoder only; Parquet holds the same readings and is read many times faster. A file is damaged where its bytes are no
-records; what a record holds damages nothing (see :mod:`.avro_columns`).
+records; what a record holds damages nothing (see :mod:`.avro_columns` and :mod:`.avro_shapes`).
+
+Two things damage a file although its bytes are what Avro allows. A schema of more than 200 levels is not parsed:
+without it nobody knows where a record begins. And behind a value of more than 100,000 levels the next record is not
+looked for, because memory would have to grow with the depth. In both cases there are rows that cannot be found, so to
+count one reject and go on would be to lose readings in silence: "damaged" says that some are missing, and how many is
+not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Protocol, cast
 
 import fastavro
 import numpy as np
@@ -17,6 +23,7 @@ import pyarrow as pa
 from ...schemas.settings import SettingsError
 from ..files import SourceFileError
 from .avro_columns import Meaning
+from .avro_shapes import KEPT, ReadRecord, Shapes, check_header
 from .avro_times import bare
 from .csv import missing_column
 from .rows import Columns, RawRows
@@ -45,15 +52,15 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
         raise SettingsError(problems)
 
 
-def has_column(stream: BinaryIO, path: str, name: str) -> bool:
-    """Whether the records of a file have a column; the stream stands at its start afterwards.
+def field_types(stream: BinaryIO, path: str) -> dict[str, Any]:
+    """The types of the fields of a file's records; the stream stands at its start afterwards.
 
     Raises:
         SourceFileError: it is not an Avro file.
     """
     schema: Any = _reader(stream, path).writer_schema
     stream.seek(0)
-    return isinstance(schema, dict) and any(one["name"] == name for one in schema.get("fields", ()))
+    return {one["name"]: one["type"] for one in schema.get("fields", ())} if isinstance(schema, dict) else {}
 
 
 def _is_simple(kind: Any) -> bool:
@@ -62,7 +69,21 @@ def _is_simple(kind: Any) -> bool:
     return (kind["type"] if isinstance(kind, dict) else kind) in _SIMPLE
 
 
-def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) -> Iterator[RawRows]:
+class Reads(Protocol):
+    """What makes a column of the values of records; :class:`.avro_columns.Meaning` does."""
+
+    def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
+        """Values as an array, shape (n,), and the places of those that mean nothing."""
+        ...
+
+
+def avro_rows(
+    stream: BinaryIO,
+    path: str,
+    columns: Columns,
+    batch_rows: int,
+    reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
+) -> Iterator[RawRows]:
     """Read a file.
 
     Args:
@@ -70,14 +91,17 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
         path: for messages.
         columns: the needed columns.
         batch_rows: rows in a batch.
+        reads: what reads a column, by its name and type.
 
     Raises:
         SourceFileError: a block is damaged.
     """
     try:
+        check_header(stream)
         blocks = cast("Any", fastavro.block_reader(stream))
-        schema = fastavro.parse_schema(bare(blocks.writer_schema))
-        meanings = {one["name"]: Meaning.of(one["type"]) for one in blocks.writer_schema["fields"]}
+        read = _reading(fastavro.parse_schema(bare(blocks.writer_schema)), columns)
+        kinds = {one["name"]: one["type"] for one in blocks.writer_schema["fields"]}
+        meanings = {name: reads(name, kinds[name]) for name in columns.names}
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     records: list[dict[str, Any]] = []
@@ -86,24 +110,31 @@ def avro_rows(stream: BinaryIO, path: str, columns: Columns, batch_rows: int) ->
         try:
             block = next(blocks, None)
             if block is not None:
-                records += [_record(block.bytes_, schema) for _ in range(block.num_records)]
+                records += [read(block.bytes_) for _ in range(block.num_records)]
         except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
             raise _damaged(path, error, f"after row {before + len(records)}") from None
         if records and (block is None or len(records) >= batch_rows):
-            yield _rows(records, before, {name: meanings[name] for name in columns.names})
+            yield _rows(records, before, meanings)
             before += len(records)
             records = []
         if block is None:
             return
 
 
-def _record(stream: BinaryIO, schema: Any) -> dict[str, Any]:
-    # text that is no UTF-8 is its row's matter, and no reason to stop
-    read: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors="surrogateescape")
-    return cast("dict[str, Any]", read)
+def _reading(schema: Any, columns: Columns) -> ReadRecord:
+    """How a record is read: at once, unless what a record holds could keep the library busy for ever or end it."""
+    shapes = Shapes(schema)
+    if not shapes.is_plain:
+        return shapes.fields(columns.names)
+
+    def read(stream: BinaryIO) -> dict[str, Any]:
+        found: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=KEPT)
+        return cast("dict[str, Any]", found)
+
+    return read
 
 
-def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Meaning]) -> RawRows:
+def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Reads]) -> RawRows:
     """Records as raw rows; those with a value that means nothing are malformed."""
     arrays: dict[str, pa.Array] = {}
     keep = np.ones(len(records), dtype=np.bool_)
@@ -119,6 +150,7 @@ def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Meanin
 
 def _reader(stream: BinaryIO, path: str) -> Any:
     try:
+        check_header(stream)
         return fastavro.reader(stream)
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None

@@ -2,6 +2,10 @@
 
 A segment's record is a message: ``topic``, ``payload``, and ``received``, which stands for the broker's stamp. So a
 spool folder can be followed by a live job, and read again by a batch job, with the mapping of the settings.
+
+A column of such a file may have a type of several kinds, and then each record has its own: one whose topic or payload
+is neither text nor bytes is a reject at its row, and one without a time of receipt has no stamp. A column that can hold
+nothing of what it is for is a mistake of the file as a whole: it holds no messages.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from ..messages import Messages
 from ..payloads import PayloadDecoder
 from ..rejects import Rejects
 from . import avro
+from .avro_columns import Meaning
+from .avro_shapes import KEPT
 from .rows import Columns, Decoded, RawRows, RowReader
 from .steps import FileDecoder, FileTask
 
@@ -76,17 +82,22 @@ class MessageFileDecoder(FileDecoder):
         """
         with open_bytes(path) as stream:
             avro.check_columns(stream, path, _COLUMNS)
+            stream.seek(0)
+            _check_types(avro.field_types(stream, path), path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
         """The messages of a file.
 
         Raises:
+            SettingsError: it holds no messages.
             SourceFileError: the file is damaged.
         """
         with open_bytes(task.path) as stream:
-            columns = _WITH_DUP if avro.has_column(stream, task.path, DUP) else _COLUMNS
-            yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH))
+            types = avro.field_types(stream, task.path)
+            _check_types(types, task.path)
+            columns = _WITH_DUP if DUP in types else _COLUMNS
+            yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
 
 
 class _MessageColumns(Columns):
@@ -132,7 +143,7 @@ class MessageRows:
         """Decode some messages.
 
         Raises:
-            SettingsError: a key or library is missing on this machine, or the columns are no messages'.
+            SettingsError: a key or library is missing on this machine.
         """
         parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
         rejects = [one for part in parts for one in part.rejects]
@@ -146,25 +157,102 @@ class MessageRows:
         return Decoded(whole, earliest, tuple(rejects))
 
 
+#: What the columns are for, and the types of Avro that may hold it.
+_KINDS = {
+    TOPIC: frozenset({"string", "bytes", "enum", "fixed"}),
+    PAYLOAD: frozenset({"bytes", "string", "enum", "fixed"}),
+    RECEIVED: frozenset({"long", "int"}),
+    DUP: frozenset({"boolean"}),
+}
+
+_UNITS_US = {"ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+_LONG = 1 << 63
+
+
+def _check_types(types: dict[str, Any], path: str) -> None:
+    """See whether each column of a file can hold what it is for.
+
+    Raises:
+        SettingsError: one cannot.
+    """
+    for name, kinds in _KINDS.items():
+        given = types.get(name, "null")
+        of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
+        if of != {"null"} and not of & kinds:
+            raise SettingsError(
+                [
+                    f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
+                    f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
+                ]
+            )
+
+
+class _Held:
+    """What a column of a segment holds, record by record.
+
+    Args:
+        name: of the column.
+        kind: its type in the file.
+    """
+
+    def __init__(self, name: str, kind: Any) -> None:
+        self._name = name
+        time = Meaning.of(kind).time
+        # a plain number is of microseconds, as the gateway writes it; days and times of day are no stamps
+        self._stamps = time is None or pa.types.is_timestamp(time)
+        self._unit = _UNITS_US.get(getattr(time, "unit", "us"), (1, 1))
+
+    def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
+        """Values as an array, shape (n,), and the places of topics and payloads that are none."""
+        if self._name == RECEIVED:
+            return pa.array([self._stamp(one) for one in values], pa.int64()), []
+        if self._name == DUP:
+            # whatever else says something of it, it may have come before
+            return pa.array([one is not None and one is not False for one in values], pa.bool_()), []
+        if self._name == TOPIC:
+            found, kind = [_topic(one) for one in values], pa.utf8()
+        else:
+            found, kind = [_payload(one) for one in values], pa.binary()
+        bad = [place for place, one in enumerate(found) if one is _NOTHING]
+        return pa.array([None if one is _NOTHING else one for one in found], kind), bad
+
+    def _stamp(self, value: Any) -> int:
+        """A stamp in microseconds; -1 for what is none."""
+        if type(value) is not int or not self._stamps:
+            return -1
+        times, parts = self._unit
+        found = value * times // parts
+        return found if -_LONG <= found < _LONG else -1
+
+
+#: Stands for what is no topic or payload.
+_NOTHING = object()
+
+
+def _topic(value: Any) -> Any:
+    if value is None:
+        return ""
+    try:
+        # bytes that were no UTF-8 stand in a text as surrogates
+        return (value.encode("utf-8") if isinstance(value, str) else value).decode("utf-8")
+    except (UnicodeError, AttributeError):
+        return _NOTHING
+
+
+def _payload(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", KEPT)
+    return value if value is None or isinstance(value, bytes) else _NOTHING
+
+
 def _messages(raw: RawRows) -> Messages:
     count = len(raw.positions)
-    try:
-        stamps = raw.columns[RECEIVED].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        if DUP in raw.columns:
-            again = raw.columns[DUP].cast(pa.bool_()).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-            stamps = np.where(again, -1, stamps)
-        payloads = raw.columns[PAYLOAD].cast(pa.binary()).to_pylist()
-        topics = raw.columns[TOPIC].cast(pa.utf8()).fill_null("").to_pylist()
-    except pa.ArrowException as error:
-        raise SettingsError(
-            [
-                f"source.avro: a column of the messages is of another type ({type(error).__name__}); {PAYLOAD} is "
-                f"bytes, {TOPIC} text, {RECEIVED} a time stamp in microseconds, and {DUP} a truth value"
-            ]
-        ) from None
+    stamps = raw.columns[RECEIVED].to_numpy(zero_copy_only=False)
+    if DUP in raw.columns:
+        stamps = np.where(raw.columns[DUP].to_numpy(zero_copy_only=False), -1, stamps)
     return Messages(
-        payloads=payloads,
-        topics=topics,
+        payloads=raw.columns[PAYLOAD].to_pylist(),
+        topics=raw.columns[TOPIC].to_pylist(),
         keys=[None] * count,
         headers=[()] * count,
         stamps_us=stamps.astype(np.int64),

@@ -55,6 +55,26 @@ _WRONG = {
 }
 
 
+#: Options of a consumer that follows partitions.
+READING: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+    # the brokers judge how large a message may be; the client would refuse what they took, and ask for it for ever
+    "receive.message.max.bytes": 2_147_483_647,
+    "reconnect.backoff.max.ms": 2_000,
+    "socket.keepalive.enable": True,
+}
+
+#: A group's name that nothing is committed to; librdkafka wants one.
+NO_GROUP = "quiltstream"
+
+
 class KafkaUnavailableError(BrokerUnavailableError):
     """Brokers of Kafka cannot be used."""
 
@@ -193,6 +213,8 @@ class Cluster:
 
 __all__ = [
     "LOG",
+    "NO_GROUP",
+    "READING",
     "Cluster",
     "KafkaUnavailableError",
     "is_kafkas",

@@ -18,19 +18,17 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from ...schemas.readings import RejectReason
-from ..decode.rows import Decoded
 from ..live.clocks import Reach
 from ..live.feeds import Feed, Piece, Reader, piece_of
 from ..messages import MessageDecoder, SourceAwayError
-from ..rejects import Rejects
 from .client import (
     LOG,
+    NO_GROUP,
+    READING,
     Cluster,
     KafkaUnavailableError,
     is_kafkas,
@@ -40,17 +38,19 @@ from .client import (
     unavailable,
 )
 from .gaps import Gaps
-from .health import Health
-from .messages import came_us, messages_of, sent_us, with_sizes, without_second_times
-from .positions import lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
-from .start import EARLIEST, Place, Start, begins, first_offsets, last_offsets
+from .health import Health, leaders, reachable
+from .identity import TopicIds
+from .messages import came_us, decoded_by, lost_at, sent_us, with_sizes
+from .positions import ids_of, lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
+from .start import EARLIEST, Place, Start, begins, first_offsets, last_offsets, seek_again
 
 #: Messages that are taken from the client at once, and how long it may take to get so many.
 _MESSAGES = 10_000
 _WAIT_S = 0.1
 
-#: How long a question to a broker may take, and the longest pause between two attempts.
+#: How long a question to a broker may take, and one between two looks, and the longest pause between two attempts.
 _ANSWER_S = 3.0
+_CHECK_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 
 #: Seconds for which the leaders' answer where the partitions end is good.
@@ -58,24 +58,6 @@ _TOLD_S = 1.0
 
 #: Seconds from one commit for monitoring to the next.
 _COMMIT_S = 5.0
-
-_CONSUMER: Mapping[str, Any] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "fetch.wait.max.ms": 100,
-    "fetch.error.backoff.ms": 100,
-    "queued.min.messages": 100_000,
-    "queued.max.messages.kbytes": 65_536,
-    # the brokers judge how large a message may be; the client would refuse what they took, and ask for it for ever
-    "receive.message.max.bytes": 2_147_483_647,
-    "reconnect.backoff.max.ms": 2_000,
-    "socket.keepalive.enable": True,
-}
-
-#: A group's name that nothing is committed to; librdkafka wants one.
-_NO_GROUP = "quiltstream"
 
 
 @dataclass(frozen=True)
@@ -134,8 +116,11 @@ class KafkaReader(Reader):
         self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
         self._stamps = stamps_of(position)
         self._gaps = Gaps.of(position)
+        self._ids = TopicIds(feed.cluster, ids_of(position))
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Place, int] = {}
+        #: where the last message before the start is read, for its stamp alone
+        self._passed: set[Place] = set()
         self._begun = bool(position)
         self._consumer: Any = None
         self._assigned = False
@@ -160,12 +145,14 @@ class KafkaReader(Reader):
 
     def read(self) -> Piece | None:
         """The next messages of one partition, as readings."""
-        if not self._pieces and not self._groups:
+        # while something is in hand nothing is fetched, and who was at the end then may have spoken since
+        self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
+        if not self._pieces:
             self._look()
-            if self._assigned and not self._pieces:
-                self._fetch()
-                self._reached = {place: self._reach(place) for place in self._offsets}
-                self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
+        if self._assigned and not self._pieces and not self._groups:
+            self._fetch()
+            self._reached = {place: self._reach(place) for place in self._offsets}
+            self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
         if self._pieces:
             return self._pieces.popleft()
         return self._decoded() if self._groups else None
@@ -185,6 +172,12 @@ class KafkaReader(Reader):
         """What is in the way."""
         return self._trouble or self._waiting or self._health.trouble
 
+    def check(self) -> bool:
+        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
+        feed, places = self._feed, [place for place in self._offsets if place not in self._health]
+        consumer = self._consumer
+        return consumer is not None and reachable(consumer, feed.topics, feed.cluster.servers, places, _CHECK_S)
+
     def kept(self) -> None:
         """Tell the consumer group, if there is one to be told; nothing depends on it."""
         feed, now = self._feed, time.monotonic()
@@ -201,6 +194,7 @@ class KafkaReader(Reader):
     def close(self) -> None:
         """Leave the brokers."""
         consumer, self._consumer, self._assigned = self._consumer, None, False
+        self._ids.close()
         if consumer is not None:
             consumer.close()
 
@@ -247,16 +241,15 @@ class KafkaReader(Reader):
     def _discover(self) -> None:
         feed = self._feed
         if self._consumer is None:
-            own = {**_CONSUMER, "group.id": feed.group or _NO_GROUP}
+            own = {**READING, "group.id": feed.group or NO_GROUP}
             self._consumer = feed.cluster.consume(own, self._said)
         there, leaderless = set[Place](), set[Place]()
         for topic in feed.topics:
-            told = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-            if told.error is not None:
-                raise unavailable(f"topic {topic} at {feed.cluster.servers}", told.error)
-            mine = {(topic, one): told.partitions[one] for one in told.partitions if self._is_mine(topic, one)}
+            led = leaders(self._consumer, topic, feed.cluster.servers, _ANSWER_S)
+            mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
             there |= set(mine)
-            leaderless |= {place for place, one in mine.items() if one.leader < 0}
+            leaderless |= {place for place, has in mine.items() if not has}
+        self._renew(there)
         self._health.looked(leaderless | (set(self._offsets) - there))
         # one without a leader is found when it has one; until then it is not known, and not silent
         fresh = sorted(there - leaderless - set(self._offsets))
@@ -267,6 +260,9 @@ class KafkaReader(Reader):
             for place, begin in found.items():
                 self._offsets[place] = begin.offset
                 self._gaps.begun(place, begin, start, now_us)
+                if begin.last_passed is not None:
+                    self._offsets[place], self._floors[place] = begin.last_passed, begin.offset
+                    self._passed.add(place)
             self._behind |= set(found)
             if not self._assigned:
                 self._look_back()
@@ -274,18 +270,24 @@ class KafkaReader(Reader):
             # what was found is kept by the runner before anything is read from there
             self._pieces.append(Piece(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
             self._begun = True
-        self._seek_denied()
+        # the client tells only once of what is denied, and not that it is denied no longer
+        seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
         self._ask_ends()
 
-    def _seek_denied(self) -> None:
-        """Ask again for what was denied: the client tells only once of it, and not that it is denied no longer."""
-        for place in self._health.denied & set(self._offsets):
-            try:
-                self._consumer.seek(topic_partition(*place, self._offsets[place]))
-            except Exception as error:  # noqa: PERF203 - each partition for itself
-                # one that was assigned this moment cannot be sought yet
-                if not is_kafkas(error):
-                    raise
+    def _renew(self, there: AbstractSet[Place]) -> None:
+        """Begin at the start of topics that were made anew, whose offsets are others."""
+        anew = self._ids.made_anew(self._feed.topics, _ANSWER_S)
+        places = [place for place in self._offsets if place[0] in anew]
+        if not places:
+            return
+        LOG.error("%s: %s was made anew, and is read from its beginning", self._name, ", ".join(sorted(anew)))
+        for place in places:
+            self._stamps.pop(place, None)
+        # a partition that the new one has not is waited for no longer
+        self._begin_again(dict.fromkeys(places, 0), set(places) - there)
+        self._behind = (self._behind | set(places)) & set(self._offsets)
+        if self._assigned:
+            self._assign()
 
     def _ask_ends(self) -> None:
         """Have the leaders say where the partitions end."""
@@ -311,6 +313,7 @@ class KafkaReader(Reader):
     def _assign(self) -> None:
         """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
         self._groups.clear()
+        self._waiting = None
         self._ends.clear()
         self._consumer.assign([topic_partition(*place, offset) for place, offset in self._offsets.items()])
         self._assigned = True
@@ -387,40 +390,49 @@ class KafkaReader(Reader):
             self._failed(str(unavailable(self._name, error)))
             # fetching begins anew at the offset that is not there, and comes here again
             return True
-        before = self._offsets[place]
         LOG.error(
             "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
             "was made anew",
             name_of_place(place),
             self._feed.cluster.servers,
-            before,
+            self._offsets[place],
             found[place],
         )
-        self._offsets |= found
-        self._floors.pop(place, None)
-        self._gaps.found(place, time.time_ns() // 1_000)
-        damaged = Rejects(RejectReason.DAMAGED_SOURCE, np.array([before], dtype=np.int64))
-        lost = piece_of(name_of_place(place), [Decoded(None, 0, (damaged,))], self._position, settled=False)
-        self._pieces.append(replace(lost, source=name_of_place(place), lost_us=self._gaps.until_us))
+        self._begin_again(found)
         return True
+
+    def _begin_again(self, found: Mapping[Place, int], gone: AbstractSet[Place] = frozenset()) -> None:
+        """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
+        before = {place: self._offsets[place] for place in found}
+        self._offsets = {place: offset for place, offset in (self._offsets | {**found}).items() if place not in gone}
+        for place in found:
+            self._floors.pop(place, None)
+            self._passed.discard(place)
+            self._gaps.found(place, time.time_ns() // 1_000)
+        # a runner may keep any of these positions: all of them are behind all of it
+        position, until_us = self._position, self._gaps.until_us
+        self._pieces.extend(lost_at(place, before[place], position, until_us) for place in found)
 
     def _decoded(self) -> Piece | None:
         place, group = self._groups[0]
         floor = self._floors.get(place, 0)
         again = bisect_left(group, floor, key=_offset)
-        messages = messages_of(group[again:] or group)
         try:
+            messages, decoded = decoded_by(self._decoder, group[:again] or group)
             if again:
-                self._decoder.decode(without_second_times(messages_of(group[:again])))
-            decoded = self._decoder.decode(without_second_times(messages)) if again < len(group) else []
+                decoded = []
+                if again < len(group):
+                    messages, decoded = decoded_by(self._decoder, group[again:])
         except SourceAwayError as error:
             # nothing is wrong with the messages: they wait
             self._waiting = str(error)
             return None
         self._waiting = None
         self._groups.popleft()
-        if again < len(group):
-            self._gaps.read(place, came_us(group[again : again + 1]))
+        first = 0 if place in self._passed else again
+        if first < len(group):
+            self._passed.discard(place)
+            self._gaps.read(place, came_us(group[first : first + 1]))
         self._offsets[place] = int(messages.positions[-1]) + 1
         if self._offsets[place] >= floor:
             self._floors.pop(place, None)
@@ -441,7 +453,11 @@ class KafkaReader(Reader):
         return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
 
     def _reach_of(self, place: Place) -> Reach:
-        return Reach.UNKNOWN if place in self._health else self._reached[place]
+        if place in self._health:
+            return Reach.UNKNOWN
+        reach = self._reached[place]
+        # while messages wait for what their decoder needs nobody looks, and producers may wait for the same
+        return Reach.UNKNOWN if self._waiting is not None and reach is not Reach.BEHIND else reach
 
     def _reach(self, place: Place) -> Reach:
         if self._down or place in self._health:
@@ -470,7 +486,7 @@ class KafkaReader(Reader):
     @property
     def _position(self) -> str:
         offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
-        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory)
+        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory, self._ids.known)
 
 
 def _offset(message: Any) -> int:

@@ -4,7 +4,9 @@ What was sent before the first message that a lane reads of a partition is not r
 the lane was away. What is gone came before the first message behind it, and a reading is not taken after it came. So
 where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
 that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
-at which it was found. All of this is offsets and stamps; nothing of it depends on what messages hold.
+at which it was found. A start at an instant is no exception: what a producer with a slow clock has just sent is stamped
+before it, and is passed over. There the last message that was passed over is asked for its stamp. All of this is
+offsets and stamps; nothing of it depends on what messages hold.
 
 >>> gaps = Gaps.of("")
 >>> gaps.found(("load", 0), 9_000_000)
@@ -71,14 +73,13 @@ class Gaps:
         """
         if not begin.offset:
             return
-        if begin.offset > begin.first and start.kind in {"latest", "instant"}:
-            # what was passed over ends where that was said
-            self._until_us[place] = now_us if start.kind == "latest" else start.instant_us
-        else:
-            self.found(place, now_us)
+        self.found(place, now_us)
+        if begin.offset > begin.first and start.kind == "latest":
+            # what was passed over came before that was said, whenever the next message comes
+            self._open.discard(place)
 
     def read(self, place: Place, came_us: int | None) -> None:
-        """A message of a partition was read.
+        """A message behind a gap was read, or the last one within it.
 
         Args:
             place: the partition.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from .client import LOG
-from .start import Place
+from .client import LOG, KafkaUnavailableError, is_kafkas, unavailable
+from .start import Place, last_offsets
 
 #: Seconds before the same thing is said again.
 _REPEAT_S = 300.0
@@ -79,9 +80,53 @@ class Health:
             self._said = (text, now)
 
 
+def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
+    """The partitions of a topic, and whether a broker leads each.
+
+    Args:
+        consumer: of confluent-kafka.
+        topic: its name.
+        servers: the brokers, for messages.
+        timeout_s: how long it may take.
+
+    Raises:
+        KafkaUnavailableError: the topic cannot be read.
+        Exception: confluent-kafka's, if no broker answers.
+    """
+    told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if told.error is not None:
+        raise unavailable(f"topic {topic} at {servers}", told.error)
+    return {one: told.partitions[one].leader >= 0 for one in told.partitions}
+
+
+def reachable(consumer: Any, topics: Iterable[str], servers: str, places: Collection[Place], timeout_s: float) -> bool:
+    """Whether brokers name some topics, and the leaders of some of their partitions answer.
+
+    Only questions are asked: neither where the consumer reads nor what it has fetched is touched.
+
+    Args:
+        consumer: of confluent-kafka.
+        topics: the topics.
+        servers: the brokers.
+        places: the partitions.
+        timeout_s: how long each question may take.
+    """
+    try:
+        led = {
+            (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
+        }
+        return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
+    except KafkaUnavailableError:
+        return False
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        return False
+
+
 def _named(places: Iterable[Place]) -> str:
     named = [f"{topic}/{partition}" for topic, partition in sorted(places)]
     return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
 
 
-__all__ = ["Health"]
+__all__ = ["Health", "leaders", "reachable"]

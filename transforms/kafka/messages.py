@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...schemas.letters import Letters
+from ...schemas.readings import RejectReason
 from ...schemas.slots import parse_instant
+from ..decode.rows import Decoded
 from ..letters import with_letters
-from ..messages import Messages
+from ..live.feeds import Piece, piece_of
+from ..messages import Headers, MessageDecoder, Messages
+from ..rejects import Rejects
+from .positions import name_of_place
+from .start import Place
 
 _YEAR_1971_US = parse_instant("1971-01-01")
 
@@ -23,6 +30,57 @@ _THE_BROKERS = 2
 REPEATED = ("mqtt-dup", b"1")
 
 
+#: confluent-kafka gives a broken list and an error at once for headers that it cannot read: Python notices that where a
+#: method is called in this way, and not always where it is called by its name.
+_HEADERS = methodcaller("headers")
+
+#: In the place of headers that cannot be read; they must not be asked for again.
+_ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
+
+
+def headers_of(message: Any) -> Headers | None:
+    """The headers of a message of confluent-kafka; ``None`` if one has a name that is no UTF-8, which loses all."""
+    try:
+        found = _HEADERS(message)
+    except (UnicodeDecodeError, SystemError):
+        message.set_headers(_ILLEGIBLE)
+        return None
+    return None if found is _ILLEGIBLE else found or ()
+
+
+def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, list[Decoded]]:
+    """Messages of confluent-kafka as columns, and what a decoder makes of them.
+
+    Those whose headers cannot be read are rejects: nobody knows what they say of series and time, nor whether they say
+    that the message may have come before. Tombstones are none, whatever their headers.
+
+    Raises:
+        SourceAwayError: what the decoder needs is away.
+    """
+    messages, legible = messages_of(group), np.array([headers_of(one) is not None for one in group], np.bool_)
+    legible |= np.array([one is None for one in messages.payloads], np.bool_)
+    if legible.all():
+        return messages, decoder.decode(without_second_times(messages))
+    readable = [one for one, can in zip(group, legible.tolist(), strict=True) if can]
+    decoded = decoder.decode(without_second_times(messages_of(readable))) if readable else []
+    bad = Rejects(RejectReason.MALFORMED_ROW, messages.positions[~legible])
+    return messages, [*decoded, Decoded(None, 0, (bad,))]
+
+
+def lost_at(place: Place, offset: int, position: str, until_us: int | None) -> Piece:
+    """What says that messages of a partition are lost: one reject.
+
+    Args:
+        place: the partition.
+        offset: the first of them.
+        position: where to go on.
+        until_us: windows that start before it may lack readings.
+    """
+    name, damaged = name_of_place(place), Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64))
+    lost = piece_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
+    return replace(lost, source=name, lost_us=until_us)
+
+
 def messages_of(group: list[Any]) -> Messages:
     """Messages of confluent-kafka as columns."""
     count = len(group)
@@ -31,7 +89,7 @@ def messages_of(group: list[Any]) -> Messages:
         payloads=[one.value() for one in group],
         topics=[group[0].topic()] * count,
         keys=[one.key() for one in group],
-        headers=[one.headers() or () for one in group],
+        headers=[headers_of(one) or () for one in group],
         stamps_us=np.where(stamps < 0, -1, stamps * 1_000),
         positions=np.fromiter((one.offset() for one in group), np.int64, count),
     )
@@ -73,4 +131,4 @@ def with_sizes(rejects: pa.RecordBatch, messages: Messages, letters: Letters | N
     return rejects.append_column("size", pa.array(sizes[np.minimum(at, len(sizes) - 1)], pa.int64()))
 
 
-__all__ = ["REPEATED", "came_us", "messages_of", "sent_us", "with_sizes", "without_second_times"]
+__all__ = ["REPEATED", "came_us", "decoded_by", "headers_of", "lost_at", "messages_of", "sent_us", "with_sizes"]

@@ -12,7 +12,12 @@ from .start import Place
 
 
 def position_text(
-    offsets: Mapping[Place, int], stamps: Mapping[Place, int], gaps: Gaps, lanes: int, memory: str = ""
+    offsets: Mapping[Place, int],
+    stamps: Mapping[Place, int],
+    gaps: Gaps,
+    lanes: int,
+    memory: str = "",
+    ids: Mapping[str, str] | None = None,
 ) -> str:
     """A position.
 
@@ -22,8 +27,11 @@ def position_text(
         gaps: what was not read.
         lanes: how many lanes there are.
         memory: what the decoder must not forget of the messages before it.
+        ids: the brokers' own names of the topics whose offsets they are, where they have any.
     """
     plain: dict[str, Any] = {"lanes": lanes, "topics": _by_topic(offsets)}
+    if ids:
+        plain["ids"] = dict(sorted(ids.items()))
     if stamps:
         plain["stamps"] = _by_topic(stamps)
     if gaps.plain:
@@ -89,6 +97,12 @@ def memory_of(position: str) -> str:
     return str(json.loads(position).get("memory", "")) if position else ""
 
 
+def ids_of(position: str) -> dict[str, str]:
+    """The brokers' own names of the topics of a position; those of older versions tell none."""
+    ids: dict[str, str] = json.loads(position).get("ids", {}) if position else {}
+    return dict(ids)
+
+
 def _by_topic(values: Mapping[Place, int]) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), value in sorted(values.items()):
@@ -101,4 +115,4 @@ def name_of_place(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
-__all__ = ["lane_of", "memory_of", "name_of_place", "offsets_of", "position_text", "stamps_of"]
+__all__ = ["ids_of", "lane_of", "memory_of", "name_of_place", "offsets_of", "position_text", "stamps_of"]

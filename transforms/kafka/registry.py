@@ -19,6 +19,9 @@ from .client import LOG, KafkaUnavailableError
 #: Seconds before a number that the registry did not know is asked for again.
 _AGAIN_S = 30.0
 
+#: Numbers without a schema that are remembered: whoever sends many must not fill the memory.
+_MOST_UNKNOWN = 10_000
+
 #: Of a client that is asked again anyway.
 _PATIENCE = {"timeout": 5, "max.retries": 1}
 
@@ -88,6 +91,9 @@ class RegistrySchemas:
         try:
             schema = self._asked(number)
         except LookupError:
+            self._unknown.pop(number, None)
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]  # the one that was asked for longest ago
             self._unknown[number] = self.clock() + _AGAIN_S
             raise
         self._known[number] = schema
@@ -98,8 +104,13 @@ class RegistrySchemas:
         if (found.schema_type or "AVRO") != "AVRO":
             raise LookupError("the schema of that number is not Avro")
         named: dict[str, Any] = {}
-        self._collect(found, named, set())
-        return _with_types(json.loads(found.schema_str), named, set())
+        try:
+            self._collect(found, named, set())
+            return _with_types(json.loads(found.schema_str), named, set())
+        except SourceAwayError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the schema is anybody's who may register one, and may be any JSON
+            raise LookupError(f"the schema of that number cannot be read ({type(error).__name__})") from None
 
     def _collect(self, schema: Any, named: dict[str, Any], seen: set[tuple[str, int]]) -> None:
         for reference in schema.references or ():

@@ -6,11 +6,11 @@ and kept as offsets from then on. A partition that appears later is read from it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .client import topic_partition
+from .client import is_kafkas, topic_partition
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -52,10 +52,12 @@ class Begin(NamedTuple):
     Attributes:
         offset: where it is read from.
         first: the oldest offset that is there.
+        last_passed: the offset of the last message that an instant passes over, which says when all of these came.
     """
 
     offset: int
     first: int
+    last_passed: int | None = None
 
 
 def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
@@ -84,7 +86,12 @@ def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: floa
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
     elif start.kind == "latest":
         found = {place: end for place, (_, end) in ends.items()}
-    return {place: Begin(max(found.get(place, -1), first), first) for place, (first, _) in ends.items()}
+    return {place: _begin(max(found.get(place, -1), first), first, start) for place, (first, _) in ends.items()}
+
+
+def _begin(offset: int, first: int, start: Start) -> Begin:
+    passed = start.kind == "instant" and offset > first
+    return Begin(offset, first, offset - 1 if passed else None)
 
 
 def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
@@ -103,6 +110,17 @@ def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> di
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
+def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
+    """Have some partitions that are assigned asked for again from some offsets on."""
+    for place, offset in offsets.items():
+        try:
+            consumer.seek(topic_partition(*place, offset))
+        except Exception as error:  # noqa: PERF203 - each partition for itself
+            # one that was assigned this moment cannot be sought yet
+            if not is_kafkas(error):
+                raise
+
+
 def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
     found: dict[Place, int] = {}
     for one in answered:
@@ -118,4 +136,4 @@ def _failed(error: Any) -> Exception:
     return KafkaException(error)
 
 
-__all__ = ["EARLIEST", "Begin", "Place", "Start", "begins", "first_offsets", "last_offsets"]
+__all__ = ["EARLIEST", "Begin", "Place", "Start", "begins", "first_offsets", "last_offsets", "seek_again"]

@@ -13,6 +13,7 @@ from typing import Any
 from ..message_sink import DOMAIN, QUERY, SCHEMA
 from .client import KafkaUnavailableError, is_kafkas, name_of, topic_partition, unavailable
 from .look import LOOKING
+from .messages import headers_of
 from .sink import Topic
 from .start import EARLIEST, Place, first_offsets
 
@@ -82,7 +83,7 @@ def _read(
 def _take(message: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None]) -> None:
     if message.value() is None:
         return
-    headers = dict(message.headers() or ())
+    headers = dict(headers_of(message) or ())
     if headers.get(SCHEMA) != b"release" or message.key() is None:
         raise KafkaUnavailableError(f"{topic.text} holds messages that are no releases of quiltstream: name another")
     if (headers.get(DOMAIN), headers.get(QUERY)) == names:

@@ -3,7 +3,9 @@
 Each source has a clock of its own: its latest reading. The part has come as far as the slowest of them, because the
 readings of one source may be hours ahead of another's. A source that has nothing more to read, and has had none for
 longer than ``idle``, does not count. Silence only counts where it is known: while a source cannot be reached, or has
-not been looked at since the reader began, whatever feeds it may be waiting with what belongs to open windows.
+not been looked at since the reader began, whatever feeds it may be waiting with what belongs to open windows. And it
+counts over the time in which somebody looked: when a runner has not called for hours, because its sink is away or the
+machine slept, whatever feeds the source may have slept as well (see :func:`silent_since`).
 
 >>> heard = {"load/0": Heard(7_000_000, 0), "load/1": Heard(None, 0)}
 >>> clock_of(heard, {"load/0": Reach.BEHIND, "load/1": Reach.END}, now_us=9_000_000, lateness_us=0, idle_us=None)
@@ -27,6 +29,8 @@ class Reach(Enum):
     """More is waiting there."""
     END = "end"
     """Nothing more is there now."""
+    UNSEEN = "unseen"
+    """Nothing more was there at the last look, which was before this one: it says nothing of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,14 @@ class Heard:
     Attributes:
         latest_us: latest reading, or ``None`` before the first.
         heard_us: wall clock from which on its silence counts: that of its last reading, or of the moment when it was
-            found, or could be reached again.
+            found, or could be reached again, and later by what passed while nobody looked.
+        seen_us: wall clock of the last look that found nothing more there; ``None`` before the first, and where silence
+            does not count.
     """
 
     latest_us: int | None
     heard_us: int
+    seen_us: int | None = None
 
 
 def heard_of(
@@ -48,6 +55,9 @@ def heard_of(
     sources: Mapping[str, Reach],
     now_us: int,
     said: tuple[str, int | None] | None = None,
+    *,
+    idle_us: int | None = None,
+    look_us: int = 0,
 ) -> dict[str, Heard]:
     """What was heard of each source after a look; sources that are gone are forgotten.
 
@@ -56,6 +66,8 @@ def heard_of(
         sources: the sources that there are.
         now_us: the wall clock.
         said: the source that had readings, and the latest of them; ``None`` where that is not known.
+        idle_us: how long a silent source counts; ``None``: for ever, so that nothing is noted of silence.
+        look_us: what counts of the time between two looks at most.
     """
     after: dict[str, Heard] = {}
     for name, reach in sources.items():
@@ -65,8 +77,31 @@ def heard_of(
         if said is not None and said[0] == name:
             latest = [one for one in (known.latest_us, said[1]) if one is not None]
             known = Heard(max(latest, default=None), now_us)
+        elif reach is Reach.END and idle_us is not None:
+            seen_us = known.heard_us if known.seen_us is None else known.seen_us
+            since_us = silent_since(known.heard_us, seen_us, now_us=now_us, look_us=look_us, idle_us=idle_us)
+            known = Heard(known.latest_us, since_us, now_us)
         after[name] = known
     return after
+
+
+def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle_us: int) -> int:
+    """From when on the silence of a source counts that has nothing more now.
+
+    Between two looks that are far apart nobody knows what held its readings back, so only a part of that time counts;
+    where they are as far apart as ``idle``, the silence begins anew.
+
+    Args:
+        heard_us: from when on it counted at the last look.
+        seen_us: the wall clock at the last look.
+        now_us: the wall clock.
+        look_us: what counts of the time between two looks at most.
+        idle_us: how long a silent source counts.
+    """
+    gap_us = now_us - max(heard_us, seen_us)
+    if gap_us <= look_us:
+        return heard_us
+    return now_us if gap_us >= idle_us else heard_us + gap_us - look_us
 
 
 def clock_of(
@@ -111,4 +146,4 @@ def waited_for(
     )
 
 
-__all__ = ["Heard", "Reach", "clock_of", "heard_of", "is_idle", "waited_for"]
+__all__ = ["Heard", "Reach", "clock_of", "heard_of", "is_idle", "silent_since", "waited_for"]

@@ -140,6 +140,14 @@ class Reader(ABC):
         """Why nothing can be read now, for the operator; ``None`` if nothing is in the way."""
         return None
 
+    def check(self) -> bool:
+        """Whether the source can be reached, asked every few seconds between two looks that are far apart.
+
+        It moves and notes nothing, and is quick, also where nobody answers: if it says no, the source is looked at now,
+        and that look says what is wrong. Where asking is no cheaper than a look, it says yes.
+        """
+        return True
+
     def kept(self) -> None:
         """The runner asks for what comes after the last piece: it keeps all that came before."""
         return

@@ -10,6 +10,7 @@ import base64
 import glob
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -119,12 +120,24 @@ class _FileReader(Reader):
         if self._trouble is None:
             self._done.keep(there)
 
+    def check(self) -> bool:
+        """Whether the folders of this machine can be listed; of others the next look tells."""
+        return self._away() is None
+
     def _away(self) -> str | None:
         """What is wrong with the folders; what was read there is not forgotten while one is away."""
         for pattern in self._feed.patterns:
+            if not is_local(pattern):
+                continue
             folder = Path(pattern).parent
-            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
+            while glob.has_magic(str(folder)):
+                folder = folder.parent
+            try:
+                os.scandir(folder).close()
+            except (FileNotFoundError, NotADirectoryError):
                 return f"the folder {folder} is not there"
+            except OSError as error:
+                return f"the folder {folder} cannot be listed ({type(error).__name__})"
         return None
 
     def _begin(self, path: str) -> Piece:
@@ -245,7 +258,7 @@ class _Done:
 
 def _key(path: str) -> str:
     """A name in 72 bits: that two of a million files have the same happens once in ten thousand million folders."""
-    return base64.urlsafe_b64encode(hashlib.blake2b(path.encode(), digest_size=_KEY_BYTES).digest()).decode("ascii")
+    return base64.urlsafe_b64encode(hashlib.blake2b(os.fsencode(path), digest_size=_KEY_BYTES).digest()).decode("ascii")
 
 
 __all__ = ["ArrivingFiles"]

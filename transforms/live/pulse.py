@@ -20,6 +20,8 @@ _lock = threading.Lock()
 class Pulse:
     """The last signs of life of one part.
 
+    What a look found stays until the next look: whoever reads it must not take it for what is now.
+
     Attributes:
         beaten: monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between
             two looks that are far apart.

@@ -36,7 +36,7 @@ from ..decode.steps import DecodedReadings
 from ..marks import Mark, mark_batch, with_horizon
 from ..rejects import DECODED, METRICS, counter_name
 from ..tickets import Issued, Steps, Tickets
-from .clocks import Reach, clock_of, heard_of, waited_for
+from .clocks import Reach, clock_of, heard_of, silent_since, waited_for
 from .feeds import BEGIN, Feed, Piece, Reader
 from .pulse import Pulse
 from .spans import Progress, Span, SpanCoder, SpanTracker
@@ -72,6 +72,14 @@ class Pace:
     rest_s: float = 0.0
     together: bool = False
     steps: Steps | None = None
+
+    @property
+    def look_us(self) -> int:
+        """What counts as silence of the time between two looks at most: a quarter of ``idle``, unless looks are rarer.
+
+        They may be twice as far apart as they are meant to be.
+        """
+        return max((self.idle_us or 0) // 4, round(2e6 * max(self.poll_s, self.rest_s)))
 
 
 #: What one call reads before it hands the rest back.
@@ -166,7 +174,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         start: Progress = tracker.current_restriction().start
         reader, kept = self._reader_at(element, start.position), False
         try:
-            kept = self._waits(element, start, reader, tracker)
+            kept = self._waits(element, start, reader, tracker, estimator)
             if not kept:
                 kept = yield from self._follow(element, start, reader, tracker, estimator)
         finally:
@@ -174,13 +182,19 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if not kept:
                 reader.close()
 
-    def _waits(self, part: int, start: Progress, reader: Reader, tracker: Any) -> bool:
-        """Whether it is not time to look yet: then nothing is done but to tell that there is a worker."""
+    def _waits(self, part: int, start: Progress, reader: Reader, tracker: Any, estimator: Any) -> bool:
+        """Whether it is not time to look yet: then nothing is read, and told that there is a worker.
+
+        A source that cannot be reached any more is looked at at once, so that the look tells of it.
+        """
         left = self._look_at.pop(part, 0.0) - time.monotonic()
-        if left <= 0:
+        if left <= 0 or not reader.check():
             return False
         self._polls.inc()
         Pulse.of(part).live(start.clock_us)
+        if self._waits_for_others:
+            # they may have gone on meanwhile, and this part's watermark has waited for them
+            self._advance(part, estimator, start)
         self._readers[part] = (start.position, reader)
         tracker.defer_remainder(self._pause(part, left))
         return True
@@ -202,16 +216,17 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             piece = reader.read()
             # silence is not known of a source that cannot be read
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
-            sources = reader.sources
+            sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
             tickets, before = self._ticketed(element, before, piece)
             progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
             ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
-            sent |= piece is not None or mark is not None
+            sent |= not nothing or mark is not None
             if piece is not None:
                 rows += piece.rows
-                yield from self._rows(piece, tickets, before.clock_us, backlog=not before.followed)
+                settled = None if before.followed else self._pace.begin_us
+                yield from self._rows(piece, tickets, before.clock_us, settled)
             if mark is not None:
                 yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
@@ -227,7 +242,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 return False
             if ends:
                 break
-            if piece is None:
+            if nothing:
                 waited = True
                 # what was sent goes on when the call ends
                 if sent or time.monotonic() + self._pace.poll_s > stay:
@@ -236,7 +251,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 deadline = time.monotonic() + _CALL_S * longer
         self._readers[element] = (progress.position, reader)
         waits = waited and not sent
-        tracker.defer_remainder(self._pause(element, self._pace.poll_s) if waits else Duration(self._pace.rest_s))
+        tracker.defer_remainder(
+            self._pause(element, self._until_next(reader)) if waits else Duration(self._pace.rest_s)
+        )
         return True
 
     def _reader_at(self, part: int, position: str) -> Reader:
@@ -262,6 +279,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     @property
     def _waits_for_others(self) -> bool:
         return self._pace.together and self._feed.parts > 1
+
+    def _until_next(self, reader: Reader) -> float:
+        """Seconds until the next look: a source that cannot be read is tried again soon, however rare its looks are."""
+        poll_s = self._pace.poll_s
+        return poll_s if reader.trouble is None or self._pace.rest_s else min(poll_s, _BEAT_S)
 
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
@@ -301,14 +323,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if settled and after.latest_us is not None:
                 # a stamp of the future must not close the windows of today
                 clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
-            if piece is None and pace.idle_us is not None and now - before.heard_us >= pace.idle_us:
-                clock = max(clock, now - pace.idle_us - pace.lateness_us)
+            if piece is None and pace.idle_us is not None:
+                after, clock = self._silent(after, clock, now, pace.idle_us)
         else:
             settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
             said = None
             if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
                 said = (piece.source, latest)
-            heard = heard_of(before.sources, sources, now, said)
+            heard = heard_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
             come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
             clock = clock if come is None else max(clock, come)
             after = replace(after, sources=heard)
@@ -328,6 +350,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
         return after, mark
 
+    def _silent(self, progress: Progress, clock: int, now: int, idle_us: int) -> tuple[Progress, int]:
+        """A look that has found nothing in a source that is one, and the clock after it."""
+        pace = self._pace
+        since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=pace.look_us, idle_us=idle_us)
+        if now - since >= idle_us:
+            clock = max(clock, now - idle_us - pace.lateness_us)
+        return replace(progress, heard_us=since, looked_us=now), clock
+
     def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[Tickets | None], Progress]:
         batches, steps = () if piece is None else piece.batches, self._pace.steps
         if steps is None or before.issued is None:
@@ -340,7 +370,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             return ()
         return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
 
-    def _rows(self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, *, backlog: bool) -> Iterator[Any]:
+    def _rows(
+        self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, settled_us: int | None
+    ) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         for reject in piece.rejects:
@@ -349,7 +381,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if ahead := piece.ahead(self._now()):
             self._ahead.inc(ahead)
         for batch, given in zip(piece.batches, tickets, strict=True):
-            said = with_horizon(batch, horizon_us, backlog=backlog, tickets=given)
+            said = with_horizon(batch, horizon_us, settled_us=settled_us, tickets=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: Progress) -> None:
@@ -363,6 +395,13 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if reached is None or _timestamp(clock) > reached:
             estimator.set_watermark(_timestamp(clock))
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
+
+
+def _is_nothing(piece: Piece | None, progress: Progress, reader: Reader) -> bool:
+    """Whether a look has found nothing: no piece, or one that says only that nothing is known while nobody answers."""
+    if piece is None:
+        return True
+    return reader.trouble is not None and not (piece.rows or piece.rejected) and piece.position == progress.position
 
 
 def _timestamp(instant_us: int) -> Timestamp:

@@ -24,7 +24,8 @@ class Progress:
         position: where the feed goes on.
         clock_us: windows that end by this instant were declared complete.
         latest_us: how far the readings say that the source has come (:meth:`.feeds.Piece.vote`), or ``None``.
-        heard_us: wall clock of the last reading, or of the start.
+        heard_us: wall clock of the last reading, or of the start, and later by what passed while nobody looked.
+        looked_us: wall clock of the last look that found nothing, where silence counts; 0 before the first.
         followed: whether everything that was there at the start has been read.
         over: whether the part will never be read again.
         sources: what was heard of each source that the part mixes; empty where it is one source.
@@ -41,6 +42,7 @@ class Progress:
     sources: dict[str, Heard] = field(default_factory=dict[str, Heard])
     lost_us: int | None = None
     issued: Issued | None = None
+    looked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,11 @@ class AvroParser:
 
 
 def _wire_id(payload: bytes) -> int | None:
-    return struct.unpack_from(">I", payload, 1)[0] if len(payload) >= _HEAD and payload[0] == _MAGIC else None
+    if len(payload) < _HEAD or payload[0] != _MAGIC:
+        return None
+    (number,) = struct.unpack_from(">i", payload, 1)
+    # registries' numbers are signed, and to a negative one they answer as a server does that is no registry
+    return number if number >= 0 else None
 
 
 def _single_id(payload: bytes) -> int | None:

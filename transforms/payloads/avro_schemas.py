@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 
 from ...schemas.mappings import Steps
-from ..decode.avro_times import TIMES
+from ..decode.avro_shapes import Shapes
+from ..decode.avro_times import TIMES, bare
 
-_RECORDS, _NAMED = ("record", "error"), ("record", "error", "enum", "fixed")
+_NAMED = ("record", "error", "enum", "fixed")
 
 _Names = dict[str, Any]
 
@@ -18,50 +20,26 @@ def is_bounded(schema: Any) -> bool:
     """Whether a body's size bounds the work of reading it: no type inside itself, no array of things without bytes.
 
     Raises:
-        KeyError: a part of the schema is missing.
+        Exception: it is no schema, or a very deep one.
     """
-    return _is_bounded(schema, {})
+    return Shapes(fastavro.parse_schema(bare(schema))).is_plain
 
 
-def _is_bounded(schema: Any, named: _Names) -> bool:
-    if isinstance(schema, list):
-        return all(_is_bounded(one, named) for one in schema)
-    if not isinstance(schema, dict):
-        name = _short(schema)
-        return name not in named or named[name] is not None
-    kind = schema["type"]
-    if kind in _RECORDS:
-        name = _short(schema["name"])
-        named[name] = None  # a type inside itself is met while it is open
-        whole = all(_is_bounded(one["type"], named) for one in schema["fields"])
-        named[name] = schema
-        return whole
-    if kind == "array":
-        return _is_bounded(schema["items"], named) and _has_bytes(schema["items"], named)
-    if kind not in _NAMED:
-        return _is_bounded(schema["values"] if kind == "map" else kind, named)
-    named[_short(schema["name"])] = schema
-    return True
+def _find(schema: Any, named: _Names) -> None:
+    """Note the named types of a schema."""
+    for one in schema if isinstance(schema, list) else [schema]:
+        if not isinstance(one, dict):
+            continue
+        if one["type"] in _NAMED:
+            named[_short(one["name"])] = one
+        fields = [field["type"] for field in one.get("fields", ())]
+        for inner in (*fields, one.get("items"), one.get("values"), one["type"]):
+            _find(inner, named)
 
 
 def _short(name: Any) -> Any:
-    """A name without its namespace; two types of one name make at most a schema too many be refused."""
+    """A name without its namespace."""
     return name.rpartition(".")[2] if isinstance(name, str) else name
-
-
-def _has_bytes(schema: Any, named: _Names) -> bool:
-    """Whether a thing of a schema takes at least a byte."""
-    if isinstance(schema, list):
-        return True
-    if not isinstance(schema, dict):
-        found = named.get(_short(schema))
-        return schema != "null" if found is None else _has_bytes(found, named)
-    kind = schema["type"]
-    if kind in _RECORDS:
-        return any(_has_bytes(one["type"], named) for one in schema["fields"])
-    if kind == "fixed":
-        return schema["size"] > 0
-    return kind in {"array", "map", "enum"} or _has_bytes(kind, named)
 
 
 def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
@@ -71,7 +49,7 @@ def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
         KeyError: a part of the schema is missing.
     """
     named: _Names = {}
-    _is_bounded(schema, named)
+    _find(schema, named)
     for step in steps:
         schema = _only(schema, named)
         if not isinstance(schema, dict):

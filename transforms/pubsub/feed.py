@@ -166,6 +166,10 @@ class PubSubReader(Reader):
         """What is in the way."""
         return self._trouble or self._waiting
 
+    def check(self) -> bool:
+        """Whether messages stream in still, as far as the client knows: it tells when it has given up."""
+        return self._stream is not None and not self._stream.done()
+
     def receipt(self) -> Callable[[], None] | None:
         """Acknowledges what was read since the last receipt; to be called when the runner has kept it."""
         read, self._read = self._read, []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import sys
+import unicodedata
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -47,13 +52,70 @@ def sent(tmp_path: Path) -> Iterator[Sent]:
 # a topic's level
 
 
-@given(st.text(min_size=1))
-def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
-    from urllib.parse import unquote  # noqa: PLC0415 - of this test only
+#: All that Python calls a character, surrogates too, and often those that brokers refuse.
+LETTERS = st.characters(codec=None) | st.sampled_from(
+    "\x01\x7f\x80\x85\x9f\ud800\udfff\ufdd0\ufdef\ufeff\ufffe\uffff\U0010ffff%/+#$ "
+)
 
+
+def refused(letter: str) -> bool:
+    """Whether MQTT 5 forbids a character, or lets a broker refuse it ([1.5.4], [4.7.3]); and U+FEFF."""
+    kind = unicodedata.category(letter)
+    non_character = 0xFDD0 <= ord(letter) <= 0xFDEF or hex(ord(letter)).endswith(("fffe", "ffff"))
+    return kind in {"Cc", "Cs"} or non_character or letter == "\ufeff"
+
+
+@given(st.text(LETTERS, min_size=1, max_size=80))
+def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
     level = level_of(name)
     assert not set("/+#\0") & set(level)
+    assert not any(map(refused, level))
     assert unquote(level, errors="surrogatepass") == name
+
+
+def test_every_character_that_a_broker_may_refuse_is_escaped_and_no_other_letter_is() -> None:
+    for code in range(sys.maxunicode + 1):
+        letter = chr(code)
+        level = level_of(letter)
+        assert unquote(level, errors="surrogatepass") == letter
+        assert (level != letter) == (refused(letter) or letter in "/+#%"), hex(code)
+
+
+@pytest.mark.parametrize("letter", ["x", "/", "ä", "\ud800", "\U0001f600"])
+def test_a_long_name_is_its_digest_which_no_other_name_becomes(letter: str) -> None:
+    written = len(level_of(letter).encode())
+    most = 1_024 // written
+    assert unquote(level_of(letter * most), errors="surrogatepass") == letter * most
+    levels = {level_of(letter * count) for count in range(most + 1, most + 50)}
+    levels |= {level_of(letter * 70_000), level_of(letter * 69_999 + "y")}
+    assert len(levels) == 51
+    assert all(re.fullmatch("%sha256-[0-9a-f]{64}", level) for level in levels)
+    # the name that looks like it has its first character escaped
+    assert not levels & {level_of(level) for level in levels}
+    digest = hashlib.sha256((letter * 70_000).encode(errors="surrogatepass")).hexdigest()
+    assert level_of(letter * 70_000) == f"%sha256-{digest}"
+
+
+@given(st.text(LETTERS, max_size=80))
+def test_no_name_that_is_written_out_begins_as_a_digest(name: str) -> None:
+    assert not level_of("%sha256-" + name).startswith("%s")
+    assert not level_of(name).startswith("%s")
+
+
+@pytest.mark.parametrize("field", ["release_id", "window_stop"])
+@pytest.mark.parametrize("bad", ["a\0", "a\x85", "\ud800", "\ufeff", "\uffff", "x" * 1_025])
+def test_a_row_is_none_whose_id_or_window_no_broker_or_file_takes(field: str, bad: str) -> None:
+    for value in ("2013-01-08T00:00:00Z", bad):
+        about: dict[str, Any] = {field: value}
+        assert (row_of(row(1, **about)) is None) == (value == bad)
+
+
+@pytest.mark.parametrize("key", ["a\x85b", "\ufdd0", "\ufeff", "\ud800", "\uffff", "x" * 70_000, "\ud800" * 70_000])
+def test_a_row_of_any_series_is_published_noted_and_the_next_one_too(sent: Sent, key: str) -> None:
+    done = run(sent, [row(1), row(2, key), row(3)])
+    assert [json.loads(payload)["key"] for _, payload, _ in done.outlet.published] == ["k", key, "k"]
+    assert all(len(topic.encode()) < 4_096 for topic, _, _ in done.outlet.published)
+    assert done.tally.sent == 3
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def test_reasons_that_last_are_failures_and_those_that_pass_have_no_advice() -> 
     ]  # unavailable, busy, shutting down, quota, rate ...
     assert all(lasting(code) is None for code in passing)
     assert "mqtt.password" in str(lasting(0x86))
+    # the same message would come again and be refused again
+    assert "raise its limit" in str(lasting(0x95))
 
 
 def place(tmp_path: Path) -> Any:
@@ -73,8 +75,9 @@ def test_a_secret_that_is_not_there_is_told_by_its_setting(tmp_path: Path, monke
     monkeypatch.delenv("GATEWAY_SECRET", raising=False)
     (tmp_path / "empty").write_text("\n", encoding="utf-8")
     for secret in (FromEnvironment(env="GATEWAY_SECRET"), FromFile(file="none"), FromFile(file="empty")):
-        with pytest.raises(CommandError, match=r"^mqtt\.password: "):
+        with pytest.raises(CommandError, match=r"^mqtt\.password: ") as caught:
             secret_of("mqtt.password", secret, place(tmp_path))
+        assert "worker" not in str(caught.value), "a gateway has none"
 
 
 def test_certificates_that_are_none_are_told_by_their_setting(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,24 +17,16 @@ from hypothesis import strategies as st
 from quiltstream.pipelines.gateway import Hop, HopError, Message
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.message import Message as SameMessage
+from quiltstream.pipelines.gateway.packets import Arrived
 from quiltstream.pipelines.gateway.rejects import RejectFile
 from quiltstream.pipelines.gateway.stall import Stall
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
 
 
-class BadTopic:
-    """A message whose topic is no UTF-8."""
-
-    dup, retain, qos, mid, payload, properties = False, False, 1, 77, b"x", None
-
-    @property
-    def topic(self) -> str:
-        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")
-
-
-def incoming(packet: int, payload: bytes = b"1", **more: Any) -> Any:
-    about = {"topic": "meters/m1", "dup": False, "retain": False, "qos": 1, "properties": None} | more
-    return SimpleNamespace(mid=packet, payload=payload, **about)
+def incoming(packet: int, payload: bytes = b"1", topic: str | bytes = "meters/m1", **more: Any) -> Arrived:
+    name = topic if isinstance(topic, bytes) else topic.encode()
+    about: dict[str, Any] = {"dup": False, "retain": False, "qos": 1} | more
+    return Arrived(name, payload, packet, **about)
 
 
 class FakeLine:
@@ -141,8 +132,7 @@ def test_a_message_is_acknowledged_when_the_hop_has_it_and_not_before() -> None:
 
 def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
     one = Setting(retained=True)
-    kind = SimpleNamespace(ContentType="application/json")
-    one.line.waiting.append(incoming(1, b"{}", dup=True, retain=True, properties=kind))
+    one.line.waiting.append(incoming(1, b"{}", dup=True, retain=True, content_type="application/json"))
     one.turns()
     (passed,) = one.hop.offered.values()
     assert isinstance(passed, SameMessage)
@@ -232,7 +222,9 @@ def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> Non
     [
         (incoming(7, b"x" * 1_001), Dropped.TOO_LARGE, 1_001),
         (incoming(7, b"old", retain=True), Dropped.RETAINED, 3),
-        (BadTopic(), Dropped.BAD_TOPIC, 1),
+        (incoming(7, b"x", b"\xff"), Dropped.BAD_TOPIC, 1),
+        (incoming(7, b"x", b""), Dropped.BAD_TOPIC, 1),
+        (incoming(7, b"x", malformed=True), Dropped.BAD_PROPERTIES, 1),
     ],
 )
 def test_a_message_that_is_not_taken_is_acknowledged_counted_and_told_of_without_its_content(

@@ -72,6 +72,19 @@ def until(condition: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
+def refused_by(hop: Hop) -> list[int]:
+    """What a hop says next that it does not take at all."""
+    found: list[int] = []
+
+    def looked() -> bool:
+        hop.had()
+        found.extend(hop.refused())
+        return bool(found)
+
+    until(looked)
+    return found
+
+
 def test_the_producer_is_idempotent_and_no_message_times_out(topic: Topic) -> None:
     topic.hop()
     settings = topic.broker.producers[0].settings
@@ -115,8 +128,24 @@ def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go
     for number in range(6):
         hop.offer(number, message(number))
     assert sorted(had_by(hop, 5)) == [0, 1, 2, 4, 5]
-    assert hop.refused() == [3]
+    assert refused_by(hop) == [3]
     assert hop.refused() == []
+
+
+def test_a_batch_that_is_refused_costs_only_the_message_that_it_is_refused_for(topic: Topic) -> None:
+    hop = topic.hop()
+    topic.fail()
+    topic.broker.longest_batch = 100
+    for number in range(6):
+        hop.offer(number, message(number, size=101 if number == 3 else 50))
+    topic.mend()
+    assert had_by(hop, 5) == [0, 1, 2, 4, 5]
+    assert refused_by(hop) == [3]
+    assert [value[:1] for value, _ in topic.broker.taken] == [b"0", b"1", b"2", b"4", b"5"]
+    # and the next ones go in batches again
+    for number in range(6, 8):
+        assert hop.offer(number, message(number))
+    assert sorted(had_by(hop, 2)) == [6, 7]
 
 
 def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kept(topic: Topic) -> None:
@@ -151,6 +180,154 @@ def test_a_message_that_fails_for_now_is_sent_again_and_nothing_overtakes_it_for
     assert failures == {b"2|": 0}
     # whenever it is sent, it says when the gateway had it
     assert topic.broker.stamps == {message(number).payload: {1_700_000_000_000} for number in range(4)}
+
+
+HOUR_MS = 3_600_000
+
+
+class Clocks:
+    """The time of the gateway, which a test may set, and that of the brokers, which is right.
+
+    Attributes:
+        ahead: milliseconds that the gateway's is ahead.
+    """
+
+    def __init__(self, broker: Broker, before_ms: int = 10**15) -> None:
+        self.ahead = 0
+        broker.clock = lambda: (self.right(), before_ms, HOUR_MS)
+
+    @staticmethod
+    def right() -> int:
+        return time.time_ns() // 1_000_000
+
+    def time_ns(self) -> int:
+        return (self.right() + self.ahead) * 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def message(self, number: int) -> Message:
+        """A message that comes now."""
+        return message(number)._replace(received_us=self.time_ns() // 1_000)
+
+
+@pytest.fixture
+def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    made = Clocks(topic.broker)
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.mark.parametrize("moment", [range(10, 11), range(10, 20), range(30)])
+def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
+    topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    hop = topic.hop()
+    topic.fail()
+    given = list[Message]()
+    for number in range(30):
+        clocks.ahead = 2 * HOUR_MS if number in moment else 0
+        given.append(clocks.message(number))
+        assert hop.offer(number, given[-1])
+    topic.mend()
+    clocks.ahead, before = 0, clocks.right()
+    assert had_by(hop, 30) == list(range(30))
+    assert hop.refused() == []
+    # each is there once, in order, and only those with a stamp of the future have another one
+    assert [value for value, _ in topic.broker.taken] == [one.payload for one in given]
+    for number, (_, stamp) in enumerate(topic.broker.taken):
+        if number in moment:
+            assert before <= stamp <= clocks.right()
+        else:
+            assert stamp == given[number].received_us // 1_000
+    assert caplog.text.count("the clock of this machine is or was far from that of the brokers") == 1
+    assert "meters" not in caplog.text
+    # and the next ones go in batches again
+    for number in range(30, 40):
+        assert hop.offer(number, clocks.message(number))
+    assert sorted(had_by(hop, 10)) == list(range(30, 40))
+
+
+def test_while_the_clock_is_ahead_messages_wait_in_order_and_go_on_when_it_is_right(
+    topic: Topic, clocks: Clocks
+) -> None:
+    hop = topic.hop()
+    first, clocks.ahead = clocks.message(0), 2 * HOUR_MS
+    assert hop.offer(0, first)
+    for number in range(1, 6):
+        assert hop.offer(number, clocks.message(number))
+    # what was received before it keeps its stamp, although it was sent with the others
+    assert had_by(hop, 1) == [0]
+    assert topic.broker.taken == [(first.payload, first.received_us // 1_000)]
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        assert hop.had() == []
+        assert not hop.offer(6, message(6))
+        time.sleep(0.005)
+    assert hop.refused() == []
+    clocks.ahead, before = 0, clocks.right()
+    assert had_by(hop, 5) == [1, 2, 3, 4, 5]
+    assert all(before <= stamp <= clocks.right() for _, stamp in topic.broker.taken[1:])
+    assert hop.offer(6, clocks.message(6))
+    assert had_by(hop, 1) == [6]
+
+
+def test_a_stamp_that_is_too_old_for_the_topic_becomes_that_of_now_and_those_beside_it_stay(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = Clocks(topic.broker, before_ms=HOUR_MS)
+    monkeypatch.setattr(module, "time", clocks)
+    hop = topic.hop()
+    topic.fail()
+    clocks.ahead = -2 * HOUR_MS
+    hop.offer(0, clocks.message(0))
+    clocks.ahead, before = 0, clocks.right()
+    fresh = clocks.message(1)
+    hop.offer(1, fresh)
+    topic.mend()
+    assert had_by(hop, 2) == [0, 1]
+    assert before <= topic.broker.taken[0][1] <= clocks.right()
+    assert topic.broker.taken[1] == (fresh.payload, fresh.received_us // 1_000)
+
+
+def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_go_on(
+    topic: Topic, clocks: Clocks
+) -> None:
+    hop = topic.hop()
+    clocks.ahead = 2 * HOUR_MS
+    for number in range(4):
+        hop.offer(number, clocks.message(number))
+    hop.had()
+    clocks.ahead = 0
+    dead = [True]
+
+    def refuse(value: bytes) -> KafkaError | None:
+        if value.startswith(b"1|") and dead:
+            dead.clear()
+            return KafkaError(KafkaError.NOT_LEADER, fatal=True)
+        return None
+
+    topic.broker.refuse = refuse
+    assert sorted(had_by(hop, 4)) == [0, 1, 2, 3]
+    assert len(topic.broker.producers) == 2
+    assert hop.offer(4, clocks.message(4))
+    assert had_by(hop, 1) == [4]
+
+
+def test_one_that_is_refused_for_ever_while_others_are_in_doubt_is_refused_and_they_go_on(
+    topic: Topic, clocks: Clocks
+) -> None:
+    hop = topic.hop()
+    clocks.ahead = 2 * HOUR_MS
+    for number in range(4):
+        hop.offer(number, clocks.message(number))
+    hop.had()
+    clocks.ahead = 0
+    topic.broker.refuse = lambda value: KafkaError(KafkaError.INVALID_RECORD) if value.startswith(b"1|") else None
+    assert had_by(hop, 3) == [0, 2, 3]
+    assert hop.refused() == [1]
+    assert hop.offer(4, clocks.message(4))
+    assert had_by(hop, 1) == [4]
 
 
 def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(topic: Topic) -> None:

@@ -19,6 +19,7 @@ from quiltstream.schemas.gateway import (
     topic_name,
 )
 from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings import Settings
 
 FOLDER = {"folder": {"path": "spool"}}
 
@@ -53,7 +54,10 @@ def test_the_port_follows_from_tls_where_it_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"mqtt": {"colour": 1}}, "mqtt.colour is not a setting"),
+        (
+            {"mqtt": {"colour": 1}},
+            "mqtt.colour is not a setting; remove it or check its spelling against `quiltstream schema --gateway`",
+        ),
         ({"mqtt": {"host": "mqtt://u:p@h"}}, "mqtt.host is an address; write the name alone"),
         ({"mqtt": {"password": {"env": "X"}}}, "mqtt.password is given without mqtt.user"),
         ({"mqtt": {"keepalive": "100ms"}}, "mqtt.keepalive is 100ms; it is 1s to 18h"),
@@ -78,6 +82,17 @@ def test_the_port_follows_from_tls_where_it_is_left_out() -> None:
 )
 def test_a_mistake_is_named_with_its_setting(sections: dict[str, Any], words: str) -> None:
     assert words in problem(**sections)
+
+
+def test_what_is_missing_sends_to_the_gateways_own_settings_and_not_to_those_of_a_job() -> None:
+    with pytest.raises(SettingsError) as caught:
+        GatewaySettings.load("mqtt: {host: h}")
+    said = str(caught.value)
+    assert "mqtt.client_id is missing; add it (see `quiltstream schema --gateway`)" in said
+    with pytest.raises(SettingsError, match="a mapping of settings is expected \\(see `quiltstream schema --gateway`"):
+        GatewaySettings.load("[]")
+    with pytest.raises(SettingsError, match="quiltstream init"):
+        Settings.load("[]")
 
 
 def test_a_gateway_without_a_direction_is_refused() -> None:

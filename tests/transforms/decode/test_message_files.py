@@ -10,6 +10,7 @@ import pytest
 
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import FileSource, Readings, SettingsError
 from quiltstream.transforms.decode.message_files import MessageFileDecoder
 from quiltstream.transforms.decode.steps import FileDecoder
@@ -148,5 +149,102 @@ def test_columns_of_another_type_are_named(tmp_path: Path):
     number = {"name": "payload", "type": "int"}
     schema = SCHEMA | {"fields": [SCHEMA["fields"][0], number, SCHEMA["fields"][2]]}
     source = write(tmp_path / "a.avro", [record(0) | {"payload": 7}], schema)
+    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
+        decode(source, READINGS)
+
+
+UNIONS: dict[str, Any] = {
+    "topic": ["null", "string", "int", "bytes"],
+    "payload": ["null", "bytes", "string", "double"],
+    "received": ["null", {"type": "long", "logicalType": "timestamp-micros"}, "string"],
+    "dup": ["null", "boolean", "int"],
+}
+
+MIXED: list[tuple[dict[str, Any], str | None]] = [
+    ({"topic": 7}, "malformed-row"),
+    ({"topic": b"site/m7/up"}, None),
+    ({"topic": b"site/\xff/up"}, "malformed-row"),
+    ({"topic": None}, "missing-series"),
+    ({"payload": 1.5}, "malformed-row"),
+    ({"payload": json.dumps({"ts": NOON_MS + 7, "power": 1.75})}, None),
+    ({"received": "yesterday"}, None),
+    ({"received": None}, None),
+    ({"dup": 3}, None),
+]
+
+
+def several(path: Path, records: list[dict[str, Any]], unions: dict[str, Any]) -> FileSource:
+    return write(path, records, SCHEMA | {"fields": [{"name": one, "type": kind} for one, kind in unions.items()]})
+
+
+@pytest.mark.parametrize(("held", "reason"), MIXED)
+def test_a_record_with_a_value_of_another_kind_costs_its_own_row_alone(
+    tmp_path: Path, held: dict[str, Any], reason: str | None
+):
+    records = [record(1), record(7) | held, record(3)]
+    source = several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
+    found, rejects = decode(source, READINGS)
+    assert rejects == ([] if reason is None else [(2, reason)])
+    assert found == [row(number) for number in ([1, 3] if reason else [1, 3, 7])]
+
+
+def test_a_live_job_calls_no_file_damaged_for_values_of_another_kind(tmp_path: Path):
+    records = [record(number) for number in range(1, 6)] + [record(7) | held for held, _ in MIXED]
+    several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
+    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    piece = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()
+    assert piece is not None
+    assert piece.lost_us is None
+    bad = sum(reason is not None for _, reason in MIXED)
+    assert piece.rejected == {RejectReason.MALFORMED_ROW: bad - 1, RejectReason.MISSING_SERIES: 1}
+    assert piece.rows + bad == len(records)
+
+
+def test_bytes_of_a_payload_beside_text_are_the_bytes_that_they_were(tmp_path: Path):
+    """Of a column of both, bytes that are no UTF-8 are passed on as they are: CBOR beside JSON."""
+    body = bytes.fromhex("a2627473") + b"\x1b" + NOON_MS.to_bytes(8, "big") + bytes.fromhex("65706f776572f93e00")
+    with pytest.raises(UnicodeDecodeError):
+        body.decode()
+    records = [record(1) | {"payload": body}, record(2) | {"payload": "text"}]
+    source = several(tmp_path / "a.avro", records, {one: UNIONS[one] for one in ("topic", "payload", "received")})
+    readings = READINGS.model_validate(READINGS.model_dump(mode="json") | {"payload": "cbor"})
+    assert decode(source, readings) == ([("m1", NOON_US, 1.5)], [(2, "malformed-row")])
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"), [("timestamp-millis", 1e-3), ("timestamp-nanos", 1e3), ("local-timestamp-millis", 1e-3)]
+)
+def test_the_time_of_receipt_is_of_the_unit_that_the_file_says(tmp_path: Path, unit: str, times: float):
+    kinds = UNIONS | {"received": {"type": "long", "logicalType": unit}}
+    held = record(1) | {"received": round(NOON_US * times), "dup": None}
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    assert decode(several(tmp_path / "a.avro", [held], kinds), arrived) == ([("m1", NOON_US, 0.25)], [])
+
+
+@pytest.mark.parametrize(
+    "held", [{"dup": 3}, {"dup": True}, {"received": "now"}, {"received": 2**62}, {"received": None}]
+)
+def test_where_nothing_says_when_a_message_came_it_has_no_time_of_arrival(tmp_path: Path, held: dict[str, Any]):
+    kinds = UNIONS | {"received": ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]}
+    records = [{"dup": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    found, rejects = decode(several(tmp_path / "a.avro", records, kinds), arrived)
+    assert (found, rejects) == ([("m1", NOON_US, 0.25)], [(2, "unparsable-time")])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"payload": ["null", "double"]},
+        {"topic": "int"},
+        {"received": "string"},
+        {"dup": "string"},
+        {"dup": ["null", "int"]},
+    ],
+)
+def test_a_column_that_can_hold_nothing_of_what_it_is_for_is_a_mistake_of_the_file(
+    tmp_path: Path, kinds: dict[str, Any]
+):
+    source = several(tmp_path / "a.avro", [], UNIONS | kinds)
     with pytest.raises(SettingsError, match="a column of the messages is of another type"):
         decode(source, READINGS)

@@ -13,12 +13,17 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import SettingsError
+from quiltstream.transforms.decode.rows import Decoded
 from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
 from quiltstream.transforms.kafka.start import Start
 from quiltstream.transforms.live.clocks import Reach
 from quiltstream.transforms.live.feeds import BEGIN, Piece
+from quiltstream.transforms.live.reader import Pace, ReadPart
+from quiltstream.transforms.marks import horizon_of, mark_of
+from quiltstream.transforms.messages import Messages, SourceAwayError
 
-from .messages import JsonMessages, reading
+from ..live.streams import HOUR, Estimator, calls
+from .messages import ORIGIN, JsonMessages, reading
 
 #: Seconds that a broker has to hand over what it has.
 PATIENCE_S = 30.0
@@ -52,6 +57,46 @@ def rows(pieces: list[Piece]) -> int:
 def settle(reader: KafkaReader) -> None:
     """Read until every partition has been read to its end."""
     pieces_until(reader, lambda _: set(reader.sources.values()) == {Reach.END})
+
+
+class Lane:
+    """A lane with the live reader around it, whose wall clock is set by hand; nothing may come late."""
+
+    def __init__(self, feed: KafkaFeed, idle_us: int) -> None:
+        self.wall = [ORIGIN + 100 * HOUR]
+        pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
+        self._part = ReadPart(feed, pace, now=lambda: self.wall[0])
+        self._part.setup()
+        self._rest: Any = self._part.initial_restriction(0)
+        self._estimator = Estimator()
+        self.read: list[str] = []
+        self.until = 0
+
+    def look(self) -> None:
+        """Call the reader once: ``read`` has the series so far, and ``until`` the hour of the last mark."""
+        made, self._rest = calls(self._part, self._rest, self._estimator)
+        for batch in made:
+            mark, horizon_us = mark_of(batch), horizon_of(batch)
+            if mark is not None:
+                self.until = (mark.until_us - ORIGIN) // HOUR
+            elif batch.num_rows:
+                assert horizon_us is not None
+                assert min(batch.column("time").cast("int64").to_pylist()) >= horizon_us, "it comes late"
+                self.read += batch.column("series").to_pylist()
+
+    def look_until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, (self.read, self.until)
+            self.look()
+
+    @property
+    def trouble(self) -> str | None:
+        (reader,) = self._part._readers.values()
+        return reader[1].trouble
+
+    def close(self) -> None:
+        self._part.teardown()
 
 
 class KafkaFeedContract:
@@ -89,6 +134,97 @@ class KafkaFeedContract:
             before = [name for one in pieces[: at + 1] for name in names_of(one)]
             after = read(follow(topic, position=pieces[at].position), len(sent) - len(before))
             assert Counter(before + after) == Counter(name for _, name in sent)
+
+    def test_while_messages_wait_for_their_decoder_no_partition_becomes_idle(self, broker):
+        class Needy(JsonMessages):
+            away = False
+
+            def decode(self, messages: Messages) -> list[Decoded]:
+                if self.away and any(b"new-schema" in one for one in messages.payloads if one is not None):
+                    raise SourceAwayError("the registry does not answer")
+                return super().decode(messages)
+
+        topic, decoder = broker.topic(2), Needy()
+        lane = Lane(KafkaFeed(broker.cluster, (topic,), decoder, discover_s=0.2), 2 * HOUR)
+        broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR))])
+        lane.look_until(lambda: lane.until == 19)
+        decoder.away = True
+        broker.send(topic, [(0, reading("new-schema", 31 * HOUR))])
+        lane.look_until(lambda: lane.trouble == "the registry does not answer")
+        # nobody looks at the other partition meanwhile, which goes on speaking
+        for hour in range(21, 26):
+            lane.wall[0] += HOUR // 2
+            broker.send(topic, [(1, reading("b", hour * HOUR))])
+            for _ in range(3):
+                lane.look()
+        decoder.away = False
+        lane.look_until(lambda: len(lane.read) == 8)
+        lane.look_until(lambda: lane.until == 24)
+        lane.close()
+
+    @pytest.mark.parametrize("again", [True, False])
+    def test_a_topic_that_was_made_anew_and_has_grown_past_the_offset_is_read_from_its_beginning(
+        self, broker, follow, again
+    ):
+        topic = broker.topic(2)
+        broker.send(topic, [(one, reading("old", 0)) for one in (0, 0, 0, 1)])
+        reader = follow(topic)
+        old = pieces_until(reader, lambda found: rows(found) == 4)
+        settle(reader)
+        ids = json.loads(old[-1].position)["ids"]
+        if not again:
+            reader.close()
+        broker.make_anew(topic, 1)
+        broker.send(topic, [(0, reading(f"new{n}", 0)) for n in range(8)])
+        begun_us = time.time_ns() // 1_000
+        if not again:
+            reader = follow(topic, position=old[-1].position)
+        # one that is still there may have read behind the old offset before it looks
+        names: set[str] = set()
+
+        def all_read(found: list[Piece]) -> bool:
+            names.update(*map(names_of, found))
+            return len(names) == 8 and found[-1].rows > 0
+
+        new = pieces_until(reader, all_read)
+        lost = [one for one in new if RejectReason.DAMAGED_SOURCE in one.rejected]
+        assert {one.source for one in lost} == {f"{topic}/0", f"{topic}/1"}
+        assert min(one.lost_us or 0 for one in lost) > begun_us - 60_000_000
+        settle(reader)
+        # the partition that the new one has not is waited for no longer
+        assert set(reader.sources) == {f"{topic}/0"}
+        plain = json.loads(new[-1].position)
+        assert plain["topics"] == {topic: {"0": 8}}
+        assert plain["ids"] != ids
+        # from no position behind it is anything left out
+        for piece in lost:
+            assert len(set(read(follow(topic, position=piece.position), 8))) == 8
+
+    def test_a_position_of_an_older_version_tells_no_ids_and_is_gone_on_from(self, broker, follow):
+        topic = broker.topic(1)
+        broker.send(topic, [(0, reading(name, 0)) for name in "abc"])
+        (piece,) = pieces_until(follow(topic), lambda found: bool(rows(found)))[-1:]
+        plain = json.loads(piece.position)
+        del plain["ids"]
+        plain["topics"][topic]["0"] = 1
+        pieces = pieces_until(follow(topic, position=json.dumps(plain)), lambda found: rows(found) == 2)
+        assert not any(one.rejected for one in pieces)
+        assert json.loads(pieces[-1].position)["ids"]
+
+    def test_while_the_runner_does_not_call_no_partition_becomes_idle(self, broker, monkeypatch):
+        monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_ROWS", 1)
+        topic = broker.topic(2)
+        lane = Lane(KafkaFeed(broker.cluster, (topic,), JsonMessages(), discover_s=0.2), 2 * HOUR)
+        broker.send(topic, [(0, reading("a", 20 * HOUR)), (1, reading("b", 30 * HOUR))])
+        lane.look_until(lambda: lane.until == 19)
+        # a call ends when it has read one of the two, and the other is in hand
+        broker.send(topic, [(0, reading("a", 21 * HOUR)), (1, reading("b", 31 * HOUR))])
+        lane.look_until(lambda: len(lane.read) == 3)
+        lane.wall[0] += 3 * HOUR
+        broker.send(topic, [(0, reading("a", hour * HOUR)) for hour in (22, 23, 24)])
+        lane.look_until(lambda: len(lane.read) == 7)
+        lane.look_until(lambda: lane.until == 23)
+        lane.close()
 
     def test_lanes_share_the_partitions_of_all_topics_and_none_is_left_out(self, broker, follow):
         topics = (broker.topic(3), broker.topic(1))

@@ -17,10 +17,14 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
 
 from quiltstream.transforms.kafka.client import Cluster
+
+#: Stands for headers with a name that is no UTF-8.
+ILLEGIBLE: list[Any] = []
 
 
 class Log:
@@ -53,6 +57,7 @@ class FakeBroker:
         self.away = False
         self.tells: int | None = None
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
+        self.ids: dict[str, Uuid] = {}
 
     @property
     def cluster(self) -> Cluster:
@@ -66,7 +71,12 @@ class FakeBroker:
     def topic(self, partitions: int = 3, name: str | None = None) -> str:
         name = f"t-{uuid.uuid4().hex[:8]}" if name is None else name
         self.topics[name] = [Log() for _ in range(partitions)]
+        self.ids[name] = Uuid(uuid.uuid4().int >> 66, 7)
         return name
+
+    def make_anew(self, topic: str, partitions: int) -> None:
+        del self.topics[topic]
+        self.topic(partitions, topic)
 
     def grow(self, topic: str, partitions: int) -> None:
         self.topics[topic] += [Log() for _ in range(partitions - len(self.topics[topic]))]
@@ -102,7 +112,7 @@ class FakeMessage:
         kind: int = TIMESTAMP_NOT_AVAILABLE,
     ) -> None:
         self._place, self._offset, self._value, self._stamp, self._error = place, offset, value, stamp, error
-        self._key, self._headers, self._kind = key, headers, kind
+        self._key, self._headers, self._kind, self._asked = key, headers, kind, False
 
     def topic(self) -> str:
         return self._place[0]
@@ -120,7 +130,15 @@ class FakeMessage:
         return self._key
 
     def headers(self) -> Any:
+        if self._headers is ILLEGIBLE:
+            # asked once more, the client gives a list that breaks whoever looks into it
+            assert not self._asked
+            self._asked = True
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
         return self._headers
+
+    def set_headers(self, headers: Any) -> None:
+        self._headers = headers
 
     def timestamp(self) -> tuple[int, int]:
         return (self._kind, self._stamp)
@@ -220,7 +238,10 @@ class FakeConsumer:
                     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
                     found.append(FakeMessage(place, at, None, 0, error=error))
                 continue
-            log = self._broker.topics[place[0]][place[1]]
+            logs = self._broker.topics.get(place[0], [])
+            if place[1] >= len(logs):
+                continue
+            log = logs[place[1]]
             self._known[place] = log.end
             if not log.first <= at <= log.end:
                 error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
@@ -277,16 +298,20 @@ class FakeAdmin:
         self._broker = broker
 
     def describe_topics(
-        self, topics: TopicCollection, *, include_authorized_operations: bool, request_timeout: float
+        self, topics: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False
     ) -> dict[str, Future[Any]]:
-        assert include_authorized_operations
         assert request_timeout > 0
         found: dict[str, Future[Any]] = {}
         for topic in topics.topic_names:
             found[topic] = Future()
             rights = self._broker.rights.get(topic, list(AclOperation))
-            if isinstance(rights, KafkaError):
+            if self._broker.away or topic not in self._broker.topics:
+                found[topic].set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+            elif isinstance(rights, KafkaError):
                 found[topic].set_exception(KafkaException(rights))
             else:
-                found[topic].set_result(SimpleNamespace(authorized_operations=rights))
+                told = rights if include_authorized_operations else None
+                found[topic].set_result(
+                    SimpleNamespace(authorized_operations=told, topic_id=self._broker.ids.get(topic, Uuid(0, 0)))
+                )
         return found

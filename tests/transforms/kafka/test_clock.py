@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from apache_beam.utils.timestamp import Timestamp
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.encode import Encoder
 from quiltstream.transforms.kafka.messages import came_us, sent_us
 from quiltstream.transforms.kafka.start import Start
 from quiltstream.transforms.live.pulse import Pulse
 from quiltstream.transforms.live.reader import Pace, ReadPart
 from quiltstream.transforms.marks import mark_of
+from quiltstream.transforms.survey import register
 
 from ..live.streams import Estimator, Tracker, calls
+from ..test_histograms import settings
+from .contract import pieces_until
 from .fake import FakeBroker, FakeMessage
 from .messages import ORIGIN, reading
 from .test_feed import HOUR, feed
@@ -46,13 +54,25 @@ def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, b
     return until, replayed, rest
 
 
+def silence(part: ReadPart, rest: Any, estimator: Estimator, wall: list[int], hours: float) -> tuple[int, Any]:
+    """Hours in which somebody looks every half of one: how far the marks go meanwhile, and what is left."""
+    reached = -1
+    for _ in range(round(2 * hours)):
+        wall[0] += HOUR // 2
+        until, _, rest = clock_after(part, rest, estimator)
+        reached = max(reached, until)
+    return reached, rest
+
+
 def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(broker):
     topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
     until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
     assert until == -1  # partition 2 has said nothing
-    wall[0] += 2 * HOUR
+    until, rest = silence(part, rest, estimator, wall, 1.5)
+    assert until == -1
+    wall[0] += HOUR // 2
     broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR)), (1, reading("b", 19 * HOUR))])
     until, replayed, rest = clock_after(part, rest, estimator)
     assert (until, replayed) == (19, False)
@@ -60,9 +80,44 @@ def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(brok
     until, _, rest = clock_after(part, rest, estimator)
     assert until == 24
     # all are silent: the wall clock less idle and lateness
-    wall[0] += 2 * HOUR
-    until, _, rest = clock_after(part, rest, estimator)
+    until, rest = silence(part, rest, estimator, wall, 2)
     assert until == 104 - 3
+
+
+def test_while_nobody_looks_no_partition_becomes_idle(broker):
+    """Nothing says what has kept a machine's readings back while it slept."""
+    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    broker.send(topic, [(0, reading("a", 98 * HOUR)), (1, reading("b", 97 * HOUR))])
+    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
+    assert until == 96
+    until, rest = silence(part, rest, estimator, wall, 1)
+    assert until == -1
+    wall[0] += 10 * HOUR
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == -1
+    # now their silence begins anew
+    until, rest = silence(part, rest, estimator, wall, 1)
+    assert until == -1
+    broker.send(topic, [(1, reading("b", 99 * HOUR))])
+    until, _, rest = clock_after(part, rest, estimator)
+    assert until == 97
+    until, rest = silence(part, rest, estimator, wall, 1)
+    assert until == 98
+
+
+def test_a_silent_partition_becomes_idle_also_in_a_lane_that_is_always_busy(broker, monkeypatch):
+    monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_ROWS", 1)
+    topic, wall, estimator = broker.topic(4), [ORIGIN + 100 * HOUR], Estimator()
+    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
+    rest, reached = part.initial_restriction(0), []
+    for hour in range(10, 20):
+        wall[0] += HOUR // 2
+        broker.send(topic, [(one, reading(f"m{one}", hour * HOUR)) for one in range(3)])
+        until, _, rest = clock_after(part, rest, estimator)
+        reached.append(until)
+    assert reached[0] == -1
+    assert reached[-1] >= 17
 
 
 def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
@@ -204,6 +259,31 @@ def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
     assert (came_us(unset), sent_us(unset)) == (None, None)
 
 
+def test_of_a_backlog_only_what_was_on_record_when_the_job_began_counts_as_such_and_the_rest_is_late(
+    broker, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("quiltstream.transforms.kafka.feed._MESSAGES", 1)
+    (tmp_path / "roster.csv").write_text("series\na\nb\n")
+    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, roster=str(tmp_path / "roster.csv"))
+    plan = PrivateHistograms(job, noise="none").plan
+    encoder = Encoder.of(plan, register(plan))
+    topic, estimator = broker.topic(1), Estimator()
+    sent = [("a", 1), ("a", 100), ("b", 2), ("b", 30), ("b", 101)]
+    broker.send(topic, [(0, reading(name, hour * HOUR)) for name, hour in sent])
+    # the first day is on record
+    pace = Pace(ORIGIN + 24 * HOUR, lateness_us=HOUR, poll_s=0.0)
+    part = ReadPart(feed(broker, topic), pace, now=lambda: ORIGIN + 1_000 * HOUR)
+    part.setup()
+    rest, found = part.initial_restriction(0), []
+    for _ in range(6):
+        made, rest = calls(part, rest, estimator)
+        assert rest is not None
+        found += [encoder.encode((one, Timestamp(0))) for one in made if one.num_rows]
+    told = [(one.readings, one.settled, one.rejects) for one in found]
+    late = {RejectReason.LATE: 1}
+    assert told == [(0, 1, {}), (1, 0, {}), (0, 1, {}), (0, 0, late), (1, 0, {})]
+
+
 # What was lost
 
 
@@ -269,7 +349,7 @@ def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind,
     [
         (Start(), 4.5),
         (Start("instant", ORIGIN + 2 * HOUR), 4.5),
-        (Start("instant", ORIGIN + 6 * HOUR), 6.0),
+        (Start("instant", ORIGIN + 6 * HOUR), 5.5),  # when the last that it leaves out came
         (Start("group"), 5.5),
     ],
 )
@@ -282,6 +362,63 @@ def test_what_lies_before_the_start_of_a_run_counts_as_lost(broker, start, expec
     part.setup()
     found, _ = lost_after(part, part.initial_restriction(0), estimator)
     assert set(found) == {expected}
+
+
+def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
+    start = Start("instant", round(ORIGIN + hour * HOUR))
+    part = ReadPart(feed(broker, topic, start=start), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part.setup()
+    return part
+
+
+@pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
+def test_windows_are_not_called_complete_where_a_producer_that_is_behind_was_passed_over(broker, kind):
+    """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""
+    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
+    broker.stamps = kind
+    stamps = [*range(8), 8 - 24, 9 - 24, *range(10, 20)]
+    broker.topics[topic][0].messages += [stamped("a", hour, stamp + 0.5) for hour, stamp in enumerate(stamps)]
+    part = begun_at(broker, topic, 7.9, wall)
+    begun_us = time.time_ns() // 1_000
+    found, rest = lost_after(part, part.initial_restriction(0), estimator)
+    assert found
+    assert min(found) >= (begun_us - ORIGIN) / HOUR - 1e-3
+    # what a later message or another worker says changes nothing
+    broker.stamps = TIMESTAMP_LOG_APPEND_TIME
+    broker.topics[topic][0].messages.append(stamped("a", 40, 40.5))
+    again, _ = lost_after(begun_at(broker, topic, 7.9, wall), rest, estimator)
+    assert set(again) == {found[-1]}
+
+
+def test_what_an_instant_leaves_out_is_read_for_its_stamp_alone(broker):
+    topic = broker.topic(2)
+    for log in broker.topics[topic]:
+        log.messages += [stamped("a", hour, hour + 0.5) for hour in range(4)]
+        log.messages.append((b"{", round(ORIGIN + 4.5 * HOUR) // 1_000))
+    broker.topics[topic][0].messages += [stamped("b", hour, hour + 0.5) for hour in range(5, 8)]
+    reader = feed(broker, topic, start=Start("instant", ORIGIN + 5 * HOUR)).reader(0, "")
+    pieces = pieces_until(reader, lambda found: len(found) > 2 and found[-1].settled)
+    assert (sum(one.rows for one in pieces), [one for piece in pieces for one in piece.rejects]) == (3, [])
+    assert pieces[-1].lost_us == ORIGIN + 4.5 * HOUR
+    assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 8, "1": 5}}
+    reader.close()
+
+
+def test_where_the_last_message_that_was_left_out_is_not_read_the_next_one_ends_the_gap(broker):
+    """A reader that takes up the position of another one begins behind that message."""
+    topic = broker.topic(1)
+    broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
+    of_instant = feed(broker, topic, start=Start("instant", ORIGIN + 6 * HOUR))
+    first = of_instant.reader(0, "")
+    (begun,) = pieces_until(first, bool)
+    first.close()
+    assert begun.lost_us is not None
+    assert begun.lost_us > ORIGIN + 1_000 * HOUR
+    assert json.loads(begun.position)["topics"] == {topic: {"0": 6}}
+    second = of_instant.reader(0, begun.position)
+    pieces = pieces_until(second, lambda found: bool(found and found[-1].rows))
+    second.close()
+    assert pieces[-1].lost_us == ORIGIN + 6.5 * HOUR
 
 
 def test_nothing_counts_as_lost_of_a_topic_that_is_whole(broker):

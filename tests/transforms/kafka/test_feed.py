@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.secrets import FromEnvironment
 from quiltstream.schemas.settings import Readings, SettingsError
 from quiltstream.transforms.decode.rows import Decoded
@@ -23,9 +24,10 @@ from quiltstream.transforms.live.reader import Pace, ReadPart
 from quiltstream.transforms.messages import Messages, SourceAwayError
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
 
+from ..live.check_contract import CheckContract
 from ..live.streams import Estimator, Tracker
 from .contract import KafkaFeedContract, names_of, pieces_until, read, rows, settle
-from .fake import FakeBroker
+from .fake import ILLEGIBLE, FakeBroker
 from .messages import ORIGIN, JsonMessages, reading
 
 HOUR = 3_600_000_000
@@ -40,6 +42,49 @@ class TestFake(KafkaFeedContract):
     @pytest.fixture
     def broker(self) -> FakeBroker:
         return FakeBroker()
+
+
+class Brokered:
+    """A topic of one partition."""
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.topic = self.broker.topic(1)
+
+    def feed(self) -> KafkaFeed:
+        return feed(self.broker, self.topic)
+
+    def send(self, number: int) -> None:
+        self.broker.send(self.topic, [(0, reading("a", number, float(number)))])
+
+    def take_away(self) -> None:
+        self.broker.away = True
+
+    def bring_back(self) -> None:
+        self.broker.away = False
+
+
+class TestCheck(CheckContract):
+    @pytest.fixture
+    def place(self) -> Brokered:
+        return Brokered()
+
+
+def test_between_two_looks_a_leader_that_is_gone_or_silent_and_a_topic_that_is_not_there_are_noticed(broker):
+    topic = broker.topic(2)
+    reader = feed(broker, topic).reader(0, BEGIN)
+    # one that has never looked is to look
+    assert not reader.check()
+    settle(reader)
+    for trouble, none in (("leaderless", set()), ("silent", False), ("refused", {})):
+        setattr(broker, trouble, {"leaderless": {1}, "silent": True, "refused": {topic: 3}}[trouble])
+        assert not reader.check(), trouble
+        setattr(broker, trouble, none)
+        assert reader.check(), trouble
+    # what is known to be away is looked at as what is in trouble is, and hides nothing of the others
+    broker.leaderless = {1}
+    pieces_until(reader, lambda _: reader.trouble is not None)
+    assert reader.check()
 
 
 def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaFeed:
@@ -84,6 +129,78 @@ def test_a_password_that_is_wrong_is_told_and_not_only_that_nothing_answers(brok
     reader = feed(broker, topic).reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
+
+
+def test_a_message_whose_headers_cannot_be_read_is_one_reject_and_the_others_are_read(broker):
+    class Slow(JsonMessages):
+        tries = 2
+
+        def decode(self, messages: Messages) -> list[Decoded]:
+            self.tries -= 1
+            if self.tries >= 0:
+                raise SourceAwayError("the registry does not answer")
+            assert all(isinstance(one, (list, tuple)) for one in messages.headers)
+            return super().decode(messages)
+
+    topic = broker.topic(1)
+    log = broker.topics[topic][0].messages
+    log += [
+        (reading("a", 0), 5, None, [("n", b"1")]),
+        (reading("b", 0), 5, None, ILLEGIBLE),
+        (None, 5, None, ILLEGIBLE),
+        (reading("c", 0), 5, None, None),
+    ]
+    reader = feed(broker, topic, decoder=Slow()).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda found: rows(found) >= 2)
+    assert [name for one in pieces for name in names_of(one)] == ["a", "c"]
+    assert [one.rejected for one in pieces if one.rejected] == [{RejectReason.MALFORMED_ROW: 1}]
+    (rejects,) = (one for piece in pieces for one in piece.rejects)
+    assert rejects.column("position").to_pylist() == [1]
+    assert rejects.column("size").to_pylist() == [len(reading("b", 0))]
+    # where nothing else comes it is passed over as well
+    log.append((reading("d", 0), 5, None, ILLEGIBLE))
+    (piece,) = pieces_until(reader, bool)
+    assert (piece.rows, piece.rejected, piece.position) == (
+        0,
+        {RejectReason.MALFORMED_ROW: 1},
+        pieces[-1].position.replace('"0":4', '"0":5'),
+    )
+    reader.close()
+
+
+def test_a_partition_was_at_its_end_only_when_it_was_looked_at_and_not_while_others_messages_are_in_hand(broker):
+    topic = broker.topic(3)
+    reader = feed(broker, topic).reader(0, BEGIN)
+    settle(reader)
+    broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    reached: list[Reach] = []
+    for rows_ in (1, 1, None):
+        piece = reader.read()
+        assert (None if piece is None else piece.rows) == rows_
+        reached.append(reader.sources[f"{topic}/2"])
+    assert reached == [Reach.END, Reach.UNSEEN, Reach.END]
+    reader.close()
+
+
+def test_partitions_that_are_made_while_messages_wait_are_found_before_these_are_read(broker):
+    class Needy(JsonMessages):
+        away = True
+
+        def decode(self, messages: Messages) -> list[Decoded]:
+            if self.away:
+                raise SourceAwayError("the registry does not answer")
+            return super().decode(messages)
+
+    topic, decoder = broker.topic(1), Needy()
+    broker.send(topic, [(0, reading("a", 0))])
+    reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
+    pieces_until(reader, lambda _: reader.trouble is not None)
+    broker.grow(topic, 2)
+    broker.send(topic, [(1, reading("b", 0))])
+    pieces_until(reader, lambda _: f"{topic}/1" in reader.sources)
+    decoder.away = False
+    assert sorted(read(reader, 2)) == ["a", "b"]
+    reader.close()
 
 
 def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
@@ -165,7 +282,8 @@ def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
     reader = made.reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == (
-        "Kafka at h:1: the environment variable QS_TEST_PASSWORD is not set here; set it for every worker"
+        "Kafka at h:1: the environment variable QS_TEST_PASSWORD is not set here; set it for every process that uses "
+        "these settings"
     )
     monkeypatch.setenv("QS_TEST_PASSWORD", "hunter2")
     pieces_until(reader, lambda _: bool(given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +105,61 @@ def test_a_number_that_is_not_known_is_asked_for_again_after_a_while(registry):
     with pytest.raises(LookupError):
         schemas(77)
     assert client.asked == 2
+
+
+def test_numbers_without_a_schema_cannot_fill_the_memory(registry, monkeypatch):
+    monkeypatch.setattr("quiltstream.transforms.kafka.registry._MOST_UNKNOWN", 3)
+    client = Counted(registry)
+    schemas = made(client)
+    for number in (71, 72, 73, 74, 74, 72, 71):
+        with pytest.raises(LookupError):
+            schemas(number)
+    assert client.asked == 5, "what is remembered is not asked for; 71 went when 74 came"
+
+
+def _deep(levels: int) -> Any:
+    found: Any = "string"
+    for _ in range(levels):
+        found = {"type": "array", "items": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "D", "fields": [{"name": "series", "type": _deep(700)}]},
+        {"type": "record", "name": "U", "fields": [{"name": "series", "type": {"type": ["null", "string"]}}]},
+        {"type": {"type": "record", "name": "T", "fields": []}},
+        {"type": "record", "name": "F"},
+        ["string", 7],
+        7,
+    ],
+)
+def test_a_schema_that_cannot_be_read_makes_rejects_and_stops_no_lane(schema):
+    """Whoever may register schemas may register such ones: a registry takes the first."""
+    client = SimpleNamespace(
+        get_schema=lambda _: SimpleNamespace(schema_type="AVRO", schema_str=json.dumps(schema), references=None)
+    )
+    found = made(client)
+    names = {one: {"path": one} for one in ("series", "time", "value")} | {"payload": "avro", "time_unit": "us"}
+    broker = FakeBroker()
+    topic = broker.topic(1)
+    broker.send(topic, [(0, b"\0\0\0\0\x03xx")])
+    reader = KafkaFeed(broker.cluster, (topic,), PayloadDecoder(Readings.model_validate(names), schemas=found)).reader(
+        0, BEGIN
+    )
+    pieces = pieces_until(reader, lambda got: any(one.rejected for one in got))
+    assert [dict(one.rejected) for one in pieces if one.rejected] == [{RejectReason.UNKNOWN_SCHEMA: 1}]
+    reader.close()
+
+
+def test_a_schema_that_a_registry_cannot_give_is_told_from_one_that_it_does_not_have():
+    """Whatever is wrong with a schema, its text is in no message."""
+    client = SimpleNamespace(
+        get_schema=lambda _: SimpleNamespace(schema_type="AVRO", schema_str="{secret text", references=None)
+    )
+    with pytest.raises(LookupError, match=r"cannot be read \(JSONDecodeError\)"):
+        made(client)(1)
 
 
 def test_a_schema_that_is_not_avro_is_none(registry):

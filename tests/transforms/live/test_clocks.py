@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quiltstream.transforms.live.clocks import Heard, Reach, clock_of, heard_of, waited_for
 from quiltstream.transforms.live.reader import Progress, Span, SpanCoder
 
-END, BEHIND, UNKNOWN = Reach.END, Reach.BEHIND, Reach.UNKNOWN
+END, BEHIND, UNKNOWN, UNSEEN = Reach.END, Reach.BEHIND, Reach.UNKNOWN, Reach.UNSEEN
 
 
 def clock(heard: dict[str, Heard], sources: dict[str, Reach], now: int = 1000, idle: int | None = None) -> int | None:
@@ -48,6 +48,29 @@ def test_while_a_source_cannot_be_reached_its_silence_begins_anew():
     back = heard_of(away, {"a": END}, 1050)
     assert clock(back, {"a": END}, now=1050, idle=100) == -5
     assert clock(back, {"a": END}, now=1100, idle=100) == 1100 - 100 - 10
+
+
+def test_what_was_at_its_end_at_an_earlier_look_is_not_idle_now_and_its_silence_goes_on_at_the_next():
+    silent = {"a": Heard(500, 980), "b": Heard(200, 0, 900)}
+    assert clock(silent, {"a": END, "b": END}, idle=100) == 490
+    assert clock(silent, {"a": END, "b": UNSEEN}, idle=100) == 190
+    assert waited_for({"b": Heard(None, 0, 900)}, {"b": UNSEEN}, now_us=1000, idle_us=100) == ("b",)
+    assert heard_of(silent, {"a": END, "b": UNSEEN}, 990)["b"] == silent["b"]
+
+
+def test_of_the_time_between_two_looks_no_more_counts_as_silence_than_may_pass_between_them():
+    heard = {"a": Heard(500, 900, 950)}
+
+    def later(now: int) -> Heard:
+        return heard_of(heard, {"a": END}, now, idle_us=100, look_us=30)["a"]
+
+    assert later(980) == Heard(500, 900, 980)
+    assert later(1000) == Heard(500, 920, 1000)
+    # of so long a time nothing is known
+    assert later(1050) == Heard(500, 1050, 1050)
+    # those of an older savepoint, and those that were just found, were not looked at
+    assert heard_of({"a": Heard(500, 900)}, {"a": END}, 5000, idle_us=100, look_us=30)["a"] == Heard(500, 5000, 5000)
+    assert heard_of({}, {"a": END}, 7, idle_us=100, look_us=30)["a"] == Heard(None, 7, 7)
 
 
 def test_when_all_are_silent_the_wall_clock_goes_on_behind():

@@ -19,6 +19,7 @@ from quiltstream.transforms.live.feeds import BEGIN, Piece, Reader
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 
 from ..reading import ORIGIN, decoder, line, values
+from .check_contract import CheckContract
 
 
 def rest_of(reader: Reader) -> list[Piece]:
@@ -28,6 +29,80 @@ def rest_of(reader: Reader) -> list[Piece]:
 
 def rejected(pieces: list[Piece]) -> Counter[RejectReason]:
     return Counter({reason: count for piece in pieces for reason, count in piece.rejected.items()})
+
+
+# Whether they can be read
+
+
+class Inbox:
+    """A folder that may be renamed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def feed(self) -> ArrivingFiles:
+        return ArrivingFiles(decoder("jsonl"), (str(self.folder / "*.jsonl"),))
+
+    def send(self, number: int) -> None:
+        (self.folder / f"{number}.jsonl").write_text(line(number), encoding="utf-8")
+
+    def take_away(self) -> None:
+        self.folder.rename(self.folder.with_name("elsewhere"))
+
+    def bring_back(self) -> None:
+        self.folder.with_name("elsewhere").rename(self.folder)
+
+
+class TestCheck(CheckContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Inbox:
+        return Inbox(tmp_path / "inbox")
+
+
+def test_a_folder_that_cannot_be_listed_is_told_and_what_was_read_there_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(tmp_path / "inbox")
+    inbox.send(0)
+    reader = inbox.feed().reader(0, BEGIN)
+    (first,) = rest_of(reader)
+    assert reader.read() is None
+
+    def denied(*_: object) -> None:
+        raise PermissionError
+
+    # what a folder without the right to list it looks like to a pattern
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", denied)
+        patch.setattr(file_feed, "present", lambda _: [])
+        assert not reader.check()
+        assert reader.read() is None
+        assert reader.trouble == f"the folder {inbox.folder} cannot be listed (PermissionError)"
+    assert reader.check()
+    assert reader.read() is None
+    assert reader.trouble is None
+    inbox.send(1)
+    again = reader.read()
+    assert values(again) == [1.0]
+    assert again is not None
+    assert len(again.position) > len(first.position)
+
+
+def test_of_a_pattern_of_folders_the_one_that_holds_them_all_is_to_be_there(tmp_path: Path) -> None:
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "sites" / "*" / "in" / "*.jsonl"),))
+    reader = feed.reader(0, BEGIN)
+    assert not reader.check()
+    assert reader.read() is None
+    assert reader.trouble == f"the folder {tmp_path / 'sites'} is not there"
+    (tmp_path / "sites").mkdir()
+    assert reader.check()
+    assert reader.read() is None
+    assert reader.trouble is None
+
+
+def test_of_folders_that_are_not_on_this_machine_the_next_look_tells() -> None:
+    assert ArrivingFiles(decoder("jsonl"), ("gs://no-such-place/*.jsonl",)).reader(0, BEGIN).check()
 
 
 # Which files were read
@@ -46,6 +121,17 @@ def test_what_was_read_is_known_by_a_reader_at_its_position_whatever_the_names(t
         assert len(left) == len(names) - len(pieces)
     assert sorted(value for piece in pieces for value in values(piece)) == [0.0, 1.0, 2.0, 3.0]
     assert [piece.settled for piece in pieces] == [False, False, False, True]
+
+
+def test_a_file_whose_name_is_no_text_is_read_and_named_in_rejects_as_well_as_can_be(tmp_path: Path) -> None:
+    """Older systems write names in Latin-1."""
+    (tmp_path / os.fsdecode(b"z\xe4hler.jsonl")).write_text(line(7) + "no reading\n", encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    piece = feed.reader(0, BEGIN).read()
+    assert piece is not None
+    assert values(piece) == [7.0]
+    assert [row["source"] for batch in piece.rejects for row in batch.to_pylist()] == [f"{tmp_path}/z\\udce4hler.jsonl"]
+    assert feed.reader(0, piece.position).read() is None
 
 
 def test_a_position_keeps_a_few_characters_of_each_file_and_only_while_it_lies_there(tmp_path: Path) -> None:

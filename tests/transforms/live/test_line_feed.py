@@ -130,3 +130,11 @@ def test_a_process_may_end_while_its_standard_input_is_waited_for() -> None:
         assert process.stderr is not None
         assert process.wait(timeout=60) == 0
         assert b"Fatal" not in process.stderr.read()
+
+
+def test_standard_input_is_never_away(pipe: Pipe) -> None:
+    pipe.write(line(1))
+    reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
+    assert reader.check()
+    assert values(next_of(reader)) == [1.0]
+    assert reader.check()

@@ -264,3 +264,143 @@ def test_a_part_that_ends_says_so_with_a_call_of_its_own_where_a_runner_keeps_wh
     assert all(mark_of(batch.value) is None for batch in made)
     assert (again.current_restriction().stop, again.asked, one.closed) == (None, None, 1)
     again.check_done()
+
+
+class Asked(Closing):
+    """A reader of a source that may be away, which notes when it is asked and when it is looked at."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__()
+        self.clock, self.away, self.found = clock, False, False
+        self.asked, self.looks = list[float](), list[float]()
+
+    def check(self) -> bool:
+        self.asked.append(self.clock[0])
+        return not self.away
+
+    def read(self) -> Piece | None:
+        self.looks.append(self.clock[0])
+        self.found = self.away
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        return "it is away" if self.found else None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that moves when somebody waits."""
+    at = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        at[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: at[0])
+    return at
+
+
+def turn(part: ReadPart, number: int, span: Span, clock: list[float]) -> Span:
+    """A call as a runner makes it, and the pause that is asked for."""
+    runner = Runner(span)
+    list(part.process(number, runner, Estimator()))
+    assert runner.asked is not None
+    clock[0] += max(runner.asked, 0.05)
+    rest = runner.current_restriction().stop
+    assert rest is not None
+    return Span(rest)
+
+
+@pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
+def test_a_source_that_is_away_is_looked_at_soon_and_again_until_it_is_back_and_rarely_from_then_on(
+    clock: list[float], poll: float, rest: float, often: float
+) -> None:
+    """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
+    one = Asked(clock)
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=poll, rest_s=rest))
+    part.setup()
+    span = part.initial_restriction(0)
+
+    def turns(seconds: float) -> tuple[list[float], list[float]]:
+        nonlocal span
+        begun = clock[0]
+        one.looks.clear()
+        one.asked.clear()
+        while clock[0] - begun < seconds:
+            span = turn(part, 0, span, clock)
+        return [at - begun for at in one.looks], [at - begun for at in one.asked]
+
+    looks, asked = turns(200.0)
+    assert (len(looks) == 1) is (poll > 200)
+    assert (asked != []) is (poll > 10 and not rest)
+    one.away = True
+    looks, _ = turns(150.0)
+    if rest:
+        assert (len(looks), one.asked) == (1, [])
+        return
+    assert max(after - before for before, after in pairwise([0.0, *looks, 150.0])) <= often
+    one.away = False
+    looks, _ = turns(200.0)
+    assert looks[0] <= often
+    assert max(after - before for before, after in pairwise([*looks, 200.0])) >= min(poll, 180.0) - 1
+    part.teardown()
+
+
+def test_a_part_that_waits_lets_its_watermark_follow_what_the_others_have_declared_meanwhile(
+    clock: list[float],
+) -> None:
+    """Else a window that they have all come past would wait for its next look, minutes later."""
+
+    class Pair(One):
+        @property
+        def parts(self) -> int:
+            return 2
+
+        def reader(self, part: int, position: str) -> Reader:
+            assert (part, position) == (0, BEGIN)
+            return self.one
+
+    Pulse.reset()
+    part = ReadPart(Pair(Asked(clock)), Pace(ORIGIN, poll_s=300.0, together=True))
+    part.setup()
+    estimator = Estimator()
+    span = Span(Progress(BEGIN, ORIGIN + 7_000))
+    Pulse.of(1).kept_us = ORIGIN
+    for _ in range(2):
+        runner = Runner(span)
+        assert list(part.process(0, runner, estimator)) == []
+        assert estimator.at.micros == ORIGIN
+        assert runner.asked is not None
+        clock[0] += runner.asked
+        span = Span(Progress(BEGIN, ORIGIN + 7_000))
+    Pulse.of(1).kept_us = ORIGIN + 5_000
+    assert list(part.process(0, Runner(span), estimator)) == []
+    assert estimator.at.micros == ORIGIN + 5_000
+    Pulse.reset()
+
+
+def test_a_reader_that_only_says_that_nothing_is_known_while_nobody_answers_is_not_asked_again_at_once(
+    clock: list[float],
+) -> None:
+    """Such a piece is not silence, and it is not something that was read either."""
+
+    class Unsettled(Asked):
+        def read(self) -> Piece | None:
+            super().read()
+            assert len(self.looks) < 100, "nobody waits between two looks"
+            clock[0] += 0.001
+            return Piece(BEGIN, settled=False)
+
+    one = Unsettled(clock)
+    one.away = True
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=1.0))
+    part.setup()
+    span = Span(Progress(BEGIN, ORIGIN, latest_us=ORIGIN + 5))
+    for _ in range(10):
+        span = turn(part, 0, span, clock)
+    assert len(one.looks) == 10
+    assert clock[0] >= 1010.0
+    # what may be waiting is not declared complete by it
+    assert span.start.clock_us == ORIGIN
+    part.teardown()

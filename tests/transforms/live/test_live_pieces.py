@@ -11,7 +11,7 @@ from quiltstream.transforms.coders import RecordBatchCoder
 from quiltstream.transforms.live.feeds import BEGIN
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 from quiltstream.transforms.live.reader import Pace, Progress, ReadPart, Span, SpanCoder, SpanTracker
-from quiltstream.transforms.marks import Mark, horizon_of, is_backlog, mark_batch, mark_of, with_horizon
+from quiltstream.transforms.marks import Mark, horizon_of, mark_batch, mark_of, settled_of, with_horizon
 
 from ..test_histograms import ORIGIN, batches
 from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
@@ -25,9 +25,12 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
     assert mark_of(batch) is None
     assert horizon_of(batch) is None
     marked = coder.decode(coder.encode(with_horizon(batch, 77)))
-    assert (horizon_of(marked), is_backlog(marked)) == (77, False)
-    marked = with_horizon(batch, -77, backlog=True)
-    assert (horizon_of(marked), is_backlog(marked), is_backlog(batch)) == (-77, True, False)
+    assert (horizon_of(marked), settled_of(marked)) == (77, None)
+    marked = coder.decode(coder.encode(with_horizon(batch, -77, settled_us=-99)))
+    assert (horizon_of(marked), settled_of(marked), settled_of(batch)) == (-77, -99, None)
+    # an older version said that its readings were there, and not up to when windows were on record
+    marked = batch.replace_schema_metadata({b"quiltstream.horizon_us": b"-77+"})
+    assert (horizon_of(marked), settled_of(marked)) == (-77, -77)
     assert marked.to_pylist() == batch.to_pylist()
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
         Mark(3, 3, 0, 1)
@@ -135,11 +138,41 @@ def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
         assert rest is not None
         _, rest = calls(part, rest, estimator)
     (tmp_path / "away").rename(inbox)
-    for hours, reached in ((8, 0), (10, 7)):
-        wall[0] = ORIGIN + hours * HOUR
+    for hours, reached in ((7, 0), (8, 0), (8.7, 0), (9.4, 0), (10, 7)):
+        wall[0] = ORIGIN + int(hours * HOUR)
         assert rest is not None
         _, rest = calls(part, rest, estimator)
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silence(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    # three hours are looked through, ten and three are not; of the last three an hour counts
+    for hours, reached in ((1, 0), (2, 0), (3, 0), (13, 0), (14, 0), (17, 0), (18, 0), (19, 14)):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        # neither does it for another worker that goes on with what the runner has kept
+        coder = SpanCoder()
+        _, rest = calls(part, coder.decode(coder.encode(rest)), estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    pace = Pace(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
+    part = ReadPart(feed, pace, now=lambda: wall[0])
+    part.setup()
+    after, _ = part._step(0, part.initial_restriction(0).start, None)
+    wall[0] += 2 * HOUR
+    after, mark = part._step(0, after, None)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False)
+    assert after.clock_us == ORIGIN + HOUR
 
 
 def test_the_reasons_of_a_live_source_have_words():

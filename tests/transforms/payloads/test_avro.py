@@ -9,10 +9,11 @@ from typing import Any
 import fastavro
 import pytest
 
+from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import Readings, SettingsError
 from quiltstream.transforms.messages import SourceAwayError
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.avro import schema_fingerprint
+from quiltstream.transforms.payloads.avro import AvroParser, schema_fingerprint
 
 from .payloads import NOON_MS, NOON_US, decode, messages, outcome
 
@@ -58,6 +59,15 @@ def row(number: int) -> tuple[str, int, float]:
 
 def lookup(number: int) -> Any:
     return REGISTRY[number]
+
+
+@pytest.mark.parametrize("number", [1 << 31, (1 << 32) - 1])
+def test_a_number_that_no_registry_has_is_never_asked_for(number: int):
+    """To a negative number a registry answers as a server that is none, for which messages would wait for ever."""
+    asked: list[int] = []
+    parsed = AvroParser(asked.append)([b"\0" + struct.pack(">I", number) + b"xx"], [4])
+    assert [dict(one.bad) for one in parsed] == [{4: RejectReason.MALFORMED_ROW}]
+    assert asked == []
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 100])

@@ -220,3 +220,21 @@ def test_two_readings_with_one_stamp_are_the_same_in_either_order():
     outcomes = [cells(decoder(), [[one] for one in order]) for order in itertools.permutations(sent)]
     assert all(one == outcomes[0] for one in outcomes)
     assert np.isclose(outcomes[0]["m1", 0], 4.0)
+
+
+@pytest.mark.parametrize("first_us", [SLOT_US - 1_000_001, SLOT_US - 1_000_000])
+def test_readings_a_microsecond_apart_are_the_same_in_any_order(first_us: int):
+    """The times of rises are half the sum of two offsets, which must tell every later reading from an earlier one."""
+    noon = NOON_S * 1_000_000
+
+    def sent(at_us: int, value: float) -> bytes:
+        return json.dumps({"id": "m1", "r": [{"t": noon + at_us, "v": value}]}).encode()
+
+    pairs = [sent(first_us, 10.0), sent(first_us + 1, 500.0), sent(2 * SLOT_US - 999_999, 600.0)]
+    in_us = readings().model_copy(update={"time_unit": "us"})
+    outcomes = [
+        cells(PayloadDecoder(in_us, grid=GRID, lateness_us=0), [[one] for one in order])
+        for order in itertools.permutations(pairs)
+    ]
+    assert outcomes[0].keys() == {("m1", 1)}
+    assert all(one == outcomes[0] for one in outcomes)

@@ -24,6 +24,7 @@ from quiltstream.transforms.pubsub.client import HELD_S
 from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader, RecentIds, messages_of, stamp_of
 from quiltstream.transforms.pubsub.live import ReadAcknowledged
 
+from ..live.check_contract import CheckContract
 from ..live.test_live_pauses import Estimator, Runner
 from .fake import FakeService, clients_error
 
@@ -46,6 +47,33 @@ def body(at_s: float, meter: str = "a", value: float = 1.0) -> bytes:
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     monkeypatch.setattr("quiltstream.transforms.pubsub.feed._WAIT_S", 0.002)
     return FakeService(THEN)
+
+
+class Subscribed:
+    """A subscription whose stream may break, and cannot be begun again for a while."""
+
+    def __init__(self, service: FakeService) -> None:
+        self.service = service
+
+    def feed(self) -> PubSubFeed:
+        return self.service.feed(DECODER, settle_s=0.0)
+
+    def send(self, number: int) -> None:
+        self.service.publish(body(number, value=float(number)))
+
+    def take_away(self) -> None:
+        self.service.refuses = clients_error("ServiceUnavailable")
+        assert self.service.stream is not None
+        self.service.stream.fail(self.service.refuses)
+
+    def bring_back(self) -> None:
+        self.service.refuses = None
+
+
+class TestCheck(CheckContract):
+    @pytest.fixture
+    def place(self, service: FakeService) -> Subscribed:
+        return Subscribed(service)
 
 
 def read_all(reader: PubSubReader) -> list[Piece]:

@@ -1,0 +1,10 @@
+# A value for each variable that has none of its own; variables.tf says what they are. Copy it and write your names.
+project       = "my-project"
+region        = "europe-west1"
+repository    = "projects/my-project/locations/europe-west1/repositories/quiltstream"
+image         = "europe-west1-docker.pkg.dev/my-project/quiltstream/live@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+bucket        = "my-bucket"
+template      = "gs://my-bucket/quiltstream/template.json"
+settings      = "gs://my-bucket/quiltstream/job/settings.yaml"
+subnetwork    = "regions/europe-west1/subnetworks/private"
+ledger_secret = "projects/my-project/secrets/ledger"

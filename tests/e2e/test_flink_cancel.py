@@ -1,0 +1,150 @@
+"""Live jobs whose commands know the REST address of their Flink cluster: nothing of them is left there at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .estimates_contract import EstimatesContract
+from .flink import FlinkCluster
+from .flink_bench import ENDED, FlinkBench, FlinkRunning
+from .live_bench import Bench, Running, day_of, readings, truth
+from .live_contract import LIVE
+
+
+class RestRunning(FlinkRunning):
+    """A job, or several one after the other, that a process submitted, each under a name that begins with its own."""
+
+    def __init__(self, running: Running, cluster: FlinkCluster, name: str) -> None:
+        super().__init__(running, cluster, name)
+        self._all = cluster
+
+    @property
+    def submitted(self) -> list[dict[str, Any]]:
+        """What the cluster tells of its jobs, in the order in which they began."""
+        told = self._all._get("/jobs/overview")["jobs"]  # pyright: ignore[reportPrivateUsage] - with names and times
+        mine = [job for job in told if re.fullmatch(rf"{re.escape(self.name)}-[0-9a-f]{{16}}", job["name"])]
+        return sorted(mine, key=lambda job: job["start-time"])
+
+    def state_of(self, job: str) -> str:
+        """The state of one of them now: the cluster's page of a single job may be some seconds old."""
+        (found,) = [one["state"] for one in self.submitted if one["jid"] == job]
+        return found
+
+    def kill(self) -> None:
+        Running.kill(self)
+        for job in self.submitted:
+            if job["state"] not in ENDED:
+                self._all.cancel(job["jid"])
+
+
+class RestBench(FlinkBench):
+    """Jobs of a cluster whose REST address they are given."""
+
+    #: The name that all jobs are given, if they are given the same one.
+    common = ""
+
+    def beam_options(self) -> list[str]:
+        given = super().beam_options()
+        if self.common:
+            given = [f"--job_name={self.common}" if word.startswith("--job_name=") else word for word in given]
+            self._name = self.common
+        port = self.cluster._rest  # pyright: ignore[reportPrivateUsage] - nobody else asks for it
+        return [*given, f"--flink_master=127.0.0.1:{port}"]
+
+    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> RestRunning:
+        return RestRunning(Running(process, out, err, self.watch), self.cluster, self._name)
+
+    def stopped(self, job: Running) -> bool:
+        assert isinstance(job, RestRunning)
+        return Bench.stopped(self, job) and all(one["state"] in ENDED for one in job.submitted)
+
+    def _id(self, job: Running) -> str | None:
+        assert isinstance(job, RestRunning)
+        found = job.submitted
+        return found[-1]["jid"] if found else None
+
+
+@pytest.fixture
+def bench(flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Iterator[RestBench]:
+    """An empty place for jobs."""
+    made = RestBench(tmp_path / "job", flink_cluster, postgres_url)
+    made.live = LIVE
+    yield made
+    made.close()
+
+
+def ended_of(job: Running) -> str:
+    """The id of the job that a command says is over."""
+    said = [one["text"] for one in job.said if one["kind"] == "stop"]
+    found = re.search(r"its job ([0-9a-f]{32}) in the Flink cluster at \S+ is over \(CANCELED\)", "\n".join(said))
+    assert found is not None, (job.said, job.err.read_text(encoding="utf-8"))
+    return found[1]
+
+
+def test_ctrl_c_and_the_end_of_a_schedule_cancel_the_commands_own_job_in_the_cluster_and_no_other_one(
+    bench: RestBench,
+) -> None:
+    """Two commands give their jobs the same name."""
+    other = RestBench(bench.folder.with_name("other"), bench.cluster, bench.server)
+    bench.others.append(other)
+    bench.common = other.common = f"both-{time.time_ns()}"
+    frame = readings(4.5, seed=61)
+    for one in (bench, other):
+        one.live = LIVE
+        one.settings()
+        for day in range(3):
+            one.put(f"{day}.jsonl", day_of(frame, day))
+    # one after the other: a submission takes a while, and either has its time
+    first = bench.start()
+    bench.wait_for(2)
+    second = other.start()
+    other.wait_for(2)
+    assert isinstance(first, RestRunning)
+    jobs = {job["jid"] for job in first.submitted}
+    assert len(jobs) == 2
+    os.killpg(first.process.pid, signal.SIGINT)
+    assert first.wait() == 0, first.err.read_text(encoding="utf-8")
+    assert first.err.read_text(encoding="utf-8") == ""
+    cancelled = ended_of(first)
+    assert first.state_of(cancelled) == "CANCELED"
+    (left,) = jobs - {cancelled}
+    assert first.state_of(left) == "RUNNING"
+    # the other command's schedule comes to its end
+    for day in (3, 4):
+        other.put(f"{day}.jsonl", day_of(frame, day))
+    assert second.wait() == 0, second.err.read_text(encoding="utf-8")
+    assert first.state_of(left) in ENDED, second.said
+    if first.state_of(left) == "CANCELED":
+        assert ended_of(second) == left
+    assert other.counts() == truth(frame, range(4))
+    other.check()
+    # and what was stopped goes on
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    again = bench.run()
+    assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+    assert bench.stopped(again)
+    assert bench.counts() == truth(frame, range(4))
+    bench.check()
+
+
+class TestFlinkEstimates(EstimatesContract):
+    def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
+        return RestBench(folder, request.getfixturevalue("flink_cluster"), request.getfixturevalue("postgres_url"))
+
+    def check_jobs(self, job: Running) -> None:
+        """The job before the estimate was over before the one after it began."""
+        assert isinstance(job, RestRunning)
+        first, then = job.submitted
+        assert first["state"] in ENDED
+        assert then["state"] in ENDED
+        assert first["start-time"] < first["end-time"] <= then["start-time"]

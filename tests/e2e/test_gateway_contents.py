@@ -1,0 +1,147 @@
+"""Messages and names of every content at a real Mosquitto: none of them stops a way of the gateway."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .gateway_job import GatewayProcess, payload_of, records_of, tally_of, to_folder
+from .mosquitto import MosquittoBroker
+from .test_gateway_back import Reader, row, write
+
+CONNECT, CONNACK, PUBLISH, PUBACK = 0x10, 0x20, 0x32, 0x40
+
+LETTERS = "ak\ufeff\u0000\u0085\ufdd0\uffff\U0001f600/+#$"
+
+
+def integer(value: int) -> bytes:
+    """A variable byte integer of at most two bytes."""
+    return bytes([value]) if value < 128 else bytes([value % 128 | 128, value // 128])
+
+
+def text(value: bytes | str) -> bytes:
+    """A string, or bytes, that say their length."""
+    value = value.encode() if isinstance(value, str) else value
+    return len(value).to_bytes(2, "big") + value
+
+
+def packet(first: int, body: bytes) -> bytes:
+    """A whole packet."""
+    return bytes([first]) + integer(len(body)) + body
+
+
+def published(port: int, properties: bytes, payload: bytes, topic: bytes = b"meters/m1/readings") -> bool:
+    """Publish one message with QoS 1, byte for byte; whether the broker has taken it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+        peer.sendall(packet(CONNECT, text("MQTT") + b"\x05\x02\x00\x3c\x00" + text("")))
+        if peer.recv(1) != bytes([CONNACK]):
+            return False
+        peer.recv(1_000)
+        body = text(topic) + b"\0\1" + integer(len(properties)) + properties + payload
+        try:
+            peer.sendall(packet(PUBLISH, body))
+            answer = peer.recv(100)
+        except ConnectionError:
+            return False
+        # with a fifth byte it is a reason, of which those from 0x80 on say that it was not taken
+        return answer[:1] == bytes([PUBACK]) and (len(answer) < 5 or answer[4] < 0x80)
+
+
+def some_properties(draw: random.Random) -> bytes:
+    """Properties of a PUBLISH, and sometimes bytes that are none."""
+    parts: list[bytes] = []
+    for _ in range(draw.randrange(4)):
+        letters = text("".join(draw.choices(LETTERS, k=draw.randrange(5))))
+        loose = text(draw.randbytes(draw.randrange(4)))
+        parts.append(
+            draw.choice(
+                [
+                    b"\x01" + draw.randbytes(1),
+                    b"\x02" + draw.randbytes(4),
+                    b"\x03" + letters,
+                    b"\x08" + letters,
+                    b"\x09" + loose,
+                    b"\x0b" + draw.randbytes(1),
+                    b"\x23" + draw.randbytes(2),
+                    b"\x26" + letters + letters,
+                    b"\x26" + text("k") + letters,
+                    b"\x26" + loose + letters,
+                    draw.randbytes(draw.randrange(6)),
+                ]
+            )
+        )
+    return b"".join(parts)
+
+
+@pytest.fixture
+def gateway(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
+    """A gateway with the settings that a test gives."""
+    one = GatewayProcess(request.getfixturevalue("settings"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def settings(mosquitto: MosquittoBroker) -> dict[str, Any]:
+    """A gateway for both ways."""
+    way_back = {"from": {"folder": {"path": "out", "poll": "100ms"}}, "prefix": "released", "retain": True}
+    return to_folder(mosquitto.port, rejects="rejects.jsonl") | {"back": way_back}
+
+
+def test_what_mosquitto_passes_on_goes_on_whatever_its_properties_are(
+    mosquitto: MosquittoBroker, gateway: GatewayProcess
+) -> None:
+    gateway.start()
+    seed = random.SystemRandom().getrandbits(64)
+    draw = random.Random(seed)  # noqa: S311 - of a test
+    special = [
+        b"\x03" + text("\ufefftext"),
+        b"\x26" + text("k") + text("\ufeffv"),
+        b"\x08" + text("\ufeff"),
+        b"\x09" + text(b"\xff\0"),
+        b"\x01\x01\x02\0\0\0\xff",
+    ]
+    parts = special + [some_properties(draw) for _ in range(300)]
+    taken = {number for number, one in enumerate(parts) if published(mosquitto.port, one, payload_of(number, 20))}
+    assert taken >= set(range(len(special)))
+    last = len(parts)
+    assert published(mosquitto.port, b"", payload_of(last, 20), "meters/\ufeff/readings".encode())
+    gateway.wait_until("the last message is there", lambda: last in tally_of(records_of(gateway.folder / "spool")), 120)
+    # if it goes wrong, the seed tells with what
+    metrics = gateway.metrics()
+    assert (seed, metrics["reconnects_total"], metrics["duplicates_total"]) == (seed, 0, 0)
+    found = tally_of(records_of(gateway.folder / "spool"))
+    bad = int(metrics['dropped_total{reason="bad-properties"}'])
+    assert (seed, found.total() + bad, metrics["acknowledged_total"]) == (seed, len(taken) + 1, len(taken) + 1)
+    assert set(found) <= taken | {last}
+    assert set(range(len(special))) <= set(found)
+    kinds = {record["content_type"] for record in records_of(gateway.folder / "spool")}
+    assert "\ufefftext" in kinds
+    assert gateway.stop() == 0
+
+
+def test_series_of_any_name_go_back_each_under_a_topic_of_its_own(
+    mosquitto: MosquittoBroker, gateway: GatewayProcess
+) -> None:
+    names = ["first", "a\x85b", "\x7f", "\ufdd0", "\uffff", "\ufeff", "x" * 70_000, "ä" * 600, "%sha256-", "last"]
+    reader = Reader(mosquitto.port)
+    gateway.start("subscribed to")
+    rows = [row(1, name) | {"release_id": f"r{number}"} for number, name in enumerate(names)]
+    # two that a broker would end the connection for, in a place where nothing is escaped
+    refused = [row(1, "k") | {"release_id": "\x00"}, row(1, "k") | {"release_id": "\ud800"}]
+    write(gateway.folder / "out", "1.jsonl", [*rows[:3], *refused, *rows[3:]])
+    reader.wait(len(names))
+    gateway.wait_until("noted", lambda: gateway.metrics()["sent_total"] == len(names))
+    reader.close()
+    metrics = gateway.metrics()
+    assert (metrics["reconnects_total"], metrics['dropped_total{reason="no-release"}']) == (0, 2)
+    assert sorted((one for _, one, _, _ in reader.found), key=json.dumps) == sorted(rows, key=json.dumps)
+    topics = [topic for topic, *_ in reader.found]
+    assert len(set(topics)) == len(topics) == len(names)
+    assert {"released/load/first", "released/load/a%C2%85b", "released/load/%25sha256-"} <= set(topics)
+    assert gateway.stop() == 0

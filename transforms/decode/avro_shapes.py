@@ -1,0 +1,246 @@
+"""Shapes of Avro records: which of them the library may read as a whole, and how others are read field by field.
+
+The library reads what stands inside a record by calling itself. A type inside itself, some thousand levels deep, ends
+the process that reads it, and an array of a million million things without bytes fills its memory: a few bytes do. So
+records of a schema that allows it are read field by field. The fields that are asked for are single values; what is in
+the others is passed over without being kept, level by level and not call by call.
+
+>>> import io
+>>> fields = [{"name": "v", "type": "int"}, {"name": "on", "type": ["null", "R"]}]
+>>> shapes = Shapes(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}))
+>>> shapes.is_plain
+False
+>>> shapes.fields(["v"])(io.BytesIO(bytes([2]) + bytes([2, 2]) * 50_000 + bytes([0])))
+{'v': 1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, cast
+
+import fastavro
+
+_RECORDS, _NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
+
+#: Bytes of what has always so many; those of the others are found in the record.
+_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_LONGS = frozenset({"int", "long", "enum"})
+_COUNTED = frozenset({"bytes", "string"})
+
+#: Types inside types, each counted as often as it is met: above this no size of a record bounds the work of reading it.
+_MOST_TYPES = 100_000
+
+#: Levels of what is passed over. What is deeper has no end that could be found in bounded memory.
+_DEEPEST = 100_000
+
+#: Levels of brackets in the text of a schema; the library parses it by calling itself.
+_DEEPEST_SCHEMA = 200
+
+_LONGEST_LONG = 10
+
+#: What becomes of bytes that are no UTF-8 in a text: they are its row's matter, and no reason to stop.
+KEPT = "surrogateescape"
+
+ReadRecord = Callable[[BinaryIO], dict[str, Any]]
+
+
+class Shapes:
+    """The types of a schema.
+
+    Args:
+        schema: as the library has parsed it, so that every name is whole.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._named: dict[str, Any] = {}
+        self._sizes: dict[str, float] = {}
+        self._empty: dict[str, bool] = {}
+        self._find(schema)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the size of a record bounds the work of reading it: the library may."""
+        return self._types(self._schema) <= _MOST_TYPES
+
+    def fields(self, wanted: Iterable[str]) -> ReadRecord:
+        """A function that reads the wanted fields of a record and stands behind the record then.
+
+        Args:
+            wanted: fields that are single values.
+        """
+        names = frozenset(wanted)
+        steps: list[tuple[Any, Any]] = []
+        for one in self._schema["fields"]:
+            alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
+            steps.append((fastavro.parse_schema(alone) if one["name"] in names else None, one["type"]))
+
+        def read(stream: BinaryIO) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for schema, kind in steps:
+                if schema is None:
+                    self.pass_over(stream, kind)
+                else:
+                    held: Any = fastavro.schemaless_reader(
+                        stream, schema, None, handle_unicode_errors="surrogateescape"
+                    )
+                    found |= cast("dict[str, Any]", held)
+            return found
+
+        return read
+
+    def pass_over(self, stream: BinaryIO, kind: Any) -> None:
+        """Go behind a value.
+
+        Raises:
+            EOFError: the stream ends before.
+            ValueError: there is no such value, or it is too deep.
+        """
+        inside = [iter([kind])]
+        while inside:
+            one = next(inside[-1], None)
+            if one is None:
+                inside.pop()
+            elif (within := self._within(stream, self._whole(one))) is not None:
+                if len(inside) >= _DEEPEST:
+                    raise ValueError("a value has too many levels")
+                inside.append(within)
+
+    def _within(self, stream: BinaryIO, kind: Any) -> Iterator[Any] | None:
+        """The types of what stands within a value; ``None`` if it is a single one, which is passed over."""
+        if isinstance(kind, list):
+            place = _long(stream)
+            if not 0 <= place < len(cast("list[Any]", kind)):
+                raise ValueError("a union has no such type")
+            kind = self._whole(kind[place])
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if name in _RECORDS:
+            return (one["type"] for one in kind["fields"] if not self._is_empty(one["type"]))
+        if name == "array":
+            return self._items(stream, (), kind["items"])
+        if name == "map":
+            return self._items(stream, ("string",), kind["values"])
+        if name in _LONGS:
+            _long(stream)
+        elif name in _COUNTED:
+            _skip(stream, _long(stream))
+        else:
+            _skip(stream, kind["size"] if name == "fixed" else _BYTES[name])
+        return None
+
+    def _items(self, stream: BinaryIO, before: tuple[str, ...], kind: Any) -> Iterator[Any]:
+        """What is in the blocks of an array or map; things without bytes need no look at each."""
+        empty = not before and self._is_empty(kind)
+        while count := _long(stream):
+            if count < 0:
+                _skip(stream, _long(stream))
+            elif not empty:
+                for _ in range(count):
+                    yield from before
+                    yield kind
+
+    def _whole(self, kind: Any) -> Any:
+        """A type with its name replaced by what it stands for."""
+        return self._named.get(kind, kind) if isinstance(kind, str) else kind
+
+    def _find(self, kind: Any) -> None:
+        for one in kind if isinstance(kind, list) else [kind]:
+            if not isinstance(one, dict):
+                continue
+            if one["type"] in _NAMED:
+                self._named[one["name"]] = one
+            for inner in (*(field["type"] for field in one.get("fields", ())), one.get("items"), one.get("values")):
+                self._find(inner)
+
+    def _types(self, kind: Any) -> float:
+        """How many types there are within one; infinity if it is within itself, or holds many things without bytes."""
+        if isinstance(kind, list):
+            return 1 + sum(map(self._types, cast("list[Any]", kind)))
+        kind = self._whole(kind)
+        if not isinstance(kind, dict):
+            return 1
+        name = kind["type"]
+        if name == "array":
+            return float("inf") if self._is_empty(kind["items"]) else 1 + self._types(kind["items"])
+        if name == "map":
+            return 1 + self._types(kind["values"])
+        if name not in _RECORDS:
+            return 1
+        if kind["name"] not in self._sizes:
+            # met again while it is open, it is within itself
+            self._sizes[kind["name"]] = float("inf")
+            self._sizes[kind["name"]] = 1 + sum(self._types(one["type"]) for one in kind["fields"])
+        return self._sizes[kind["name"]]
+
+    def _is_empty(self, kind: Any) -> bool:
+        """Whether values of a type have no bytes."""
+        kind = self._whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if isinstance(name, list) or name not in _RECORDS:
+            return name == "null" or (name == "fixed" and kind["size"] == 0)
+        if kind["name"] not in self._empty:
+            self._empty[kind["name"]] = False
+            self._empty[kind["name"]] = all(self._is_empty(one["type"]) for one in kind["fields"])
+        return self._empty[kind["name"]]
+
+
+def check_header(stream: BinaryIO) -> None:
+    """See whether the schema of a file can be parsed; the stream stands at its start afterwards.
+
+    Raises:
+        EOFError: the stream ends before.
+        ValueError: it is no Avro file, or its schema is too deep.
+    """
+    if stream.read(4) != b"Obj\x01":
+        raise ValueError("no Avro file")
+    while count := _long(stream):
+        if count < 0:
+            _long(stream)
+        for _ in range(abs(count)):
+            name, value = _counted(stream), _counted(stream)
+            if name == b"avro.schema" and _is_deep(value):
+                raise ValueError("the schema has too many levels")
+    stream.seek(0)
+
+
+def _is_deep(text: bytes) -> bool:
+    """Whether a text of JSON has too many brackets within brackets; those in strings count too, and few have them."""
+    depth = 0
+    for one in text:
+        if one in b"{[":
+            depth += 1
+            if depth > _DEEPEST_SCHEMA:
+                return True
+        elif one in b"}]":
+            depth -= 1
+    return False
+
+
+def _long(stream: BinaryIO) -> int:
+    """A number of Avro's variable length."""
+    number = 0
+    for place in range(_LONGEST_LONG):
+        data = stream.read(1)
+        if not data:
+            raise EOFError
+        number |= (data[0] & 0x7F) << (7 * place)
+        if data[0] < 0x80:  # noqa: PLR2004 - the last byte's highest bit is not set
+            return (number >> 1) ^ -(number & 1)
+    raise ValueError("a number is too long")
+
+
+def _counted(stream: BinaryIO) -> bytes:
+    size = _long(stream)
+    data = stream.read(size) if size >= 0 else b""
+    if len(data) != size:
+        raise EOFError
+    return data
+
+
+def _skip(stream: BinaryIO, size: int) -> None:
+    if size < 0 or len(stream.read(size)) != size:
+        raise EOFError
+
+
+__all__ = ["KEPT", "ReadRecord", "Shapes", "check_header"]
