@@ -314,15 +314,30 @@ def stoppable() -> Generator[Callable[[], None]]:
 def _quiet_threads() -> Generator[None]:
     """Keep the tracebacks of Beam's threads away, unless asked for: Ctrl-C ends their runner before it ends them.
 
-    That a runner has gone is noticed where its state is asked for.
+    That a runner has gone is noticed where its state is asked for. A thread may notice it only after the job, so what
+    is said of lost connections is kept away for good.
     """
     before = threading.excepthook
-    if not logging.getLogger("apache_beam").propagate:
-        threading.excepthook = lambda _: None
+    if logging.getLogger("apache_beam").propagate:
+        yield
+        return
+    threading.excepthook = lambda _: None
     try:
         yield
     finally:
-        threading.excepthook = before
+        threading.excepthook = before if isinstance(before, _ButLostRunners) else _ButLostRunners(before)
+
+
+@dataclass(frozen=True)
+class _ButLostRunners:
+    """Tells of a thread's end what ``tell`` does, but nothing of the connection to a runner that is gone."""
+
+    tell: Callable[[Any], Any]
+
+    def __call__(self, ended: Any) -> None:
+        # Beam's own dependency, and not ours
+        if not any(kind.__module__.partition(".")[0] == "grpc" for kind in ended.exc_type.__mro__):
+            self.tell(ended)
 
 
 __all__ = ["LOOK_S", "STOPPED", "LiveJob", "NotBegunError", "Say", "follow", "stoppable"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from quiltstream.pipelines import live_run
@@ -109,3 +114,36 @@ def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_
     _, tallies = live_run.follow(graph, lambda *_: None, look_s=0.0)
     graph.follower.close()
     assert tallies == {"readings": 2 if afterwards else 1}
+
+
+def test_a_thread_that_notices_after_the_job_that_its_runner_is_gone_says_nothing_and_others_do(
+    one: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def end(error: Exception) -> None:
+        def fail() -> None:
+            raise error
+
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+
+    def hook() -> Callable[[Any], Any]:
+        return threading.excepthook
+
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", False)
+    hooks: list[Callable[[Any], Any]] = []
+    for _ in range(2):
+        follow(one, Pipeline(Result("RUNNING", "DONE")))
+        hooks.append(hook())
+        end(grpc.RpcError())
+        end(ValueError())
+    assert told == [ValueError, ValueError]
+    assert hooks[0] is hooks[1], "they are not piled up"
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", True)
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
+    follow(one, Pipeline(Result("RUNNING", "DONE")))
+    end(grpc.RpcError())
+    assert told == [ValueError, ValueError, grpc.RpcError]
