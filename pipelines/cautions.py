@@ -5,7 +5,7 @@ Everything here follows from the settings; nothing of it looks at data.
 
 from __future__ import annotations
 
-import datetime as dt
+import time
 
 from ..schemas.settings import Settings
 from ..schemas.slots import format_duration, format_instant
@@ -62,7 +62,7 @@ def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
     schedule, grid = plan.schedule, plan.grid
     if schedule.start is None or schedule.stop is None:
         return ()
-    now = int(dt.datetime.now(dt.timezone.utc).timestamp() * 1_000_000) if now_us is None else now_us
+    now = time.time_ns() // 1_000 if now_us is None else now_us
     days = (grid.time_of(schedule.covered.stop) - now) // _DAY_US
     if days < 1:
         return ()

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from .console import plural
-from .flink_rest import FlinkJob, RestError
+from .flink_rest import NO_LIST, FlinkJob, RestError
 from .verdict import Cause
 
 #: States of a job that is over, or not begun: whoever follows it is told so by Beam.
 _NOT_RUN = frozenset({"FINISHED", "CANCELED", "CANCELLING", "FAILED", "INITIALIZING"})
-
-_NO_LIST = "it answered with something else than a list of jobs; is this Flink's REST API?"
 
 
 class FlinkHealth(FlinkJob):
@@ -34,15 +32,10 @@ class FlinkHealth(FlinkJob):
             return Cause.RUNNER, f"{self.where} cannot be asked how the job is: {error}"
 
     def _trouble(self) -> tuple[Cause, str] | None:
-        answer = self._call("GET", "/jobs/overview")
-        try:
-            mine = [one for one in answer["jobs"] if one["name"] == self.name]
-            if not mine or str(mine[0]["state"]) in _NOT_RUN:
-                return None
-            tasks = mine[0]["tasks"]
-            total, well = int(tasks["total"]), int(tasks["running"]) + int(tasks["finished"])
-        except (KeyError, TypeError, ValueError):
-            raise RestError(_NO_LIST) from None
+        mine = self._mine(_tasks)
+        if not mine or mine[0] is None:
+            return None
+        well, total = mine[0]
         return None if well >= total else (Cause.NO_WORKER, self._said(total - well, total))
 
     def _said(self, still: int, total: int) -> str:
@@ -62,7 +55,15 @@ class FlinkHealth(FlinkJob):
         try:
             return int(answer["taskmanagers"]), int(answer["slots-available"])
         except (KeyError, TypeError, ValueError):
-            raise RestError(_NO_LIST) from None
+            raise RestError(NO_LIST) from None
+
+
+def _tasks(job: Any) -> tuple[int, int] | None:
+    """How many tasks of a job run or are done, and how many it has; ``None`` of one that does not run at all."""
+    if str(job["state"]) in _NOT_RUN:
+        return None
+    tasks = job["tasks"]
+    return int(tasks["running"]) + int(tasks["finished"]), int(tasks["total"])
 
 
 __all__ = ["FlinkHealth"]

@@ -18,10 +18,11 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 
@@ -51,6 +52,11 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 #: How the cluster can be reached, for messages.
 OPTION = "--flink_master=HOST:PORT, the address of the cluster's REST API (plain HTTP),"
+
+#: What is said of an answer that nobody can use.
+NO_LIST = "it answered with something else than a list of jobs; is this Flink's REST API?"
+
+_Read = TypeVar("_Read")
 
 End = Literal["over", "absent", "unknown"]
 """What became of a job: it is over; the cluster has no such job; or it may run on."""
@@ -160,16 +166,24 @@ class FlinkJob:
         Raises:
             RestError: the API did not answer, or has several, of which only one can be this command's.
         """
-        answer = self._call("GET", "/jobs/overview")
-        try:
-            found = [(str(one["jid"]), str(one["state"])) for one in answer["jobs"] if one["name"] == self.name]
-        except (KeyError, TypeError):
-            raise RestError("it answered with something else than a list of jobs; is this Flink's REST API?") from None
+        found = self._mine(lambda one: (str(one["jid"]), str(one["state"])))
         if len(found) > 1:
             raise RestError("it had several jobs of this name, and none of them was touched")
         if found and not _ID.fullmatch(found[0][0]):
             raise RestError("it answered with something else than a job's id; is this Flink's REST API?")
         return found[0] if found else None
+
+    def _mine(self, read: Callable[[Any], _Read]) -> list[_Read]:
+        """What the cluster lists of this name, each read by ``read``.
+
+        Raises:
+            RestError: the API did not answer, or gave something else than a list of jobs.
+        """
+        answer = self._call("GET", "/jobs/overview")
+        try:
+            return [read(one) for one in answer["jobs"] if one["name"] == self.name]
+        except (KeyError, TypeError, ValueError):
+            raise RestError(NO_LIST) from None
 
     def _call(self, method: str, path: str) -> Any:
         """What the API answers, within :data:`_ANSWER_S`."""
@@ -230,4 +244,4 @@ def flink_job(options: PipelineOptions) -> FlinkJob | None:
     return FlinkJob(place, named.job_name)
 
 
-__all__ = ["APPEAR_S", "OPTION", "End", "Ended", "FlinkJob", "RestError", "flink_job", "flink_place"]
+__all__ = ["APPEAR_S", "NO_LIST", "OPTION", "End", "Ended", "FlinkJob", "RestError", "flink_job", "flink_place"]

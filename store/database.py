@@ -244,35 +244,11 @@ def _still_engine(path: Path, wait: float) -> Engine:
         connection.isolation_level = None
         return connection
 
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=connect,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-    )
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
+    return _one_connection("sqlite://", creator=connect)
 
 
 def _sqlite_engine(url: sa.URL, wait: float) -> Engine:
-    engine = sa.create_engine(
-        url,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        connect_args={"timeout": wait, "check_same_thread": False},
-    )
+    engine = _one_connection(url, connect_args={"timeout": wait, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: Any) -> None:
@@ -281,6 +257,22 @@ def _sqlite_engine(url: sa.URL, wait: float) -> Engine:
         _use_write_ahead_log(connection, wait)
         for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+
+    return engine
+
+
+def _one_connection(url: sa.URL | str, **options: Any) -> Engine:
+    """An engine of SQLite with one connection, whose transactions begin where they say so."""
+    engine = sa.create_engine(
+        url,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        **options,
+    )
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -144,6 +144,9 @@ class RosterChanged(ChargeMismatch):
         return type(self), (self.query, self.field, self.recorded, self.given)
 
 
+#: What to do where a query on record has other content.
+QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
+
 _NOTHING = 1e-9
 
 

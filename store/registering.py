@@ -41,7 +41,7 @@ from .codec import (
     query_values,
     roster_bytes,
 )
-from .errors import BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
+from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
 from .lookups import domain_row, end_of, lock_domain, next_start, query_row, read_roster, registration_of
 from .protecting import protect
 from .schema import now_us
@@ -60,7 +60,6 @@ _BELIEF_ADVICE = (
     "an account rests on one belief: set the model back, or let the new one join it for the whole history, or follow "
     "it, by `quiltstream ledger belief`"
 )
-_QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
 _CHARGED_ADVICE = (
     "every window of the query has its roster for ever, because it is charged or refused: set the roster back, move "
     "windows.stop to add windows, or use a new query name"
@@ -262,12 +261,12 @@ class Registrar:
         grid = SlotGrid(**domain.grid)
         if old.first != new.first:
             raise RegistrationConflict(
-                name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), _QUERY_ADVICE
+                name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), QUERY_ADVICE
             )
         if end_of(old) == end_of(new):
             return held
         conflict = RegistrationConflict(
-            name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _QUERY_ADVICE
+            name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), QUERY_ADVICE
         )
         if known["successor"] is not None:
             raise RegistrationConflict(name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _ENDED)
@@ -399,10 +398,10 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     difference = first_difference(old, new)
     if difference is not None:
         said = first_difference(_as_set(held, recorded), _as_set(given, domain))
-        raise RegistrationConflict(name, *(said or difference), _QUERY_ADVICE)
+        raise RegistrationConflict(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
-        raise RegistrationConflict(name, "windows.anchor", *anchors, _QUERY_ADVICE)
+        raise RegistrationConflict(name, "windows.anchor", *anchors, QUERY_ADVICE)
 
 
 def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:

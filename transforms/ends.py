@@ -11,15 +11,13 @@ from dataclasses import replace
 
 from ..schemas.settings import SettingsError
 from ..schemas.slots import Schedule, format_instant
-from ..store.errors import RegistrationConflict, StoreMissing
+from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.records import Store
 from ..store.specs import Registration
 from .plan import Plan
 
 #: Windows of one schedule that ends; two years of windows of a minute, or a hundred of an hour.
 MOST_WINDOWS = 1_100_000
-
-ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
 
 
 def check_ends(plan: Plan) -> None:
@@ -46,7 +44,7 @@ def check_ends(plan: Plan) -> None:
     end = recorded.covered.stop
     if given.stop < end:
         was, asked = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
-        raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, asked, ADVICE)
+        raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, asked, QUERY_ADVICE)
     extended = replace(recorded, stop=given.stop)
     if extended.covered.stop > end:
         check_number(plan, extended)

@@ -17,11 +17,11 @@ import pyarrow as pa
 from ..schemas.roster import Roster
 from ..schemas.settings import SettingsError
 from ..schemas.slots import Schedule, format_instant
-from ..store.errors import RegistrationConflict
+from ..store.errors import QUERY_ADVICE, RegistrationConflict
 from ..store.records import Store
 from ..store.specs import Registration
 from .batches import reading_columns
-from .ends import ADVICE, check_number
+from .ends import check_number
 from .plan import Plan
 
 
@@ -166,7 +166,7 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
 def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Registration:
     """Register what is on record for a query again, with everything that the settings give in its place."""
     given, recorded = plan.schedule, held.query.schedule
-    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=ADVICE)
+    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
     if not live and given.stop is None and recorded.stop is None:
         raise conflict("windows.stop", None, "the end of a source")
     roster = held.query.roster if plan.roster is None else plan.roster

@@ -58,4 +58,17 @@ class Hop(ABC):
         """
 
 
-__all__ = ["REFUSED", "Hop", "HopError"]
+def refused_options(field: str, error: Exception) -> HopError:
+    """What is said where librdkafka does not take options; its own text quotes the value of one, maybe a secret.
+
+    Args:
+        field: the setting.
+        error: what librdkafka raised.
+    """
+    return HopError(
+        f"{field}: librdkafka does not take them ({type(error).__name__}); check their names and values against "
+        "librdkafka's"
+    )
+
+
+__all__ = ["REFUSED", "Hop", "HopError", "refused_options"]

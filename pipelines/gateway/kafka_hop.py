@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...schemas.gateway import Level
-from .hops import Hop, HopError
+from .hops import Hop, HopError, refused_options
 from .libraries import kafka, kafka_log
 from .message import Message
 
@@ -138,11 +138,7 @@ class KafkaHop(Hop):
         try:
             return self._library.Producer(self._options)
         except (self._library.KafkaException, ValueError, TypeError) as error:
-            # its text quotes the value of an option, which may be a secret
-            raise HopError(
-                f"forward.to.kafka.options: librdkafka does not take them ({type(error).__name__}); check their names "
-                "and values against librdkafka's"
-            ) from None
+            raise refused_options("forward.to.kafka.options", error) from None
 
     def _produce(self, number: int, message: Message) -> bool:
         headers = [

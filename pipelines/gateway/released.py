@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from .hops import HopError
+from .hops import HopError, refused_options
 from .kafka_hop import reason_of
 from .libraries import kafka, kafka_log
 from .sent import ReleasedRow, Sent
@@ -205,11 +205,7 @@ class KafkaSource(ReleaseSource):
         try:
             self._consumer = self._library.Consumer(settings)
         except (self._library.KafkaException, ValueError, TypeError) as error:
-            # its text quotes the value of an option, which may be a secret
-            raise HopError(
-                f"back.from.kafka.options: librdkafka does not take them ({type(error).__name__}); check their names "
-                "and values against librdkafka's"
-            ) from None
+            raise refused_options("back.from.kafka.options", error) from None
         self._consumer.subscribe([topic])
 
     def take(self, seconds: float) -> list[bytes]:

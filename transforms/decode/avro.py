@@ -23,7 +23,7 @@ import pyarrow as pa
 from ...schemas.settings import SettingsError
 from ..files import SourceFileError
 from .avro_columns import Meaning
-from .avro_shapes import KEPT, ReadRecord, Shapes, check_header
+from .avro_shapes import ReadRecord, Shapes, check_header, whole_record
 from .avro_times import bare
 from .csv import missing_column
 from .rows import Columns, RawRows
@@ -124,14 +124,7 @@ def avro_rows(
 def _reading(schema: Any, columns: Columns) -> ReadRecord:
     """How a record is read: at once, unless what a record holds could keep the library busy for ever or end it."""
     shapes = Shapes(schema)
-    if not shapes.is_plain:
-        return shapes.fields(columns.names)
-
-    def read(stream: BinaryIO) -> dict[str, Any]:
-        found: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=KEPT)
-        return cast("dict[str, Any]", found)
-
-    return read
+    return whole_record(schema) if shapes.is_plain else shapes.fields(columns.names)
 
 
 def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Reads]) -> RawRows:

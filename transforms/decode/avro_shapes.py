@@ -71,21 +71,18 @@ class Shapes:
             wanted: fields that are single values.
         """
         names = frozenset(wanted)
-        steps: list[tuple[Any, Any]] = []
+        steps: list[tuple[ReadRecord | None, Any]] = []
         for one in self._schema["fields"]:
             alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
-            steps.append((fastavro.parse_schema(alone) if one["name"] in names else None, one["type"]))
+            steps.append((whole_record(fastavro.parse_schema(alone)) if one["name"] in names else None, one["type"]))
 
         def read(stream: BinaryIO) -> dict[str, Any]:
             found: dict[str, Any] = {}
-            for schema, kind in steps:
-                if schema is None:
+            for whole, kind in steps:
+                if whole is None:
                     self.pass_over(stream, kind)
                 else:
-                    held: Any = fastavro.schemaless_reader(
-                        stream, schema, None, handle_unicode_errors="surrogateescape"
-                    )
-                    found |= cast("dict[str, Any]", held)
+                    found |= whole(stream)
             return found
 
         return read
@@ -185,6 +182,16 @@ class Shapes:
         return self._empty[kind["name"]]
 
 
+def whole_record(schema: Any) -> ReadRecord:
+    """A function that reads a record by the library, with all that it holds."""
+
+    def read(stream: BinaryIO) -> dict[str, Any]:
+        found: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=KEPT)
+        return cast("dict[str, Any]", found)
+
+    return read
+
+
 def check_header(stream: BinaryIO) -> None:
     """See whether the schema of a file can be parsed; the stream stands at its start afterwards.
 
@@ -243,4 +250,4 @@ def _skip(stream: BinaryIO, size: int) -> None:
         raise EOFError
 
 
-__all__ = ["KEPT", "ReadRecord", "Shapes", "check_header"]
+__all__ = ["KEPT", "ReadRecord", "Shapes", "check_header", "whole_record"]

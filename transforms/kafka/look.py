@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .client import Cluster, KafkaUnavailableError, is_kafkas, name_of, unavailable
+from .client import NO_GROUP, Cluster, KafkaUnavailableError, is_kafkas, name_of, unavailable
 from .sink import Topic
 
 #: How long the look may take.
@@ -13,7 +13,7 @@ _ANSWER_S = 5.0
 
 #: Options of a consumer that keeps no offsets.
 LOOKING = {
-    "group.id": "quiltstream",
+    "group.id": NO_GROUP,
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "enable.partition.eof": True,

@@ -57,8 +57,11 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
     Raises:
         SourceAwayError: what the decoder needs is away.
     """
-    messages, legible = messages_of(group), np.array([headers_of(one) is not None for one in group], np.bool_)
-    legible |= np.array([one is None for one in messages.payloads], np.bool_)
+    headers = [headers_of(one) for one in group]
+    messages = messages_of(group, headers)
+    legible = np.array(
+        [had is not None or body is None for had, body in zip(headers, messages.payloads, strict=True)], np.bool_
+    )
     if legible.all():
         return messages, decoder.decode(without_second_times(messages))
     readable = [one for one, can in zip(group, legible.tolist(), strict=True) if can]
@@ -81,15 +84,15 @@ def lost_at(place: Place, offset: int, position: str, until_us: int | None) -> P
     return replace(lost, source=name, lost_us=until_us)
 
 
-def messages_of(group: list[Any]) -> Messages:
-    """Messages of confluent-kafka as columns."""
+def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = None) -> Messages:
+    """Messages of confluent-kafka as columns; their headers are asked for unless they are given."""
     count = len(group)
     stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
     return Messages(
         payloads=[one.value() for one in group],
         topics=[group[0].topic()] * count,
         keys=[one.key() for one in group],
-        headers=[headers_of(one) or () for one in group],
+        headers=[one or () for one in (map(headers_of, group) if headers is None else headers)],
         stamps_us=np.where(stamps < 0, -1, stamps * 1_000),
         positions=np.fromiter((one.offset() for one in group), np.int64, count),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from .threaded_broker import ThreadedBroker, packets
 
 CONNECT, CONNACK, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x40, 0x80, 0x90
 
@@ -38,7 +40,7 @@ def publish(
     return packet(first, text(topic) + number.to_bytes(2, "big") + integer(len(properties)) + properties + payload)
 
 
-class BluntBroker:
+class BluntBroker(ThreadedBroker):
     """Takes connections one after the other and says the same on each.
 
     Args:
@@ -55,10 +57,7 @@ class BluntBroker:
         self._says = b"".join(says)
         self._subscribed = subscribed
         self._instead = instead
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        super().__init__()
 
     def wait(self, answers: Iterable[tuple[int, int]], turn: Callable[[], object]) -> None:
         """Turn a connection until the last connection has heard so much."""
@@ -67,40 +66,18 @@ class BluntBroker:
             assert time.monotonic() < until, (self.answers, wanted)
             turn()
 
-    def close(self) -> None:
-        """Take no more connections; the last one ends with its client."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:
-                return
-            with peer:
-                self.answers.append([])
-                try:
-                    self._talk(peer, self.answers[-1])
-                except OSError:
-                    continue
+    def talk(self, peer: socket.socket) -> None:
+        """Say the same as on every connection, and note what is answered."""
+        self.answers.append([])
+        with suppress(OSError):
+            self._talk(peer, self.answers[-1])
 
     def _talk(self, peer: socket.socket, answers: list[tuple[int, int]]) -> None:
-        stream = peer.makefile("rb")
-        while first := stream.read(1):
-            length, shift = 0, 0
-            while True:
-                byte = stream.read(1)[0]
-                length |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:  # its top bit says that more follows
-                    break
-            body = stream.read(length)
+        for first, body in packets(peer):
             kind = first[0] & 0xF0
             if kind == CONNECT:
                 peer.sendall(self._instead or packet(CONNACK, b"\0\0\0") + (b"" if self._subscribed else self._says))
             elif kind == SUBSCRIBE:
                 peer.sendall(packet(SUBACK, body[:2] + b"\0\1") + self._says)
-            elif length > 1:
+            elif len(body) > 1:
                 answers.append((first[0], int.from_bytes(body[:2], "big")))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
+
+from .threaded_broker import ThreadedBroker, packets
 
 CONNECT, CONNACK, PUBLISH, PUBACK = 1, 2, 3, 4
 
 
-class DeafBroker:
+class DeafBroker(ThreadedBroker):
     """Takes connections one after the other; on the first ones it confirms nothing and hangs up.
 
     Args:
@@ -21,42 +22,17 @@ class DeafBroker:
     def __init__(self, *patience: int) -> None:
         self.heard: list[list[tuple[bytes, int, bool]]] = []
         self._patience = patience
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def close(self) -> None:
-        """Take no more connections; the last one ends with its client."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:
-                return
-            with peer:
-                self.heard.append([])
-                deaf_until = self._patience[len(self.heard) - 1] if len(self.heard) <= len(self._patience) else None
-                self._talk(peer, self.heard[-1], deaf_until)
-
-    def _talk(self, peer: socket.socket, heard: list[tuple[bytes, int, bool]], deaf_until: int | None) -> None:
-        stream = peer.makefile("rb")
+    def talk(self, peer: socket.socket) -> None:
+        """Hear what is published, and confirm it if it may."""
+        self.heard.append([])
+        deaf_until = self._patience[len(self.heard) - 1] if len(self.heard) <= len(self._patience) else None
+        heard, found = self.heard[-1], packets(peer)
         while deaf_until is None or len(heard) < deaf_until:
-            first = stream.read(1)
+            first, body = next(found, (b"", b""))
             if not first:
                 return
-            length, shift = 0, 0
-            while True:
-                byte = stream.read(1)[0]
-                length |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:  # its top bit says that more follows
-                    break
-            body = stream.read(length)
             if first[0] >> 4 == CONNECT:
                 peer.sendall(bytes([CONNACK << 4, 3, 0, 0, 0]))
             elif first[0] >> 4 == PUBLISH:

@@ -182,15 +182,18 @@ def test_a_partition_was_at_its_end_only_when_it_was_looked_at_and_not_while_oth
     reader.close()
 
 
+class Needy(JsonMessages):
+    """Needs something that may be away."""
+
+    away = True
+
+    def decode(self, messages: Messages) -> list[Decoded]:
+        if self.away:
+            raise SourceAwayError("the registry does not answer")
+        return super().decode(messages)
+
+
 def test_partitions_that_are_made_while_messages_wait_are_found_before_these_are_read(broker):
-    class Needy(JsonMessages):
-        away = True
-
-        def decode(self, messages: Messages) -> list[Decoded]:
-            if self.away:
-                raise SourceAwayError("the registry does not answer")
-            return super().decode(messages)
-
     topic, decoder = broker.topic(1), Needy()
     broker.send(topic, [(0, reading("a", 0))])
     reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
@@ -204,14 +207,6 @@ def test_partitions_that_are_made_while_messages_wait_are_found_before_these_are
 
 
 def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
-    class Needy(JsonMessages):
-        away = True
-
-        def decode(self, messages: Messages) -> list[Decoded]:
-            if self.away:
-                raise SourceAwayError("the registry does not answer")
-            return super().decode(messages)
-
     topic, decoder = broker.topic(1), Needy()
     broker.send(topic, [(0, reading("a", 0)), (0, reading("b", 0))])
     reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
