@@ -10,12 +10,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
 mkdir -p "$CACHE"
-export PIP_CACHE_DIR=$CACHE/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=${PIP_QUIET:-1}
+export PIP_CACHE_DIR=$CACHE/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=${PIP_QUIET:-1} PIP_COMPILE=0
 unset PYTHONPATH VIRTUAL_ENV
 
 LIST=.ci/deploy-tools.txt
 UPPER=.ci/constraints-beam-2.77.txt
-VENV=$CACHE/deploy-$(cat "$LIST" "$UPPER" pyproject.toml .ci/deploy.sh | sha256sum | cut -c 1-16)
+VENV=$CACHE/deploy-$(cat "$LIST" "$UPPER" .ci/deploy.sh | sha256sum | cut -c 1-16)
 
 # The oldest operator that the guide names.
 OPERATOR_VERSION=1.10.0
@@ -54,12 +54,26 @@ argument() {
   sed -n "s/^ARG $2=//p" "$1"
 }
 
+# What of pyproject.toml pip resolves.
+requirements() {
+  "$VENV/bin/python" - <<'END'
+import json
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+print(json.dumps([project[name] for name in ("requires-python", "dependencies", "optional-dependencies")]))
+END
+}
+
 # What the images install goes together, by pip's own resolution: nothing of it is installed. It is asked again when
-# one of the files changes.
+# one of the files or a requirement changes.
 resolve_images() {
   local dataflow=deploy/dataflow flink=deploy/flink/Dockerfile lower=.ci/constraints-beam-2.62.txt mark
-  mark=$CACHE/resolved-$(cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower pyproject.toml .ci/deploy.sh |
-    sha256sum | cut -c 1-16)
+  mark=$CACHE/resolved-$({
+    cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower .ci/deploy.sh
+    requirements
+  } | sha256sum | cut -c 1-16)
   [ ! -e "$mark" ] || { echo "what the images install was resolved already"; return; }
   PIP_CONSTRAINT='' "$VENV/bin/pip" install --dry-run --ignore-installed \
     "apache-beam[gcp]==$(argument $dataflow/Dockerfile BEAM_VERSION)" --requirement $dataflow/requirements.txt
@@ -77,7 +91,7 @@ if [ ! -e "$VENV/.whole" ]; then
   command -v promtool >/dev/null || unpack_promtool
   touch "$VENV/.whole"
 fi
-# The package itself is this checkout's, whatever checkout made the environment.
+# The package itself is this checkout's, whatever checkout made the environment; what it requires is brought up to date.
 "$VENV/bin/pip" install --editable '.[test,gcp]' --config-settings editable_mode=strict
 resolve_images
 .ci/servers.sh kafka mosquitto

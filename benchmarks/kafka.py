@@ -30,9 +30,9 @@ import fastavro
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.kafka_places import topic_of
-from quiltstream.pipelines.kafka_source import kafka_feed
-from quiltstream.pipelines.live_engine import live_pipeline
+from quiltstream.pipelines.live.engine import live_pipeline
+from quiltstream.pipelines.places.kafka import topic_of
+from quiltstream.pipelines.places.kafka_source import kafka_feed
 from quiltstream.schemas.settings import Settings
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store

@@ -33,7 +33,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from quiltstream.pipelines.live_engine import live_pipeline
+from quiltstream.pipelines.live.engine import live_pipeline
 from quiltstream.privacy.mechanisms import LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings import Settings

@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     REFUSED = 3
     STORE = 4
     SOURCE = 5
+    SINK = 6
     STOPPED = 130
 
     @property
@@ -29,5 +30,6 @@ _TEXTS = {
     ExitCode.REFUSED: "the budget refused a window, or did not allow the query at all",
     ExitCode.STORE: "the ledger of record cannot be used, or does not fit the job",
     ExitCode.SOURCE: "the input data could not be read",
+    ExitCode.SINK: "the sink or the rejects could not be written, e.g. because the disk is full",
     ExitCode.STOPPED: "stopped by Ctrl-C before it was done",
 }

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .checks import float_above, positive, whole
 from .entropy import Entropy, SystemEntropy
-from .sampling import LARGEST_DENOMINATOR, bernoulli_exp, geometric, uniform_below
+from .sampling import LARGEST_DENOMINATOR, bernoulli_exp, candidates, geometric, uniform_below
 
 LARGEST_SCALE = LARGEST_DENOMINATOR
 """The largest scale, and the largest numerator of one, for int64: |noise| stays below 2^62 (see `DiscreteLaplace`)."""
@@ -37,6 +37,7 @@ LARGEST_SCALE_DENOMINATOR = 2**62
 _NUMERATOR_BITS = 36
 _SENSITIVITY = "a histogram has 2, a count of one state has 1"
 _DIGITS = Context(prec=60)  # for the logarithms of half-widths and quantiles
+_ACCEPTED = 1 - math.exp(-1)  # of the candidates, where the scale is not small: those of minus zero are few then
 _LANES = 2**16  # candidates at once: enough to spread the cost of a numpy call, few enough for the caches
 
 
@@ -130,7 +131,8 @@ class DiscreteLaplace:
         flat = noise.reshape(-1)
         filled = 0
         while filled < flat.size:
-            accepted = _attempt(self.scale, min(_LANES, flat.size - filled), source)
+            tried = min(_LANES, candidates(flat.size - filled, _ACCEPTED))
+            accepted = _attempt(self.scale, tried, source)[: flat.size - filled]
             flat[filled : filled + accepted.size] = accepted
             filled += accepted.size
         return noise

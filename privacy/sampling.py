@@ -15,6 +15,7 @@ The tests enumerate the bits behind each of these functions, at array size 1, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -30,6 +31,8 @@ LARGEST_DENOMINATOR = 2**46
 
 GEOMETRIC_END = 2**16
 """`geometric` stops with an error at this value, which it reaches with probability exp(-65536) < 2^-94547."""
+
+_FEW = 64
 
 Lanes = NDArray[np.intp]
 Integers = NDArray[np.int64]
@@ -54,10 +57,20 @@ def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
     values = np.zeros(count, dtype=np.int64)
     filled = 0 if bound > 1 else count
     while filled < count:
-        accepted = _accepted_below(bound, count - filled, entropy)
+        tried = candidates(count - filled, bound / (1 << (bound - 1).bit_length()))
+        accepted = _accepted_below(bound, tried, entropy)[: count - filled]
         values[filled : filled + accepted.size] = accepted
         filled += accepted.size
     return values
+
+
+def candidates(wanted: int, share: float) -> int:
+    """How many candidates to try at once, of which a share is accepted on average, for so many accepted ones.
+
+    Mostly enough are accepted then, and one round is faster than many small ones. Each candidate is decided by itself
+    and the first accepted ones are taken, so their law is the same however many were tried. Few are tried as they are.
+    """
+    return wanted if wanted < _FEW else int(wanted / share) + 3 * math.isqrt(wanted)
 
 
 def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:

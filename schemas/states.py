@@ -145,6 +145,11 @@ class StateSpace:
         """Plain form for digests, models and the store; labels are for people and not part of it."""
         return {"edges": list(self.edges), "unit": self.unit, "missing_state": self.missing_state}
 
+    @staticmethod
+    def size_of(form: dict[str, Any]) -> int:
+        """Number of states of a plain form that was checked before."""
+        return len(form["edges"]) + 1 + bool(form["missing_state"])
+
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> StateSpace:
         """The inverse of :meth:`to_dict`."""

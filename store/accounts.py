@@ -19,6 +19,22 @@ from ..schemas.slots import Schedule
 from .specs import BeliefChange, DomainSpec
 from .tables import charges, flagged_charges, queries, reservations
 
+_SINCE = (
+    sa.select(
+        charges.c.sequence,
+        charges.c.entry_id,
+        charges.c.window_start,
+        charges.c.window_stop,
+        charges.c.epsilon_dp,
+    )
+    .where(
+        charges.c.domain_id == sa.bindparam("domain_id"),
+        charges.c.decision == "charged",
+        charges.c.sequence >= sa.bindparam("sequence"),
+    )
+    .order_by(charges.c.sequence)
+)
+
 
 def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     """An empty account of a domain: its first belief, and what joined or followed it, in that order.
@@ -64,21 +80,7 @@ class Account:
 
         The caller holds the domain's lock.
         """
-        rows = connection.execute(
-            sa.select(
-                charges.c.sequence,
-                charges.c.entry_id,
-                charges.c.window_start,
-                charges.c.window_stop,
-                charges.c.epsilon_dp,
-            )
-            .where(
-                charges.c.domain_id == domain_id,
-                charges.c.decision == "charged",
-                charges.c.sequence >= self.sequence,
-            )
-            .order_by(charges.c.sequence)
-        ).all()
+        rows = connection.execute(_SINCE, {"domain_id": domain_id, "sequence": self.sequence}).all()
         if not self.sequence:
             # a merge made these when the ledger was new; there are no more of them later
             self.ledger.replay(_flagged(connection, domain_id))

@@ -18,15 +18,22 @@ from sqlalchemy.engine import Connection
 
 from ..privacy.ledger import BudgetExceeded
 from ..schemas.slots import Schedule, Window
-from . import tables
+from . import lookups, tables
 from .accounts import Account, loss_of, priced, promised
 from .codec import Row
-from .lookups import is_closed
 from .schema import now_us
 from .specs import DomainSpec, QuerySpec
 
 #: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
 MOST_AT_ONCE = 1_000
+
+_CHARGE = tables.charges.insert()
+
+_COUNT_ON = (
+    tables.domains.update()
+    .where(tables.domains.c.id == sa.bindparam("domain"))
+    .values(last_sequence=sa.bindparam("sequence"))
+)
 
 
 @dataclass(frozen=True)
@@ -57,35 +64,18 @@ class Charger:
             commit and call again.
         """
         schedule = self.query.schedule
-        windows = list(_up_to(schedule, self._next_start(), last, MOST_AT_ONCE))
+        charged, segments = lookups.segments(self.connection, self.query_row["id"])
+        start = schedule.first if charged is None else charged + schedule.every
+        windows = list(_up_to(schedule, start, last, MOST_AT_ONCE))
         if windows:
-            segments = self._segments()
             sequence = int(self.domain_row["last_sequence"])
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
                 values.append(self._entry(window, sequence, segments))
-            self.connection.execute(tables.charges.insert(), values)
-            domains = tables.domains
-            self.connection.execute(
-                domains.update().where(domains.c.id == self.domain_row["id"]).values(last_sequence=sequence)
-            )
+            self.connection.execute(_CHARGE, values)
+            self.connection.execute(_COUNT_ON, {"domain": self.domain_row["id"], "sequence": sequence})
         return not windows or windows[-1].start >= last.start
-
-    def _next_start(self) -> int:
-        """Start of the first window without an entry."""
-        charges = tables.charges
-        found = self.connection.scalar(
-            sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == self.query_row["id"])
-        )
-        return self.query.schedule.first if found is None else int(found) + self.query.schedule.every
-
-    def _segments(self) -> list[tuple[int, int | None]]:
-        reservations = tables.reservations
-        rows = self.connection.execute(
-            sa.select(reservations.c.start, reservations.c.stop).where(reservations.c.query_id == self.query_row["id"])
-        )
-        return [(row.start, row.stop) for row in rows]
 
     def _entry(self, window: Window, sequence: int, segments: list[tuple[int, int | None]]) -> dict[str, Any]:
         entry_id = secrets.token_hex(16)
@@ -105,7 +95,7 @@ class Charger:
             "given_model": self.query.given_model or any(change.given_model for change in self.domain.changes),
         }
         span = (window.start, window.stop, self.query.epsilon_dp)
-        if is_closed(self.domain_row):
+        if lookups.is_closed(self.domain_row):
             lost = self.account.ledger.loss
             return values | {
                 "decision": "refused",

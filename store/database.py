@@ -7,39 +7,26 @@ inherits an open file and opens it again believes it holds locks that it does no
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import sqlite3
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from . import schema
 from .address import StoreAddress
-from .errors import NotDurableError, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .engines import BARE, WRITES, server_engine, sqlite_engine, still_engine
+from .errors import StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
 from .faults import explained
 
 if TYPE_CHECKING:
     from .accounts import Account
-
-_WRITES = "quiltstream_writes"
-_LOGGING_NAME = "quiltstream"
-_RETRY_SECONDS = 0.02
-
-#: Settings of synchronous_commit with which a confirmed commit survives a crash of the server and of its standbys.
-_DURABLE = ("on", "remote_apply")
-
-# Rows and connection details would be logged at DEBUG by these, whatever the root logger's level is.
-for _logger in ("engine.Engine", "pool.impl.QueuePool"):
-    logging.getLogger(f"sqlalchemy.{_logger}.{_LOGGING_NAME}").setLevel(logging.WARNING)
+    from .lookups import Settled
 
 
 class Database:
@@ -49,6 +36,7 @@ class Database:
         address: where the ledger is.
         process: the process it belongs to.
         accounts: running ledgers by domain id; dropped whenever a transaction fails.
+        settled: what was seen on record of queries, by domain, name and digest.
         users: how many stores share it.
     """
 
@@ -56,6 +44,7 @@ class Database:
         self.address = address
         self.process = os.getpid()
         self.accounts: dict[int, Account] = {}
+        self.settled: dict[tuple[str, str, str], Settled] = {}
         self.users = 0
         self.lock = threading.RLock()
         self._wait = wait
@@ -104,13 +93,20 @@ class Database:
                 f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops "
                 "before anything is published"
             )
-        with self._transaction(**{_WRITES: True}) as connection:
+        with self._transaction(**{WRITES: True}) as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Generator[Connection]:
         """A transaction that sees one state of the ledger and writes nothing."""
         options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._transaction(**options) as connection:
+            yield connection
+
+    @contextmanager
+    def glance(self) -> Generator[Connection]:
+        """For one statement that reads: it sees one state of the ledger without a transaction around it."""
+        options = {BARE: True} if self.address.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
         with self._transaction(**options) as connection:
             yield connection
 
@@ -139,7 +135,7 @@ class Database:
         self.address.check_driver()
         url = self.address.resolve()
         if not self.address.is_sqlite:
-            self._engine = _server_engine(url, self._wait)
+            self._engine = server_engine(url, self._wait)
             return
         self._path = Path(url.database or "")
         if not self._path.exists() and not create:
@@ -156,7 +152,7 @@ class Database:
         except OSError as error:
             if error.errno == _READ_ONLY_DISK and not create and _is_whole(self._path):
                 # nobody can write there, so what is read cannot change meanwhile
-                self._engine, self._read_only = _still_engine(self._path, self._wait), True
+                self._engine, self._read_only = still_engine(self._path, self._wait), True
                 self._file = _identity(self._path)
                 return
             kind = StoreReadOnly if error.errno == _READ_ONLY_DISK else StoreUnavailable
@@ -164,7 +160,7 @@ class Database:
                 f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
                 f"check the path; the job stops before anything is published"
             ) from None
-        self._engine = _sqlite_engine(url, self._wait)
+        self._engine = sqlite_engine(url, self._wait)
         self._file = _identity(self._path)
 
     def _require(self) -> Engine:
@@ -199,6 +195,7 @@ class Database:
         except BaseException as error:
             # what was remembered may be ahead of what is on record
             self.accounts.clear()
+            self.settled.clear()
             known = explained(error, self.address)
             if known is None:
                 raise
@@ -231,112 +228,6 @@ def _is_whole(path: Path) -> bool:
     """Whether a ledger is all in its file: what is in the log beside it can be read only where it can be written."""
     log = path.with_name(f"{path.name}-wal")
     return path.is_file() and not (log.exists() and log.stat().st_size)
-
-
-def _still_engine(path: Path, wait: float) -> Engine:
-    """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
-
-    def connect() -> sqlite3.Connection:
-        # as a URI the path must not end at a question mark or a hash sign of its own
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
-        )
-        connection.isolation_level = None
-        return connection
-
-    return _one_connection("sqlite://", creator=connect)
-
-
-def _sqlite_engine(url: sa.URL, wait: float) -> Engine:
-    engine = _one_connection(url, connect_args={"timeout": wait, "check_same_thread": False})
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _record: Any) -> None:
-        # transactions begin where `begin` below says so, not where the driver guesses
-        connection.isolation_level = None
-        _use_write_ahead_log(connection, wait)
-        for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    return engine
-
-
-def _one_connection(url: sa.URL | str, **options: Any) -> Engine:
-    """An engine of SQLite with one connection, whose transactions begin where they say so."""
-    engine = sa.create_engine(
-        url,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        **options,
-    )
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
-    """Switch a new file to WAL; SQLite does not wait for its own lock here when two processes do it at once."""
-    deadline = time.monotonic() + wait
-    while True:
-        try:
-            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-            if mode != "wal":
-                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_SECONDS)
-            continue
-        if mode != "wal":
-            raise StoreUnavailable(
-                "ledger: its disk does not support SQLite's write-ahead log (a network file system?); "
-                "use a local disk, or PostgreSQL"
-            )
-        return
-
-
-def _server_engine(url: sa.URL, wait: float) -> Engine:
-    defaults: dict[str, Any] = {"connect_timeout": 10, "application_name": "quiltstream"}
-    engine = sa.create_engine(
-        url,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        # a server may have been restarted between two bundles
-        pool_pre_ping=True,
-        # after a wait for the domain's row, the next statement must see what the other one wrote
-        isolation_level="READ COMMITTED",
-        connect_args={name: value for name, value in defaults.items() if name not in url.query},
-    )
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
-        with connection.cursor() as cursor:
-            for name in ("synchronous_commit", "fsync"):
-                value = cursor.execute(f"SHOW {name}").fetchone()[0]
-                if value not in _DURABLE:
-                    raise NotDurableError(
-                        f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
-                        f"set {name} = on for this database or user"
-                    )
-            milliseconds = max(1, int(wait * 1_000))
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
-            # a worker that froze inside a transaction must not stop all others for ever
-            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
-        connection.commit()
-
-    return engine
 
 
 def check_folder(address: StoreAddress) -> None:

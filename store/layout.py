@@ -68,7 +68,7 @@ def layout_of(registration: Registration, window: Window) -> Layout:
     """The layout of a window of a query of record."""
     global _remembered  # noqa: PLW0603 - remembered values
     roster, shards = registration.roster_of(window), registration.query.shards
-    states = StateSpace.from_dict(registration.domain.states).size
+    states = StateSpace.size_of(registration.domain.states)
     held = _remembered
     for layout in held:
         if (layout.shards, layout.states) == (shards, states) and layout.roster == roster:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.roster import Roster
-from ..schemas.slots import Schedule
+from ..schemas.slots import Schedule, Window
 from . import tables
 from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
 from .errors import UnknownNameError
@@ -19,10 +19,80 @@ from .specs import QuerySpec, Registration, RosterVersion
 _NAMES = 500
 
 
+# Statements that every window asks are made once: to put one together takes as long as to have it answered.
+
+_LOCKED = sa.select(tables.domains).where(tables.domains.c.name == sa.bindparam("name")).with_for_update()
+
+_REVISION = (
+    sa.select(sa.func.count(tables.roster_versions.c.id))
+    .where(tables.roster_versions.c.query_id == tables.queries.c.id)
+    .scalar_subquery()
+)
+
+_LAST = (
+    sa.select(sa.func.max(tables.charges.c.window_start))
+    .where(tables.charges.c.query_id == tables.queries.c.id)
+    .scalar_subquery()
+)
+
+_REVISED = sa.select(tables.queries, _REVISION.label("versions")).where(
+    tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name")
+)
+
+_SETTLED = (
+    sa.select(_LAST.label("start"), _REVISION.label("versions"))
+    .select_from(tables.queries.join(tables.domains))
+    .where(tables.domains.c.name == sa.bindparam("domain"), tables.queries.c.name == sa.bindparam("query"))
+)
+
+_SEGMENTS = (
+    sa.select(_LAST.label("last"), tables.reservations.c.start, tables.reservations.c.stop)
+    .select_from(tables.queries.outerjoin(tables.reservations))
+    .where(tables.queries.c.id == sa.bindparam("query_id"))
+)
+
+
+class Settled(NamedTuple):
+    """What of a query will never be otherwise.
+
+    Attributes:
+        start: the last window with an entry starts here or later, and all before it have one; ``None`` for none.
+        revision: a registration that is as new as this has the rosters of all these windows.
+    """
+
+    start: int | None
+    revision: int
+
+    def reaches(self, window: Window) -> bool:
+        """Whether a window has an entry, and thereby a roster."""
+        return self.start is not None and window.start <= self.start
+
+
 def lock_domain(connection: Connection, name: str) -> Row | None:
     """A domain's row; PostgreSQL keeps it locked until the transaction ends, as SQLite does with the whole ledger."""
-    domains = tables.domains
-    return connection.execute(sa.select(domains).where(domains.c.name == name).with_for_update()).mappings().first()
+    return connection.execute(_LOCKED, {"name": name}).mappings().first()
+
+
+def revised_query_row(connection: Connection, domain_id: int, name: str) -> Row | None:
+    """A query's row, and how many versions of its roster there are."""
+    return connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().first()
+
+
+def settled(connection: Connection, domain: str, query: str) -> Settled | None:
+    """What is settled of a query now, in one statement; ``None`` if there is no such query."""
+    found = connection.execute(_SETTLED, {"domain": domain, "query": query}).first()
+    return None if found is None else Settled(found.start, revision(found.versions))
+
+
+def revision(versions: int) -> int:
+    """How often a roster was changed of which there are so many versions: the first is none, and has no row alone."""
+    return max(0, versions - 1)
+
+
+def segments(connection: Connection, query_id: int) -> tuple[int | None, list[tuple[int, int | None]]]:
+    """Start of the last window with an entry, and what is reserved for a query, in one statement."""
+    rows = connection.execute(_SEGMENTS, {"query_id": query_id}).all()
+    return rows[0].last if rows else None, [(row.start, row.stop) for row in rows if row.start is not None]
 
 
 def domain_row(connection: Connection, name: str) -> Row:
@@ -54,18 +124,6 @@ def read_roster(connection: Connection, roster_id: int) -> Roster:
     return roster_from_bytes(
         connection.execute(sa.select(rosters.c.entries).where(rosters.c.id == roster_id)).scalar_one()
     )
-
-
-def revision_of(connection: Connection, domain: str, query: str) -> int | None:
-    """How often the roster of a query was changed; ``None`` if there is no such query."""
-    domains, queries, versions = tables.domains, tables.queries, tables.roster_versions
-    found = connection.execute(
-        sa.select(sa.func.count(versions.c.id))
-        .select_from(queries.join(domains, domains.c.id == queries.c.domain_id).outerjoin(versions))
-        .where(domains.c.name == domain, queries.c.name == query)
-        .group_by(queries.c.id)
-    ).scalar_one_or_none()
-    return None if found is None else max(0, int(found) - 1)
 
 
 def roster_digest(connection: Connection, domain: str, query: str) -> str | None:

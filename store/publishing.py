@@ -7,7 +7,7 @@ and shard gets the first block back, and its own noise is never even drawn (theo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from .charging import Charger
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
 from .errors import ChargeMismatch, DraftError, RosterChanged, StoreDamaged, UnknownNameError
 from .layout import Layout, layout_of, total_is_public
-from .lookups import lock_domain, payers_of
+from .lookups import lock_domain, payers_of, revised_query_row, revision
 from .schema import now_us
 from .specs import Block, Draft, Record, Registration
 
@@ -31,6 +31,41 @@ _PAIRS = 400
 
 Place = tuple[int, int]
 """A window's start, and a shard."""
+
+Kept = tuple[Block, str | None]
+"""A block of record, and the name of the flagged charge that paid for it, if one did."""
+
+OnRecord = tuple[dict[int, Row], dict[Place, Kept]]
+"""Charges by the start of their window, and blocks."""
+
+
+#: The charges of some windows, each with the blocks of some of its shards; those without one come once.
+_ON_RECORD = (
+    sa.select(
+        tables.charges,
+        tables.rosters.c.digest.label("roster_digest"),
+        tables.releases.c.shard,
+        tables.releases.c.completeness,
+        tables.releases.c.block,
+        tables.releases.c.paid_by,
+    )
+    .join(tables.rosters, tables.rosters.c.id == tables.charges.c.roster_id)
+    .outerjoin(
+        tables.releases,
+        sa.and_(
+            tables.releases.c.query_id == tables.charges.c.query_id,
+            tables.releases.c.window_start == tables.charges.c.window_start,
+            # not as pairs: SQLite would then look at every block of the query
+            tables.releases.c.shard.in_(sa.bindparam("shards", expanding=True)),
+        ),
+    )
+    .where(
+        tables.charges.c.query_id == sa.bindparam("query_id"),
+        tables.charges.c.window_start.in_(sa.bindparam("starts", expanding=True)),
+    )
+)
+
+_KEEP = tables.releases.insert()
 
 
 @dataclass(frozen=True)
@@ -60,22 +95,22 @@ class Publisher:
         domain_row, query_row = self._rows(registration)
         _check_same(registration, query_row)
         domain = domain_from_row(domain_row)
-        charges = self._charged(registration, domain_row, query_row, {draft.window for draft in drafts})
-        if charges is None:
+        found = self._charged(registration, domain_row, query_row, drafts)
+        if found is None:
             return None
+        charges, held = found
         for charge in charges.values():
             _check_charge(registration, charge)
         wanted: dict[Place, Draft] = {}
         for draft in drafts:
             if charges[draft.window.start]["decision"] == "charged":
                 wanted.setdefault((draft.window.start, draft.shard), draft)
-        blocks = self._blocks(query_row["id"], wanted)
+        blocks = {place: held[place] for place in wanted if place in held}
         fresh = wanted.keys() - blocks.keys()
         if fresh:
-            self._insert(
+            blocks |= self._insert(
                 registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
             )
-            blocks |= self._blocks(query_row["id"], fresh)
         payers = payers_of(self.connection, (payer for _, payer in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
@@ -88,59 +123,58 @@ class Publisher:
             records.append(Record(draft.window, draft.shard, entry, block, is_fresh))
         return records
 
-    def freeze(self, registration: Registration, windows: Iterable[Window]) -> bool:
-        """Charge windows, which settles their rosters, whatever the registration says of them.
+    def freeze(self, registration: Registration, last: Window) -> int | None:
+        """Charge all windows up to one, which settles their rosters, whatever the registration says of them.
 
         Returns:
-            Whether that is done; ``False`` where the caller has to commit and call again.
+            The revision of the rosters by which they are settled; ``None`` where the caller has to commit and call
+            again.
 
         Raises:
             ChargeMismatch: the query on record is not what the registration says.
         """
         domain_row, query_row = self._rows(registration)
         _check_same(registration, query_row)
-        return self._charged(registration, domain_row, query_row, set(windows)) is not None
+        if not self._charger(registration, domain_row, query_row).charge_through(last):
+            return None
+        return revision(query_row["versions"])
 
     def _charged(
-        self, registration: Registration, domain_row: Row, query_row: Row, windows: set[Window]
-    ) -> dict[int, Row] | None:
+        self, registration: Registration, domain_row: Row, query_row: Row, drafts: Sequence[Draft]
+    ) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
-        starts = {window.start for window in windows}
-        charges = self._charges(query_row["id"], starts)
-        absent = [window for window in windows if window.start not in charges]
+        windows = {draft.window for draft in drafts}
+        places = {(draft.window.start, draft.shard) for draft in drafts}
+        found = self._on_record(query_row["id"], places)
+        absent = [window for window in windows if window.start not in found[0]]
         if absent:
-            domain = domain_from_row(domain_row)
-            charger = Charger(
-                connection=self.connection,
-                account=account_of(self.connection, self.accounts, domain_row["id"], domain),
-                domain=domain,
-                domain_row=domain_row,
-                query=query_from_row(query_row, domain.name, registration.query.roster),
-                query_row=query_row,
-            )
-            if not charger.charge_through(max(absent)):
+            if not self._charger(registration, domain_row, query_row).charge_through(max(absent)):
                 return None
-            charges = self._charges(query_row["id"], starts)
-        if starts - charges.keys():
+            found = self._on_record(query_row["id"], places)
+        if {window.start for window in windows} - found[0].keys():
             raise StoreDamaged(
                 f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
                 f"of the ledger were removed: restore the newest backup"
             )
-        return charges
+        return found
+
+    def _charger(self, registration: Registration, domain_row: Row, query_row: Row) -> Charger:
+        domain = domain_from_row(domain_row)
+        return Charger(
+            connection=self.connection,
+            account=account_of(self.connection, self.accounts, domain_row["id"], domain),
+            domain=domain,
+            domain_row=domain_row,
+            query=query_from_row(query_row, domain.name, registration.query.roster),
+            query_row=query_row,
+        )
 
     def _rows(self, registration: Registration) -> tuple[Row, Row]:
         domain_row = lock_domain(self.connection, registration.domain.name)
-        queries = tables.queries
         query_row = (
             None
             if domain_row is None
-            else self.connection.execute(
-                sa.select(queries).where(
-                    queries.c.domain_id == domain_row["id"], queries.c.name == registration.query.name
-                )
-            )
-            .mappings()
-            .first()
+            else revised_query_row(self.connection, domain_row["id"], registration.query.name)
         )
         if domain_row is None or query_row is None:
             raise UnknownNameError(
@@ -149,49 +183,30 @@ class Publisher:
             )
         return domain_row, query_row
 
-    def _charges(self, query_id: int, starts: Iterable[int]) -> dict[int, Row]:
-        charges, rosters = tables.charges, tables.rosters
-        found: dict[int, Row] = {}
-        for part in _parts(sorted(starts), 2 * _PAIRS):
-            rows = self.connection.execute(
-                sa.select(charges, rosters.c.digest.label("roster_digest"))
-                .join(rosters, rosters.c.id == charges.c.roster_id)
-                .where(charges.c.query_id == query_id, charges.c.window_start.in_(part))
-            ).mappings()
-            found |= {row["window_start"]: row for row in rows}
-        return found
-
-    def _blocks(self, query_id: int, places: Iterable[Place]) -> dict[Place, tuple[Block, str | None]]:
-        """Blocks of record, each with the name of the flagged charge that paid for it, if one did."""
-        releases = tables.releases
-        found: dict[Place, tuple[Block, str | None]] = {}
+    def _on_record(self, query_id: int, places: set[Place]) -> OnRecord:
+        """The charges of the windows of some places, and the blocks of the places."""
+        charges: dict[int, Row] = {}
+        blocks: dict[Place, Kept] = {}
         for part in _parts(sorted(places), _PAIRS):
-            # not as pairs: SQLite would then look at every block of the query
-            rows = self.connection.execute(
-                sa.select(
-                    releases.c.window_start,
-                    releases.c.shard,
-                    releases.c.completeness,
-                    releases.c.block,
-                    releases.c.paid_by,
-                ).where(
-                    releases.c.query_id == query_id,
-                    releases.c.window_start.in_(sorted({start for start, _ in part})),
-                    releases.c.shard.in_(sorted({shard for _, shard in part})),
-                )
-            )
-            wanted = set(part)
-            for row in rows:
-                if (row.window_start, row.shard) in wanted:
-                    block = block_from_bytes(row.block, row.completeness)
-                    found[row.window_start, row.shard] = block, row.paid_by
-        return found
+            asked = {
+                "query_id": query_id,
+                "starts": sorted({start for start, _ in part}),
+                "shards": sorted({shard for _, shard in part}),
+            }
+            for row in self.connection.execute(_ON_RECORD, asked).mappings():
+                place = (row["window_start"], row["shard"])
+                charges[place[0]] = row
+                if place in places and place not in blocks:
+                    blocks[place] = block_from_bytes(row["block"], row["completeness"]), row["paid_by"]
+        return charges, blocks
 
     def _insert(
         self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
-    ) -> None:
+    ) -> dict[Place, Kept]:
+        """Draw blocks and put them on record; they come back as everyone reads them from there."""
         with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
+        kept: dict[Place, Kept] = {}
         for (start, shard), draft in drafts.items():
             block = draft.draw()
             _check_block(registration, layout_of(registration, draft.window), draft, block)
@@ -206,7 +221,9 @@ class Publisher:
                     "created_us": now_us(),
                 }
             )
-        self.connection.execute(tables.releases.insert(), values)
+            kept[start, shard] = block if with_totals else replace(block, totals=np.zeros_like(block.totals)), None
+        self.connection.execute(_KEEP, values)
+        return kept
 
 
 def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:

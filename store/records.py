@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -18,14 +17,15 @@ import sqlalchemy as sa
 
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
-from . import exports, finding, lookups, reading, tables
+from . import exports, finding, lookups, missing, reading, tables
 from .address import StoreAddress
 from .beliefs import Changed, Estimated, Note, change_belief, estimates_of, note_estimate, succeed
 from .budgets import raise_budget
 from .database import Database, borrow, check_folder, give_back
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
-from .layout import has_keys, layout_of
+from .layout import has_keys
+from .lookups import Settled
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
 from .registering import Also, Registrar
@@ -34,9 +34,6 @@ from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registrat
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
-
-#: Windows looked at in one short transaction.
-_WINDOWS = 4_096
 
 
 class Store:
@@ -106,10 +103,12 @@ class Store:
             UnknownNameError: the query is not on record.
         """
         names = (registration.domain.name, registration.query.name)
-        with self._database().read() as connection:
-            revision = lookups.revision_of(connection, *names)
-            if revision == registration.revision:
-                return registration
+        database = self._database()
+        with database.glance() as connection:
+            settled = lookups.settled(connection, *names)
+        if settled is not None and settled.revision == registration.revision:
+            return registration
+        with database.read() as connection:
             found = reading.registered(connection, *names)
         if found is None:
             raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
@@ -153,19 +152,28 @@ class Store:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
             StoreError: the store cannot be used.
         """
-        wanted = frozenset(windows)
-        if not wanted:
+        last = max(windows, default=None)
+        if last is None:
             return registration
+        settled = self._settled(registration, last)
+        return registration if registration.revision >= settled.revision else self.current(registration)
+
+    def _settled(self, registration: Registration, last: Window) -> Settled:
+        """What is settled of a query when a window is; entries are those of the first windows of the schedule."""
         names = (registration.domain.name, registration.query.name)
-        database = self._database()
-        with database.read() as connection:
-            held = lookups.frozen_windows(connection, *names, (window.start for window in wanted))
-        absent = [window for window in wanted if window.start not in held]
-        done = not absent
-        while not done:
+        database, key = self._database(), (*names, registration.digest)
+        known = database.settled.get(key)
+        if known is not None and known.reaches(last):
+            return known
+        with database.glance() as connection:
+            known = lookups.settled(connection, *names)
+        while known is None or not known.reaches(last):
             with database.write() as connection:
-                done = Publisher(connection, database.accounts).freeze(registration, absent)
-        return self.current(registration)
+                revision = Publisher(connection, database.accounts).freeze(registration, last)
+            if revision is not None:
+                known = Settled(last.start, revision)
+        database.settled[key] = known
+        return known
 
     def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
         """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
@@ -209,33 +217,11 @@ class Store:
             registration: the query.
             start: leave out windows that start before this slot, where another look found none missing.
         """
-        schedule = registration.query.schedule
-        batch: list[Window] = []
-        if start is not None and start > schedule.first:
-            schedule = replace(schedule, start=start)
-        for window in schedule.windows():
-            batch.append(window)
-            if len(batch) == _WINDOWS:
-                yield from self._missing(registration, batch)
-                batch = []
-        yield from self._missing(registration, batch)
-
-    def _missing(self, registration: Registration, windows: list[Window]) -> Iterator[tuple[Window, int]]:
-        if not windows:
-            return
-        names = (registration.domain.name, registration.query.name)
-        registration = self.current(registration)
-        awaited = registration.query.roster.awaits is not None
-        with self._database().read() as connection:
-            refused, blocks = reading.finished(connection, *names, range(windows[0].start, windows[-1].start + 1))
-            starts = [window.start for window in windows]
-            held = lookups.frozen_windows(connection, *names, starts) if awaited else {}
-        for window in windows:
-            if awaited and window.start not in held:
-                yield window, 0  # no series was seen yet; one may be before the window is over
-            elif window.start not in refused:
-                shards = layout_of(registration, window).occupied
-                yield from ((window, shard) for shard in shards if (window.start, shard) not in blocks)
+        for windows in missing.pages(registration, start):
+            held = self.current(registration)
+            with self._database().read() as connection:
+                found = missing.places(connection, held, windows)
+            yield from found
 
     def entries(self, domain: str | None = None) -> list[LedgerEntry]:
         """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""

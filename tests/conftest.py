@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from .examined import Tally
+from .reflection import remember_reflection
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_runtest_setup() -> None:
+    """Beam is imported by the tests that need it."""
+    remember_reflection()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from .encode import REJECTED, EncodeCells
 from .ends import check_ends
 from .hosts import check_hosts
 from .modes import check_modes
-from .panes import GatherPanes, window_into
+from .panes import PIECES, GatherPanes, SortPanes, window_into
 from .plan import Plan, make_plan
 from .release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
 from .survey import RegisterQuery, SurveyReadings, register
@@ -121,9 +121,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
+        count = beam.ParDo(CountCells(plan), registration).with_output_types(_SHARDED)
         if live:
-            collected = collected | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
-        counted = collected | "Count" >> beam.ParDo(CountCells(plan), registration).with_output_types(_SHARDED)
+            panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
+            panes.whole.element_type = panes[PIECES].element_type = _SHARDED
+            gathered = panes[PIECES] | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+            counts = (panes.whole | "Count" >> count, gathered | "Count gathered" >> count)
+            counted = counts | "Either" >> beam.Flatten()
+        else:
+            counted = collected | "Count" >> count
         if plan.grouped:
             counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
             if live:

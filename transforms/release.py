@@ -355,7 +355,7 @@ class ReleaseHistograms(beam.DoFn):
         if not held or self._registration is None:
             return
         # whoever counted the windows may know a newer roster; theirs are settled
-        registration = self._registration = self._store.current(self._registration)
+        registration = self._registration = self._store.freeze(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]
         if self._plan.space.missing_state:
             held = [_with_missing(one, layout) for one, layout in zip(held, layouts, strict=True)]

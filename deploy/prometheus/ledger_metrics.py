@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from quiltstream.pipelines.commands.ledger import address_of
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.ledger import address_of
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.store.errors import StoreError

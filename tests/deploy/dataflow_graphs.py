@@ -14,7 +14,7 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
-from quiltstream.pipelines import launch
+from quiltstream.pipelines.live import launch
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms.cells import Cells
 from quiltstream.transforms.closings import Closing
@@ -85,11 +85,11 @@ def settings_file(folder: Path, kind: str, **changes: Any) -> Path:
 
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let graphs be built here that run nowhere: without brokers, and with a ledger in a file."""
-    for module in ("pipelines.launch", "transforms.histograms"):
+    for module in ("pipelines.live.launch", "transforms.histograms"):
         monkeypatch.setattr(f"quiltstream.{module}.check_hosts", lambda *_: None)
-    monkeypatch.setattr("quiltstream.pipelines.live.check_source", lambda _: None)
-    monkeypatch.setattr("quiltstream.pipelines.kafka_places.SinkTopic.unknown_ids", lambda *_: [])
-    monkeypatch.setattr("quiltstream.pipelines.kafka_places.SinkTopic.complete", lambda *_: 0)
+    monkeypatch.setattr("quiltstream.pipelines.live.build.check_source", lambda _: None)
+    monkeypatch.setattr("quiltstream.pipelines.places.kafka.SinkTopic.unknown_ids", lambda *_: [])
+    monkeypatch.setattr("quiltstream.pipelines.places.kafka.SinkTopic.complete", lambda *_: 0)
 
 
 def graph(folder: Path, kind: str, words: tuple[str, ...], **changes: Any) -> beam.Pipeline:

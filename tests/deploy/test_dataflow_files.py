@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.pubsub_places import pubsub_feed
+from quiltstream.pipelines.places.pubsub import pubsub_feed
 from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.transforms.plan import make_plan

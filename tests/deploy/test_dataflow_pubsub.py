@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.live import pace_of
-from quiltstream.pipelines.pubsub_places import begun_in_subscription, pubsub_feed
+from quiltstream.pipelines.live.build import pace_of
+from quiltstream.pipelines.places.pubsub import begun_in_subscription, pubsub_feed
 from quiltstream.schemas.settings import SettingsError, read_settings
 from quiltstream.transforms.live.feeds import Piece
 from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines import launch
+from quiltstream.pipelines.live import launch
 from quiltstream.schemas.settings import SettingsError, read_settings
 
 from .dataflow_graphs import DRY, SOURCES, no_cluster, settings_file

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
-from quiltstream.pipelines.verdict import Board, Cause, Verdict
+from quiltstream.pipelines.live.verdict import Board, Cause, Verdict
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store.records import Store

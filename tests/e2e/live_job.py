@@ -45,19 +45,19 @@ def main(
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
-    from quiltstream.pipelines import live as job  # noqa: PLC0415
-    from quiltstream.pipelines import live_run  # noqa: PLC0415
+    from quiltstream.pipelines.live import build, course  # noqa: PLC0415
+    from quiltstream.pipelines.live import command as job  # noqa: PLC0415
     from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
     from quiltstream.transforms import histograms as publishing  # noqa: PLC0415
     from quiltstream.transforms.live import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
-    job.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
+    build.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
-        live_run._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
+        course._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if clock is not None:
         reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
     if panes is not None:
@@ -65,7 +65,7 @@ def main(
 
         beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
         noted = str(settings.absolute().with_name("panes"))
-        publishing.GatherPanes = partial(stamped.NotedPanes, noted)  # type: ignore[misc]
+        publishing.SortPanes = partial(stamped.NotedPanes, noted)  # type: ignore[misc]
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     if read.estimate is not None:

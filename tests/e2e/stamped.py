@@ -26,7 +26,7 @@ from quiltstream.privacy.mechanisms import ExactHistogram
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.live.reader import ReadPart
 from quiltstream.transforms.live.sinks import WriteBlocks
-from quiltstream.transforms.panes import Gather, GatherPanes
+from quiltstream.transforms.panes import SortPanes, is_whole, slots_of
 from quiltstream.transforms.plan import Plan
 
 #: More than any true count of the tests.
@@ -160,7 +160,7 @@ def last_calls(path: Path) -> dict[str, Call]:
     return {part: Call(float(at), int(pid), word) for at, part, pid, word in noted}
 
 
-class NotedPanes(GatherPanes):
+class NotedPanes(SortPanes):
     """A step that notes the panes it is given: shard, window's start, index, timing and whether it is whole by itself.
 
     A pane that comes again, because its bundle was run again, is noted again.
@@ -175,15 +175,14 @@ class NotedPanes(GatherPanes):
         element: tuple[int, Any],
         window: Any = beam.DoFn.WindowParam,
         pane: Any = beam.DoFn.PaneInfoParam,
-        held: Any = beam.DoFn.StateParam(Gather.HELD),  # noqa: B008 - Beam's way
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Iterator[Any]:
         """Note it and take it."""
         shard, found = element
-        whole = "whole" if self.is_whole(found, window, pane) else "part"
+        whole = "whole" if is_whole(found, slots_of(self._grid, window).start, pane) else "part"
         with Path(self._panes).open("ab", buffering=0) as file:
             timing = PaneInfoTiming.to_string(pane.timing)
             file.write(f"{shard} {window.start.micros} {pane.index} {timing} {whole}\n".encode())
-        yield from super().process(element, window, pane, held)
+        yield from super().process(element, window, pane)
 
 
 #: The panes of each shard in each window, by its start in microseconds, by index: what the runner said of each and

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.kafka_places import patiently
+from quiltstream.pipelines.places.kafka import patiently
 from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster

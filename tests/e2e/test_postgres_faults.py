@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
-from quiltstream.store import Block, Store, StoreBusy, StoreUnavailable
+from quiltstream.store import Block, Store, StoreBusy, StoreUnavailable, engines
 from quiltstream.store.merging import merge
 from quiltstream.store.specs import Draft
 
@@ -95,6 +97,58 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
                 assert all(rows == seen(store.records("homes", "weekly")) for rows in published)
     finally:
         nursery.close()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
+def test_a_connection_that_has_ended_between_two_transactions_is_replaced_before_it_is_used(
+    postgres_url: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's farewell is seen without asking; after a silence the server is asked, and only then."""
+    asked: list[bool] = []
+
+    def answers(_engine: Any, _connection: Any) -> bool:
+        asked.append(told)
+        return False
+
+    monkeypatch.setattr(engines, "_answers", answers)
+    with new_schema(postgres_url) as url, Store(url) as store:
+        held = store.register(domain(), query())
+        windows = list(held.query.schedule.windows())
+        backends = [backend_of(store)]
+        if told:
+            with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 10000)", (backends[0],))
+        else:
+            monkeypatch.setattr(engines, "_SILENCE_S", -1.0)
+            held = store.current(held)
+            monkeypatch.undo()
+        records = store.publish(held, drafts(held, windows[:2]))
+        assert all(record.fresh for record in records)
+        backends.append(backend_of(store))
+        assert backends[0] != backends[1]
+        assert bool(asked) is not told
+        store.publish(held, drafts(held, windows[2:3]))
+        assert backend_of(store) == backends[1]
+
+
+def backend_of(store: Store) -> int:
+    """The server's process for a store's connection."""
+    with store._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
+        return connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_connection_that_ends_when_it_is_asked_is_none_and_a_server_that_complains_is_one(gone: bool) -> None:
+    class Asked:
+        autocommit = False
+        closed = broken = gone
+
+        def cursor(self) -> Any:
+            raise psycopg.OperationalError("no")
+
+    engine = sa.create_engine("postgresql+psycopg://nobody@localhost/nothing")
+    with nullcontext() if gone else pytest.raises(psycopg.OperationalError, match="no"):
+        assert not engines._answers(engine, Asked())  # pyright: ignore[reportPrivateUsage] - the question alone
 
 
 def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgres_url: str) -> None:

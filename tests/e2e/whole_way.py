@@ -21,7 +21,7 @@ import pytest
 import yaml
 from paho.mqtt.enums import CallbackAPIVersion
 
-from quiltstream.pipelines.run import publish
+from quiltstream.pipelines.commands.run import publish
 from quiltstream.privacy.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.rowfiles import write_rows

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines import live, live_run
-from quiltstream.pipelines.following import LiveStanding
-from quiltstream.pipelines.live_run import LiveJob
+from quiltstream.pipelines.live import build, course
+from quiltstream.pipelines.live.course import LiveJob
+from quiltstream.pipelines.live.standing import LiveStanding
 from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.store import Block, Draft
 from quiltstream.store.layout import layout_of
@@ -127,14 +127,14 @@ class Pipeline:
 
 def graph_of(one: Job) -> LiveJob:
     settings = read_settings(one.settings)
-    return live.live_job(settings, PrivateHistograms(settings), [])
+    return build.live_job(settings, PrivateHistograms(settings), [])
 
 
 def follow(one: Job, pipeline: Pipeline) -> tuple[LiveStanding, str]:
     """The end of a job whose runner is the test's, and what was printed."""
     said: list[str] = []
     graph = replace(graph_of(one), pipeline=pipeline)
-    standing, tallies = live_run.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    standing, tallies = course.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
     assert tallies is None
     return standing, "\n".join(said)

@@ -110,7 +110,7 @@ def test_a_usage_error_ends_with_exit_code_2() -> None:
 def test_an_unexpected_failure_ends_with_exit_code_1_without_its_text_unless_debug_asks_for_it(tmp_path: Path) -> None:
     job(tmp_path)
     broken = (
-        "from quiltstream.pipelines import init\n"
+        "from quiltstream.pipelines.commands import init\n"
         "def fail(*_):\n    raise KeyError('the value 17')\n"
         "init.guess = fail\n"
         "from quiltstream.pipelines.cli import main; main()"

@@ -43,6 +43,7 @@ def test_the_missing_state_is_the_last_one():
     assert (space.bins, space.size) == (2, 3)
     assert space.labels == ("below 250 W", "250 W and above", "missing")
     assert StateSpace.from_dict(space.to_dict()) == space
+    assert StateSpace.size_of(space.to_dict()) == space.size
 
 
 def test_labels_must_be_as_many_as_bins():

@@ -140,7 +140,7 @@ class FaultContract(OnLedger):
                 event.remove(Engine, "after_cursor_execute", after)
 
     def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str, tally: Tally) -> None:
-        """Two batches, the later windows first; the job retries with the store it has."""
+        """Two batches, the later windows first, each settled before; the job retries with the store it has."""
         broken = boundary = 0
         with Store(url, wait=30) as store:
             store.domains()
@@ -154,7 +154,8 @@ class FaultContract(OnLedger):
                 with self.cut(url, boundary) as cut:
                     for part in (windows[2:], windows[:2]):
                         with suppressed() as caught:
-                            published |= seen(store.publish(held, drafts(held, part)))
+                            settled = store.freeze(held, part)
+                            published |= seen(store.publish(settled, drafts(settled, part)))
                         errors += len(caught)
                 if not cut.broken:
                     assert boundary > 40

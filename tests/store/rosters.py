@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from quiltstream.privacy.ledger import Ledger
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import RegistrationConflict, RosterChanged, Store, tables
+from quiltstream.store import ChargeMismatch, RegistrationConflict, RosterChanged, Store, tables
 from quiltstream.store.lookups import roster_digest
 from quiltstream.store.registering import Registrar
 from quiltstream.store.specs import Registration
@@ -238,6 +240,33 @@ class RosterContract(OnLedger):
         assert all(record.fresh for record in records)
         assert seen(store.publish(later, drafts(later, windows[:3]))) == seen(records)
         assert store.freeze(old, []) is old
+
+    def test_what_is_settled_is_asked_for_once_and_by_who_knows_less(self, store: Store) -> None:
+        old = store.register(domain(), query())
+        windows = windows_of(old)
+        asked: list[str] = []
+
+        def note(*given: Any) -> None:
+            asked.append(given[2])
+
+        store.freeze(old, windows[:2])
+        new = store.register(domain(), query(roster=JOINED))
+        frozen = store.freeze(new, windows[:3])
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            assert store.freeze(frozen, [windows[1], windows[2]]) is frozen
+            assert not asked
+            assert store.freeze(old, windows[1:3]) == frozen
+            assert asked
+            # what another ledger has settled is not taken for what this one has
+            asked.clear()
+            assert store.freeze(replace(frozen, digest="of-another"), []).digest == "of-another"
+            assert not asked
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        with pytest.raises(ChargeMismatch):
+            store.freeze(replace(frozen, digest="of-another"), windows[3:4])
+        assert len(store.entries()) == 3
 
     def test_two_workers_of_different_registrations_publish_the_same_rows(self, store: Store, url: str) -> None:
         old = store.register(domain(), query())

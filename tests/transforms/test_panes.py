@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
@@ -40,7 +41,7 @@ from quiltstream.transforms.encode import CellBlock
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 from quiltstream.transforms.live.reader import Pace, ReadLive
 from quiltstream.transforms.marks import Mark, mark_batch, mark_of, tickets_of, with_horizon
-from quiltstream.transforms.panes import Gather, GatherPanes
+from quiltstream.transforms.panes import Gather, GatherPanes, SortPanes
 from quiltstream.transforms.release import SumTallies, Tally, together
 from quiltstream.transforms.tickets import Issued, Steps, covers, ranges, united
 
@@ -63,10 +64,11 @@ def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 class Panes:
-    """Notes of the panes that the steps which gather them were given, so that a test can see that its fault happened.
+    """Notes of the panes that were sorted and gathered, so that a test can see that its fault happened.
 
     Attributes:
-        came: name of the step, key and window -> the indices of its panes.
+        sorted: shard and window -> the indices of its panes.
+        came: name of the step that gathers, key and window -> the indices of the panes that it was given.
         timings: what the runner said of them.
         found_held: how often a pane found that others were waiting for it, by step.
         again: how often a pane came again because its bundle had failed.
@@ -74,6 +76,7 @@ class Panes:
     """
 
     def __init__(self) -> None:
+        self.sorted: dict[tuple[int, IntervalWindow], set[int]] = {}
         self.came: dict[tuple[str, int, IntervalWindow], set[int]] = {}
         self.timings = set[str]()
         self.found_held = Counter[str]()
@@ -82,12 +85,18 @@ class Panes:
     @property
     def most(self) -> int:
         """The largest number of panes of a shard in a window."""
-        return max(len(seen) for (step, _, _), seen in self.came.items() if step == "GatherPanes")
+        return max(map(len, self.sorted.values()))
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, *, failing: bool = False) -> Panes:
     """Note the panes that come in; a failing step fails with each of them once, when it has given all that it has."""
-    panes, process = Panes(), Gather.process
+    panes, process, sort = Panes(), Gather.process, SortPanes.process
+
+    @wraps(sort)
+    def seen(self: SortPanes, element: Any, window: Any, pane: Any) -> Iterator[Any]:
+        panes.sorted.setdefault((element[0], window), set()).add(pane.index)
+        panes.timings.add(PaneInfoTiming.to_string(pane.timing))
+        yield from sort(self, element, window, pane)
 
     @wraps(process)
     def noted(self: Gather, element: Any, window: Any, pane: Any, held: Any) -> Iterator[Any]:
@@ -103,6 +112,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, *, failing: bool = False) -> Panes:
             panes.failed += 1
             raise OSError("what was gathered was lost")
 
+    monkeypatch.setattr(SortPanes, "process", seen)
     monkeypatch.setattr(Gather, "process", noted)
     return panes
 
@@ -318,6 +328,17 @@ def test_of_a_source_without_tickets_no_early_pane_releases_anything(
     whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
 
 
+def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
+    """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
+    job = live_settings(tmp_path, **WINDOWS, shards=2)
+    frame = readings(DAYS, seed=79, names=["a", "d", "e"])
+    run(monkeypatch, streamed(sent(frame, step_us=STEP), step_us=STEP, seed=80), job, tmp_path / "first")
+    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    assert counts == truth(frame, [(0, DAY), (DAY, 2 * DAY)], SERIES)
+    assert (panes.most, panes.timings, len(panes.sorted)) == (1, {"ON_TIME"}, 2 * DAYS)
+    assert not panes.came
+
+
 # The portable runner of Beam, which fires windows when the source has ended
 
 
@@ -433,6 +454,25 @@ def test_a_shard_counts_once_in_a_sum_however_often_it_comes(shards) -> None:
     assert not collect.extract_output(collect.create_accumulator()).whole
 
 
+def test_only_a_first_pane_that_is_whole_passes_by_what_waits_for_other_panes() -> None:
+    window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
+    collect, part = CollectCells(), CollectCells().create_accumulator()
+    part = collect.add_input(part, element(1))
+    entire = collect.add_input(collect.create_accumulator(), Closing(0, run=7, sent=((0, 1),)))
+    entire = collect.add_input(entire, element(1))
+    for found, timing, first, passes in (
+        (entire, PaneInfoTiming.ON_TIME, True, True),
+        (entire, PaneInfoTiming.EARLY, True, True),  # its tickets say so, whatever the runner says
+        (entire, PaneInfoTiming.ON_TIME, False, False),
+        (part, PaneInfoTiming.ON_TIME, True, False),
+        (Collected(), PaneInfoTiming.ON_TIME, True, False),
+    ):
+        pane = PaneInfo(is_first=first, is_last=False, timing=timing, index=0, nonspeculative_index=0)
+        (out,) = sort.process((3, found), window, pane)
+        assert (out == (3, found)) == passes
+        assert isinstance(out, TaggedOutput) == (not passes)
+
+
 class Held:
     """A runner's state of one key."""
 
@@ -468,7 +508,7 @@ def test_panes_that_wait_take_no_more_memory_than_their_window_and_none_once_it_
     assert passed[0][1].steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
     assert 0 < held.largest <= len(pickle.dumps(all_of_them)) + 100
     assert held.value is None
-    # a last pane of nothing, and one that is whole by itself, leave nothing behind
+    # a last pane of nothing, and one that is whole and comes after others, leave nothing behind
     assert not list(gather.process((3, Collected()), window, early, held))
     assert len(list(gather.process((3, all_of_them), window, early, held))) == 1
     assert held.value is None

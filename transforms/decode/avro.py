@@ -31,8 +31,11 @@ from .rows import Columns, RawRows
 _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "string", "bytes", "enum", "fixed"})
 
 
-def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
+def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, Any]:
     """See whether the file's schema has the columns.
+
+    Returns:
+        The types of the fields of its records.
 
     Raises:
         SettingsError: a column is missing, or is not a simple value.
@@ -50,17 +53,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
             problems.append(f"{setting}: the column {name!r} of {path} is a compound; name one that is a single value")
     if problems:
         raise SettingsError(problems)
-
-
-def field_types(stream: BinaryIO, path: str) -> dict[str, Any]:
-    """The types of the fields of a file's records; the stream stands at its start afterwards.
-
-    Raises:
-        SourceFileError: it is not an Avro file.
-    """
-    schema: Any = _reader(stream, path).writer_schema
-    stream.seek(0)
-    return {one["name"]: one["type"] for one in schema.get("fields", ())} if isinstance(schema, dict) else {}
+    return fields
 
 
 def _is_simple(kind: Any) -> bool:
@@ -80,7 +73,7 @@ class Reads(Protocol):
 def avro_rows(
     stream: BinaryIO,
     path: str,
-    columns: Columns,
+    columns: Columns | Callable[[dict[str, Any]], Columns],
     batch_rows: int,
     reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
 ) -> Iterator[RawRows]:
@@ -89,19 +82,24 @@ def avro_rows(
     Args:
         stream: the bytes, from the start.
         path: for messages.
-        columns: the needed columns.
+        columns: the needed columns, or what names them by the types of the fields.
         batch_rows: rows in a batch.
         reads: what reads a column, by its name and type.
 
     Raises:
         SourceFileError: a block is damaged.
+        Exception: what ``columns`` raises.
     """
     try:
         check_header(stream)
         blocks = cast("Any", fastavro.block_reader(stream))
-        read = _reading(fastavro.parse_schema(bare(blocks.writer_schema)), columns)
-        kinds = {one["name"]: one["type"] for one in blocks.writer_schema["fields"]}
-        meanings = {name: reads(name, kinds[name]) for name in columns.names}
+        kinds: dict[str, Any] = {one["name"]: one["type"] for one in blocks.writer_schema["fields"]}
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
+        raise _damaged(path, error, "at its header") from None
+    needed = columns(kinds) if callable(columns) else columns
+    try:
+        read = _reading(fastavro.parse_schema(bare(blocks.writer_schema)), needed)
+        meanings = {name: reads(name, kinds[name]) for name in needed.names}
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     records: list[dict[str, Any]] = []

@@ -81,9 +81,7 @@ class MessageFileDecoder(FileDecoder):
             SourceFileError: it cannot be read.
         """
         with open_bytes(path) as stream:
-            avro.check_columns(stream, path, _COLUMNS)
-            stream.seek(0)
-            _check_types(avro.field_types(stream, path), path)
+            _check_types(avro.check_columns(stream, path, _COLUMNS), path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
@@ -93,10 +91,13 @@ class MessageFileDecoder(FileDecoder):
             SettingsError: it holds no messages.
             SourceFileError: the file is damaged.
         """
-        with open_bytes(task.path) as stream:
-            types = avro.field_types(stream, task.path)
+
+        def columns(types: dict[str, Any]) -> Columns:
+            # a file that is followed may be another than the one that was checked
             _check_types(types, task.path)
-            columns = _WITH_DUP if DUP in types else _COLUMNS
+            return _WITH_DUP if DUP in types else _COLUMNS
+
+        with open_bytes(task.path) as stream:
             yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
 
 

@@ -449,7 +449,7 @@ class KafkaReader(Reader):
         piece = piece_of(name, decoded, self._position, settled=not self._behind)
         rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
         taken = group[again:] or group
-        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(taken))
+        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))
         return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
 
     def _reach_of(self, place: Place) -> Reach:

@@ -103,14 +103,20 @@ def came_us(group: Sequence[Any]) -> int | None:
 
     ``None`` unless the broker stamped them all: other stamps are the producers', and say nothing for certain.
     """
-    kinds = {one.timestamp()[0] for one in group}
-    return sent_us(group) if kinds == {_THE_BROKERS} else None
+    # stamps cost a call each: in most topics they are all the producers', and the first message says so
+    if not group or group[0].timestamp()[0] != _THE_BROKERS:
+        return None
+    stamps = [one.timestamp() for one in group]
+    return _set(1_000 * max(at for _, at in stamps)) if all(kind == _THE_BROKERS for kind, _ in stamps) else None
 
 
-def sent_us(group: Sequence[Any]) -> int | None:
+def sent_us(messages: Messages) -> int | None:
     """When the last of some messages was stamped, by whomever; ``None`` by nobody, or by a clock that was never set."""
-    latest = 1_000 * max((one.timestamp()[1] for one in group), default=-1)
-    return latest if latest >= _YEAR_1971_US else None
+    return _set(int(messages.stamps_us.max(initial=-1)))
+
+
+def _set(latest_us: int) -> int | None:
+    return latest_us if latest_us >= _YEAR_1971_US else None
 
 
 def without_second_times(messages: Messages) -> Messages:

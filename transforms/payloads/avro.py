@@ -1,8 +1,8 @@
 """Avro payloads: the wire format of schema registries, and single objects with the fingerprint of their schema.
 
-The bodies of one schema are glued together and read as one block of a container file, which is faster than reading
-each by itself. A guard of random bytes stands behind every body: should one of them be damaged, a guard is missing,
-and all of them are read by themselves.
+The bodies of one schema are read abreast where that can be done (see :mod:`.avro_abreast`). The others are glued
+together and read as one block of a container file, which is faster than reading each by itself. A guard of random bytes
+stands behind every body: should one of them be damaged, a guard is missing, and all of them are read by themselves.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import secrets
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from ...schemas.mappings import Steps
 from ...schemas.readings import RejectReason
 from ...schemas.settings import SettingsError
 from ..decode.avro_times import plain_times
+from .avro_abreast import FEW, Abreast, UnfitError, Wanted
 from .avro_schemas import is_bounded, stamps_at
-from .parsing import Parsed, parse_each
+from .parsing import Apart, Parsed, parse_each
+from .rows import TIME
 
 #: Gives the writer's schema of an id; ``LookupError`` where there is none, and anything else where it cannot tell.
 SchemaLookup = Callable[[int], Any]
@@ -35,6 +37,7 @@ _GUARD_BYTES = 16
 _SYNC = b"quiltstream-sync"
 #: Fewer bodies are read by themselves.
 _FEW = 8
+_NOTHING: Wanted = MappingProxyType({})
 
 
 class AvroParser:
@@ -42,63 +45,62 @@ class AvroParser:
 
     Args:
         lookup: gives the writer's schema of an id, or of a fingerprint.
+        wanted: the parts of a reading that are in the payloads; a time stamp is read as the integer that it is, which
+            takes half the time.
         single: whether payloads are single objects.
-        time: path of the time; a time stamp there is read as the integer that it is, which takes half the time.
     """
 
-    def __init__(self, lookup: SchemaLookup, *, single: bool = False, time: Steps | None = None) -> None:
+    def __init__(self, lookup: SchemaLookup, wanted: Wanted = _NOTHING, *, single: bool = False) -> None:
         self._lookup = lookup
+        self._wanted = wanted
         self._single = single
-        self._time = time
         self._known: dict[int, _Schema | None] = {}
 
-    def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> list[Parsed]:
+    def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> Sequence[Parsed | Apart]:
         """Parse payloads, those of one schema together.
 
         Raises:
             Exception: the lookup could not tell whether there is such a schema.
         """
         lost = Parsed()
-        found = [lost]
-        alike: dict[int, list[int]] = {}
-        head = _SINGLE_HEAD if self._single else _HEAD
+        found: list[Parsed | Apart] = [lost]
+        alike: dict[bytes, list[int]] = {}
+        size, name_of = (_SINGLE_HEAD, _single_id) if self._single else (_HEAD, _wire_id)
         for place, payload in enumerate(payloads):
-            schema = _single_id(payload) if self._single else _wire_id(payload)
-            if schema is None:
-                lost.bad[numbers[place]] = RejectReason.MALFORMED_ROW
-            else:
-                alike.setdefault(schema, []).append(place)
-        for name, places in alike.items():
+            alike.setdefault(payload[:size], []).append(place)
+        for head, places in alike.items():
             mine = [numbers[place] for place in places]
-            schema = self._schema(name)
+            name = name_of(head)
+            schema = None if name is None else self._schema(name)
             if schema is None:
-                lost.bad.update(dict.fromkeys(mine, RejectReason.UNKNOWN_SCHEMA))
+                why = RejectReason.MALFORMED_ROW if name is None else RejectReason.UNKNOWN_SCHEMA
+                lost.bad.update(dict.fromkeys(mine, why))
             else:
-                found.append(schema.read([payloads[place][head:] for place in places], mine))
+                found += schema.read([payloads[place] for place in places], mine, size)
         return found
 
     def _schema(self, name: int) -> _Schema | None:
         if name not in self._known:
             try:
-                self._known[name] = _Schema.of(self._lookup(name), self._time)
+                self._known[name] = _Schema.of(self._lookup(name), self._wanted)
             except LookupError:
                 # not remembered: it may be registered later
                 return None
         return self._known[name]
 
 
-def _wire_id(payload: bytes) -> int | None:
-    if len(payload) < _HEAD or payload[0] != _MAGIC:
+def _wire_id(head: bytes) -> int | None:
+    if len(head) < _HEAD or head[0] != _MAGIC:
         return None
-    (number,) = struct.unpack_from(">i", payload, 1)
+    (number,) = struct.unpack_from(">i", head, 1)
     # registries' numbers are signed, and to a negative one they answer as a server does that is no registry
     return number if number >= 0 else None
 
 
-def _single_id(payload: bytes) -> int | None:
-    if len(payload) < _SINGLE_HEAD or payload[:2] != _SINGLE_MAGIC:
+def _single_id(head: bytes) -> int | None:
+    if len(head) < _SINGLE_HEAD or head[:2] != _SINGLE_MAGIC:
         return None
-    return struct.unpack_from("<Q", payload, 2)[0]
+    return struct.unpack_from("<Q", head, 2)[0]
 
 
 def schema_fingerprint(schema: Any) -> int:
@@ -134,10 +136,11 @@ def _checked(number: int, schema: dict[str, Any]) -> int:
 class _Schema:
     """A writer's schema, as the bodies of many messages are read by it."""
 
-    def __init__(self, given: Any, time: Steps | None) -> None:
-        self._stamps = None if time is None else stamps_at(given, time)
+    def __init__(self, given: Any, wanted: Wanted) -> None:
+        self._stamps = stamps_at(given, wanted[TIME]) if TIME in wanted else None
         schema = plain_times(given)
         self._plain = fastavro.parse_schema(schema)
+        self._abreast = self._side_by_side(wanted)
         guarded = {
             "type": "record",
             "name": "quiltstream_guarded",
@@ -151,15 +154,45 @@ class _Schema:
         self._header = stream.getvalue()
 
     @classmethod
-    def of(cls, schema: Any, time: Steps | None = None) -> _Schema | None:
+    def of(cls, schema: Any, wanted: Wanted = _NOTHING) -> _Schema | None:
         """A schema to read by; ``None`` if it is none, or one whose bodies could keep a reader busy for ever."""
         try:
-            return cls(schema, time) if is_bounded(schema) else None
+            return cls(schema, wanted) if is_bounded(schema) else None
         except Exception:  # noqa: BLE001 - whatever fastavro says of a schema, it cannot be read
             return None
 
-    def read(self, bodies: list[bytes], numbers: list[int]) -> Parsed:
-        """Read bodies, together if that works and each by itself if not."""
+    def _side_by_side(self, wanted: Wanted) -> Abreast | None:
+        try:
+            found = Abreast(self._plain, wanted)
+        except UnfitError:
+            return None
+        # what the schema says of times goes for integers
+        return None if self._stamps is not None and found.type_of(TIME) not in {"int", "long"} else found
+
+    def read(self, payloads: list[bytes], numbers: list[int], head: int) -> list[Parsed | Apart]:
+        """Read messages, abreast if that works.
+
+        Args:
+            payloads: n of them.
+            numbers: their numbers.
+            head: bytes before the body of each.
+        """
+        if self._abreast is None or len(payloads) < FEW:
+            return [self._plainly([one[head:] for one in payloads], numbers)]
+        found = self._abreast.read(payloads, head)
+        read: list[Parsed | Apart] = []
+        if len(found.read):
+            columns = found.columns
+            if self._stamps is not None:
+                columns = columns | {TIME: columns[TIME].view(self._stamps)}
+            read.append(Apart(columns, [numbers[place] for place in found.read.tolist()], found.at))
+        odd = found.odd.tolist()
+        if odd:
+            read.append(self._plainly([payloads[place][head:] for place in odd], [numbers[place] for place in odd]))
+        return read
+
+    def _plainly(self, bodies: list[bytes], numbers: list[int]) -> Parsed:
+        """Read bodies by the library, together if that works and each by itself if not."""
         if len(bodies) >= _FEW:
             values = self._glued(bodies)
             if values is not None:

@@ -17,7 +17,7 @@ from .espi import DEFAULT_UNIT, check_unit, espi_rows, xml_parser
 from .fields import field_column
 from .mapped import Mapping, mapped_rows
 from .ngsi import ngsi_rows
-from .parsing import Parsed, cbor_parser, parse_json
+from .parsing import Apart, Parsed, cbor_parser, parse_json
 from .rows import RowList, Rows
 from .senml import parse_senml, senml_rows
 from .sparkplug import sparkplug_rows
@@ -81,14 +81,13 @@ def convention_of(
 
 def _parser(
     readings: Readings, mapping: Mapping, schemas: SchemaLookup | None
-) -> Callable[[Sequence[bytes], Sequence[int]], list[Parsed]]:
-    time = mapping.time if isinstance(mapping.time, tuple) else None
+) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | Apart]]:
     if readings.payload == "avro-single":
-        return AvroParser(known_schemas(readings.avro_schemas), single=True, time=time)
+        return AvroParser(known_schemas(readings.avro_schemas), mapping.paths, single=True)
     if readings.payload == "avro":
         if schemas is None:
             raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
-        return AvroParser(schemas, time=time)
+        return AvroParser(schemas, mapping.paths)
     parse = cbor_parser() if readings.payload == "cbor" else parse_json
     return lambda payloads, numbers: [parse(payloads, numbers)]
 

@@ -8,7 +8,6 @@ Base64.
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any
 
 import orjson
@@ -46,5 +45,5 @@ def _event(document: dict[Any, Any]) -> dict[Any, Any]:
 def _unpacked(payload: str) -> Any:
     try:
         return orjson.loads(base64.b64decode(payload, validate=True))
-    except (binascii.Error, orjson.JSONDecodeError) as error:
+    except ValueError as error:  # of either library, and of text that is no ASCII
         raise MalformedError("no JSON in Base64") from error

@@ -22,8 +22,8 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings import Readings
 from ..messages import Messages
 from .fields import field_column
-from .parsing import Parsed
-from .rows import Column, Repeated, Rows
+from .parsing import Apart, Parsed
+from .rows import GROUP, SERIES, TIME, VALUE, Column, Repeated, Rows
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,6 +59,12 @@ class Mapping:
             arrays=max((wildcards(steps) for steps in payload_paths(readings, group)), key=len, default=()),
         )
 
+    @property
+    def paths(self) -> dict[str, Steps]:
+        """The parts of a reading that are in the payload, and where."""
+        named = {SERIES: self.series, TIME: self.time, VALUE: self.value, GROUP: self.group}
+        return {part: source for part, source in named.items() if isinstance(source, tuple)}
+
 
 def _source(place: str | Place | Constant | RegisterValue) -> Steps | Place | Constant:
     if isinstance(place, Constant):
@@ -68,7 +74,7 @@ def _source(place: str | Place | Constant | RegisterValue) -> Steps | Place | Co
     return steps_of(place) or place  # type: ignore[return-value]
 
 
-def mapped_rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
+def mapped_rows(messages: Messages, parsed: Parsed | Apart, mapping: Mapping) -> Rows:
     """The readings of some parsed messages.
 
     Args:
@@ -76,6 +82,28 @@ def mapped_rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
         parsed: what their payloads hold.
         mapping: where the parts of a reading are.
     """
+    return _rows(messages, parsed, mapping) if isinstance(parsed, Parsed) else _rows_apart(messages, parsed, mapping)
+
+
+def _rows_apart(messages: Messages, apart: Apart, mapping: Mapping) -> Rows:
+    """The readings of messages that were taken apart already, with what stands beside their payloads."""
+
+    def column(part: str, source: Steps | Place | Constant) -> Column:
+        if isinstance(source, tuple):
+            return apart.columns[part]
+        return Repeated(field_column(source, messages, apart.message), apart.at)
+
+    return Rows(
+        message=np.array(apart.message, dtype=np.int64)[apart.at],
+        series=column(SERIES, mapping.series),
+        times=column(TIME, mapping.time),
+        values=column(VALUE, mapping.value),
+        groups=None if mapping.group is None else column(GROUP, mapping.group),
+    )
+
+
+def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
+    """The readings of messages whose payloads are values."""
     tables = _Tables(parsed, mapping.arrays)
     rows = tables.rows
 

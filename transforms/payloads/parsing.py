@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
@@ -34,6 +36,21 @@ class Parsed:
     message: list[int] = field(default_factory=list[int])
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
     stamps: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What some payloads hold that were taken apart already.
+
+    Attributes:
+        columns: the parts of the readings that are in the payloads, one entry for each reading, shape (n,).
+        message: the number of each message.
+        at: place of each reading's message among these, shape (n,).
+    """
+
+    columns: dict[str, pa.Array]
+    message: list[int]
+    at: npt.NDArray[np.int64]
 
 
 #: Numbered payloads to what they hold.
@@ -146,4 +163,4 @@ def _decimal_fraction(value: Any, _immutable: bool) -> float:
     return float(f"{digits}e{exponent}")
 
 
-__all__ = ["Parsed", "Parser", "cbor_parser", "collector_held_back", "parse_each", "parse_json"]
+__all__ = ["Apart", "Parsed", "Parser", "cbor_parser", "collector_held_back", "parse_each", "parse_json"]

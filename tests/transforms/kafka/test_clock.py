@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.encode import Encoder
-from quiltstream.transforms.kafka.messages import came_us, sent_us
+from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
 from quiltstream.transforms.kafka.start import Start
 from quiltstream.transforms.live.pulse import Pulse
 from quiltstream.transforms.live.reader import Pace, ReadPart
@@ -252,11 +252,11 @@ def test_a_partition_that_speaks_is_not_idle_though_the_brokers_clock_is_wrong_b
 
 def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
     messages = [FakeMessage(("t", 0), n, b"", 1_700_000_000_000 + n, kind=TIMESTAMP_LOG_APPEND_TIME) for n in (3, 2)]
-    assert came_us(messages) == sent_us(messages) == 1_700_000_000_003_000
+    assert came_us(messages) == sent_us(messages_of(messages)) == 1_700_000_000_003_000
     mixed = [*messages, FakeMessage(("t", 0), 9, b"", 1_700_000_000_009, kind=TIMESTAMP_CREATE_TIME)]
-    assert (came_us(mixed), sent_us(mixed)) == (None, 1_700_000_000_009_000)
+    assert (came_us(mixed), sent_us(messages_of(mixed))) == (None, 1_700_000_000_009_000)
     unset = [FakeMessage(("t", 0), 9, b"", 7, kind=TIMESTAMP_LOG_APPEND_TIME)]
-    assert (came_us(unset), sent_us(unset)) == (None, None)
+    assert (came_us(unset), sent_us(messages_of(unset))) == (None, None)
 
 
 def test_of_a_backlog_only_what_was_on_record_when_the_job_began_counts_as_such_and_the_rest_is_late(

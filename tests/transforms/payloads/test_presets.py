@@ -119,6 +119,11 @@ def test_edgex_payloads_of_another_shape_are_rejects():
 # Hono, Azure, AWS
 
 
+@pytest.mark.parametrize("text", ["é", "\x80", "e30", "!", "gA=="])
+def test_edgex_envelopes_whose_text_is_no_json_in_base64_are_rejects(text: str):
+    assert decode(preset("edgex"), dumped({"payload": text})) == ([], [(0, "malformed-row")])
+
+
 def test_hono_messages_take_the_device_and_time_from_headers():
     headers = [("device_id", b"4711"), ("content-type", b"application/json"), ("creation-time", b"%d" % NOON_MS)]
     given = dumped({"power": 7}, {"power": 8}, topics=["hono.telemetry.T1"] * 2, headers=[tuple(headers), ()])

@@ -1,0 +1,1 @@
+"""What each command does, one module each, and what they show."""

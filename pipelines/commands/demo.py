@@ -1,0 +1,257 @@
+"""``quiltstream demo``: a year of London's smart meters through the same code as ``fit`` and ``run``.
+
+Only the comparison with the truth is the demo's own: plain pyarrow and numpy over the shipped file, for the picture.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from ...schemas.releases import Release
+from ...schemas.settings import Settings, read_settings
+from ...transforms.plan import make_plan
+from .. import data
+from ..console import facts, heading, notes, paragraph, plural, results, working
+from ..failures import CommandError
+from ..places.sinks import released
+from .fit import Choice, fit_settings
+from .picture import comparison
+from .run import Summary, run_job
+
+_FILE = "lcl2013_halfhourly_60hh.parquet"
+_FEEDER = "feeder-1"
+
+#: The week whose histogram is shown: an ordinary one in winter, chosen before anything was looked at.
+_WEEK = 4
+
+_SETTINGS = """\
+# Written by `quiltstream demo`. Run it as it is: quiltstream run {name}
+source:   {{parquet: {path}}}
+readings: {{series: household, time: ts, value: kwh, unit: kWh, scale: 2000}}
+slots:    {{interval: 30min, origin: 2013-01-01, timezone: UTC}}
+states:   {{edges: [250, 500, 1000, 2000], unit: W}}
+missing:  public
+model:    model.json
+roster:   {{file: roster.csv, series: household}}
+group_by: feeder
+windows:  {{size: 7d, start: 2013-01-01, stop: 2013-12-31}}
+privacy:  {{epsilon: 1.0, mechanism: mqm-approx, guarantee: stream, budget: 1.0}}
+sink:     {{parquet: releases.parquet}}
+query:    weekly-load
+domain:   london-feeder
+ledger:   sqlite:///ledger.db
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far the published counts are from the truth; only a demo can know this.
+
+    Attributes:
+        counts: median relative error of the noisy counts, over all windows and bins that are not empty.
+        estimates: the same of the projected estimates; ``None`` where there are none.
+        covered: share of the counts within their 95 % half-width.
+    """
+
+    counts: float
+    estimates: float | None
+    covered: float
+
+
+def split_households() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The households of the history and of the feeder: every other one by name, fixed and public."""
+    column = pq.read_table(data.path(_FILE), columns=["household"])["household"]
+    names = sorted(pc.unique(column).to_pylist())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    return tuple(names[0::2]), tuple(names[1::2])
+
+
+def true_histograms(settings: Settings, members: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """The true counts of every week, shape (weeks, bins), by plain numpy over the shipped file."""
+    table = pq.read_table(data.path(_FILE))
+    mine = pc.is_in(table["household"].cast("string"), value_set=pa.array(members))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    table = table.filter(mine)
+    watts = table["kwh"].to_numpy().astype(np.float64) * 2000
+    times = table["ts"].cast("timestamp[us]").cast("int64").to_numpy()
+    weeks, inside = _weeks(settings, times)
+    bins = np.digitize(watts, settings.states.edges)
+    k, n = settings.space.size, len(settings.schedule)
+    return np.bincount(weeks[inside] * k + bins[inside], minlength=n * k).reshape(n, k)
+
+
+def _weeks(settings: Settings, times: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    week = settings.schedule.size * settings.grid.interval_us
+    weeks = (times - settings.grid.origin_us) // week
+    return weeks, (weeks >= 0) & (weeks < len(settings.schedule))
+
+
+def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
+    """Compare published rows with the truth."""
+    counts = np.array([row.counts for row in rows], dtype=np.float64)
+    there = truth > 0
+    off = np.abs(counts - truth)
+    estimates = None
+    if all(row.estimate is not None for row in rows):
+        estimate = np.array([row.estimate for row in rows], dtype=np.float64)
+        estimates = float(np.median((np.abs(estimate - truth) / np.maximum(truth, 1))[there]))
+    return Errors(
+        counts=float(np.median((off / np.maximum(truth, 1))[there])),
+        estimates=estimates,
+        covered=float(np.mean(off <= rows[0].half_width_95)),
+    )
+
+
+def demonstrate(out: Path) -> None:
+    """Run the demo and print it.
+
+    Raises:
+        CommandError: the folder cannot be written.
+    """
+    began = perf_counter()
+    _, feeder = split_households()
+    with working("reading 60 households, fitting on 30 of them"):
+        settings = _prepare(out, feeder)
+    with working("publishing 52 weeks of the other 30"):
+        summary = run_job(settings)
+    rows = sorted(released(settings), key=lambda row: row.window_start)
+    truth = true_histograms(settings, feeder)
+    errors = errors_of(rows, truth)
+    _write_summary(out, summary, errors)
+    console = results()
+    _show(console, settings, summary, rows, truth, errors)
+    _files(console, out, perf_counter() - began)
+
+
+def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
+    path = out / "settings.yaml"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(_SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))), encoding="utf-8")
+        lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
+        (out / "roster.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{out}: cannot be written ({type(error).__name__}); choose a folder with --out") from error
+    settings = read_settings(path)
+    if not (out / "model.json").exists():
+        source = "London households 2013, the 30 that are not on the feeder"
+        fit_settings(settings, Choice(exclude=out / "roster.csv"), source=source).save(out / "model.json")
+    return settings
+
+
+def _show(
+    console: Console,
+    settings: Settings,
+    summary: Summary,
+    rows: list[Release],
+    truth: npt.NDArray[np.int64],
+    errors: Errors,
+) -> None:
+    plan = make_plan(settings)
+    origin, noise = plan.model.provenance, plan.calibration
+    heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
+    found, row = plan.model.diagnostics, rows[_WEEK]
+    facts(
+        console,
+        [
+            ("data", "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)"),
+            ("split", "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder"),
+            ("belief", f"every home follows a chain with pi_min at least {found['pi_min']:.5f} and gap at least "
+                       f"{found['gap']:.4f}, as the chain fitted on the history has"),
+            ("not in it", f"{origin.outside} of the {origin.series} fitted homes, by their own counts; "
+                          "for such a home the loss below does not hold"),
+            ("noise", f"{noise.method}: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
+            ("", f"of scale {float(plan.scale):.1f} half-hours in every count, 95 % within {row.half_width_95:,}"),
+        ],
+    )  # fmt: skip
+    week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
+    heading(console, f"Half-hours of 30 homes in each band, week of {week}")
+    lines = comparison(
+        settings.space.labels,
+        truth[_WEEK].tolist(),
+        row.counts,
+        row.half_width_95,
+        width=console.width - 4,
+    )
+    for line in lines:
+        console.print("  ", line, sep="", no_wrap=True, overflow="crop")
+    console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
+    heading(console, "How good")
+    better = "" if errors.estimates is None else f"; of the estimates with the known total, {errors.estimates:.1%}"
+    facts(
+        console,
+        [
+            ("median error", f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}"),
+            (
+                "in the band",
+                f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
+            ),
+        ],
+    )
+    heading(console, "What it cost")
+    facts(
+        console,
+        [
+            ("this run", _this_run(summary)),
+            (
+                "loss",
+                f"{summary.loss_after:.9f} of the budget {summary.budget:g}, after {plural(len(rows), 'release')}",
+            ),
+            ("naive adding", f"says {summary.naive_loss:g}"),
+        ],
+    )
+    heading(console, "Who may see what")
+    notes(
+        console,
+        [
+            "private, so they may be published: the released counts, their estimates and bands, the noise, the ledger",
+            "only this demo may print: the true histogram, the median error, the share in the band",
+            "exact statistics of the history, which no ledger counts: pi_min, gap, how many homes lie outside. "
+            "Publishing them is fine here because the data are public",
+        ],
+    )
+
+
+def _this_run(summary: Summary) -> str:
+    if summary.windows_published:
+        return f"{plural(summary.windows_published, 'window')} published and charged"
+    return f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
+
+
+def _files(console: Console, out: Path, seconds: float) -> None:
+    heading(console, f"Files in {out} ({seconds:.1f} s)")
+    facts(
+        console,
+        [
+            ("settings.yaml", f"the job; quiltstream run {out}/settings.yaml runs it again"),
+            ("model.json", "the belief, fitted once and then used as it is"),
+            ("roster.csv", "the 30 homes of the feeder"),
+            ("releases.parquet", "the 52 released rows"),
+            ("ledger.db", f"the ledger of record; quiltstream ledger show {out}/ledger.db"),
+            ("summary.json", "the numbers above, with those that only the demo may print"),
+        ],
+    )
+    paragraph(
+        console,
+        f"Run it again: the same rows, and nothing is charged. To reset it, delete {out}; "
+        "a year published afresh spends the budget a second time, and with real data nobody may do that.",
+    )
+
+
+def _write_summary(out: Path, summary: Summary, errors: Errors) -> None:
+    only_the_demo: dict[str, Any] = {
+        "median_relative_error": errors.counts,
+        "median_relative_error_of_estimates": errors.estimates,
+        "share_within_half_width_95": errors.covered,
+    }
+    form = {**summary.to_dict(), "only_the_demo_may_print": only_the_demo}
+    (out / "summary.json").write_text(json.dumps(form, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,358 @@
+"""``quiltstream fit``: a model from a history.
+
+Transitions are counted exactly, per series, by a Beam pipeline; the chain is that of all chosen series together. What
+comes out is a function of the history and as secret as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from rich.console import Console
+
+from ...privacy.chains import ChainError, MarkovChain
+from ...privacy.classes import MixingBounds, belief_from_dict
+from ...privacy.diagnostics import diagnose, outside
+from ...privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.quilts import mqm_approx
+from ...schemas.models import Model, Provenance, hash_of_series
+from ...schemas.roster_files import read_roster, under_pseudonyms
+from ...schemas.settings import Settings, read_settings
+from ...schemas.slots import format_duration, parse_instant
+from ...transforms.estimate import EstimateTransitions
+from ..console import facts, heading, notes, plural, working
+from ..engine import new_pipeline, options_of, read_source
+from ..failures import CommandError
+from ..places.files import Place, check_places, places_of
+from ..places.origins import SERIES_COLUMN, series_column, source_digests
+from .look import FORMATS, format_of
+from .picture import shares
+
+_SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+
+#: Results of pipelines of this process, by a number of its own: counts never touch a disk.
+_RESULTS: dict[int, TransitionCounts] = {}
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a history to use.
+
+    Attributes:
+        only: CSV file with the series to use; all where left out.
+        only_column: its column with the series; found by the settings' names where left out.
+        exclude: CSV file with the series to leave out.
+        exclude_column: its column with the series, likewise.
+        start: use readings from this instant on.
+        stop: use readings before this instant.
+        smoothing: added to the count of every transition.
+    """
+
+    only: Path | None = None
+    only_column: str | None = None
+    exclude: Path | None = None
+    exclude_column: str | None = None
+    start: str | None = None
+    stop: str | None = None
+    smoothing: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A model that was written.
+
+    Attributes:
+        model: the model.
+        path: where it is.
+        protected: how many of its series the settings' roster protects; ``None`` without a roster.
+    """
+
+    model: Model
+    path: Path
+    protected: int | None
+
+
+def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Path | None) -> Fitted:
+    """Fit from a settings file or a data file and write the model.
+
+    Raises:
+        SettingsError: the settings, or what stands for them, are wrong.
+        CommandError: nothing can be fitted.
+    """
+    if path.suffix.lower() in _SETTINGS_ENDINGS:
+        given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
+        if given:
+            raise CommandError(
+                f"--{given[0].replace('_', '-')} is for data files; {path} is a settings file, so set it there"
+            )
+        settings = read_settings(path)
+        if output is None:
+            if not isinstance(settings.model, str):
+                raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
+            output = Path(settings.path(settings.model))
+    elif path.suffix.lower() in FORMATS:
+        settings = _settings_for(path, columns)
+        output = Path("model.json") if output is None else output
+    else:
+        raise CommandError(
+            f"{path}: neither a settings file ({', '.join(sorted(_SETTINGS_ENDINGS))}) "
+            f"nor a data file ({', '.join(FORMATS)}) by its ending"
+        )
+    _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
+    with working(f"counting transitions in {path.name}"):
+        model = fit_settings(settings, choice, source=path.name)
+    try:
+        model.save(output)
+    except OSError as error:
+        raise CommandError(
+            f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
+        ) from error
+    roster = read_roster(settings, grouped=False)
+    protected = None if roster is None else model.provenance.used(roster.series)
+    return Fitted(model, output, protected)
+
+
+def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
+    """Refuse to write the model over anything that the settings or the command name."""
+    others = [place for place in places_of(settings) if place.field != "model"]
+    others += [Place("the command", str(path)) for path in read]
+    for other in others:
+        check_places([other, Place("the model file (-o)", str(output), written=True)])
+
+
+def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
+    """Fit a model on the source of some settings.
+
+    Args:
+        settings: source, readings, slots, states and missing rule are used.
+        choice: what of the history to use.
+        source: what the model is to say about where it comes from.
+
+    Raises:
+        SettingsError: the source cannot be found.
+        CommandError: the counts make no belief.
+    """
+    wanted = _listed("only", choice.only, choice.only_column, settings)
+    unwanted = _listed("exclude", choice.exclude, choice.exclude_column, settings)
+    counts = count_transitions(settings, choice)
+    for option, names in (("only", wanted), ("exclude", unwanted)):
+        if names is not None and names.isdisjoint(counts.series):
+            raise CommandError(
+                f"--{option}: none of the {len(names):,} series it lists is among the {len(counts.series):,} of the "
+                f"history, so it chooses nothing; check its column (--{option}-column), --start and --stop, or leave "
+                f"--{option} out"
+            )
+    kept = [n for n in counts.series if (wanted is None or n in wanted) and (unwanted is None or n not in unwanted)]
+    if not kept:
+        raise CommandError(
+            f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
+            "--start and --stop, and the columns"
+        )
+    return model_from_counts(settings, counts.subset(kept), smoothing=choice.smoothing, source=source)
+
+
+def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
+    """The model of pooled counts, with its diagnostics.
+
+    Raises:
+        CommandError: a state was never visited, or the chain does not mix.
+    """
+    pooled, visits = counts.pooled(), counts.pooled_visits()
+    labels = settings.space.labels
+    try:
+        chain = chain_from_counts(pooled, smoothing, labels=labels)
+        bounds = MixingBounds.of(chain)
+    except (EstimationError, ChainError) as error:
+        raise CommandError(f"{error} (--smoothing smooths; states.edges or --edges make the bins)") from error
+    found = diagnose(pooled, visits)
+    outsiders = len(outside(bounds, counts))
+    warnings = found.warnings()
+    return Model(
+        belief=chain.to_dict(),
+        states=settings.space,
+        interval_us=settings.grid.interval_us,
+        provenance=Provenance(
+            method="pooled transition counts" + (f", smoothing {smoothing:g}" if smoothing else ""),
+            source=source,
+            series=len(counts.series),
+            transitions=int(pooled.sum()),
+            outside=outsiders,
+            smoothing=smoothing,
+            series_hashes=tuple(sorted(hash_of_series(name) for name in counts.series)),
+            source_digests=source_digests(settings),
+            notes=warnings,
+        ),
+        diagnostics={
+            **asdict(found),
+            "visits": visits.tolist(),
+            "stationary": chain.stationary.tolist(),
+            "pi_min": chain.pi_min,
+            "gap": chain.gap,
+            "multiplicity": chain.gap_multiplicity,
+            "period": chain.period,
+            "warnings": list(warnings),
+            SERIES_COLUMN: series_column(settings),
+        },
+    )
+
+
+def count_transitions(settings: Settings, choice: Choice) -> TransitionCounts:
+    """Count the transitions of every series of a source, in this process."""
+    zone = settings.slots.timezone
+    first, last = (
+        None if text is None else settings.grid.slots_of(parse_instant(text, zone))
+        for text in (choice.start, choice.stop)
+    )
+    return transitions_in(settings, first, last)
+
+
+def transitions_in(
+    settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None = None
+) -> TransitionCounts:
+    """Count the transitions of a source between two slots, in this process.
+
+    Args:
+        settings: source, readings, slots, states and missing rule are used.
+        first: first slot; all if left out.
+        last: first slot that is not counted.
+        series: those to count, whether they have readings or not; all that turn up if left out.
+
+    Raises:
+        SettingsError: the source cannot be found.
+    """
+    read = read_source(settings)
+    number = next(_NUMBERS)
+    pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
+    decoded = pipeline | "Read" >> read
+    counted = decoded.readings | "Estimate" >> EstimateTransitions(
+        settings.grid, settings.space, start=first, stop=last, series=series
+    )
+    _ = counted | "Keep" >> beam.Map(_keep, number)
+    pipeline.run().wait_until_finish()
+    return _RESULTS.pop(number)
+
+
+def _keep(counts: TransitionCounts, number: int) -> None:
+    _RESULTS[number] = counts
+
+
+def _listed(option: str, path: Path | None, column: str | None, settings: Settings) -> frozenset[str] | None:
+    """The series that the file of an option lists: in the column that is named, or in one that the settings name."""
+    if path is None:
+        if column is not None:
+            raise CommandError(f"--{option}-column {column!r}: it names a column of the file of --{option}; give that")
+        return None
+    if column is not None:
+        columns = [column]
+    else:
+        roster, own = settings.roster_file, series_column(settings)
+        columns = [*([] if roster is None else [roster.series]), "series", *([] if own is None else [own])]
+    return frozenset(under_pseudonyms(settings, names_in(path, list(dict.fromkeys(columns)), option)))
+
+
+def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
+    """The series a CSV file lists, in the first of some columns that it has.
+
+    Raises:
+        CommandError: the file cannot be read, or has none of the columns.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file)
+            header = next(rows, [])
+            found = next((column for column in columns if column in header), None)
+            if found is not None:
+                place = header.index(found)
+                return frozenset(row[place] for row in rows if len(row) > place)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CommandError(f"{path}: cannot be read as a CSV file of series ({type(error).__name__})") from error
+    raise CommandError(  # the first line is not shown: without a header it is data
+        f"--{option} {path}: its first line must be a header; it has {plural(len(header), 'column')}, none of them "
+        f"{' or '.join(map(repr, columns))}: name the one with the series by --{option}-column"
+    )
+
+
+def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
+    """Settings that say what the options of a data file say; what a fit does not use stands for nothing."""
+    needed = {name: columns[name] for name in ("time", "value", "interval", "edges")}
+    absent = [f"--{name}" for name, value in needed.items() if value is None]
+    if absent:
+        raise CommandError(
+            f"{', '.join(absent)}: needed to read {path.name}; give them, or let `quiltstream init` write settings"
+        )
+    if bool(columns["series"]) == bool(columns["series_name"]):
+        raise CommandError(
+            f"--series, --series-name: give one of them to read {path.name}: --series COLUMN where a column names the "
+            "series; --series-name NAME where the file is one series, with the name that the settings of its releases "
+            "give it (readings.series: {constant: NAME})"
+        )
+    try:
+        edges = [float(edge) for edge in str(columns["edges"]).split(",")]
+    except ValueError:
+        raise CommandError(f"--edges {columns['edges']!r}: write numbers with commas, for example 250,500") from None
+    missing = columns["missing"]
+    times = str(columns["time"]).split(",")
+    readings = {
+        "series": columns["series"] or {"constant": columns["series_name"]},
+        "time": times[0] if len(times) == 1 else times,
+        "value": columns["value"],
+        "scale": columns["scale"],
+        "time_format": columns["time_format"],
+    }
+    return Settings.parse(
+        {
+            "source": {format_of(path): str(path.resolve())},
+            "readings": readings,
+            "slots": {"interval": columns["interval"], "timezone": columns["timezone"]},
+            "states": {"edges": edges, "unit": columns["unit"]},
+            "missing": missing if missing in ("public", "state") else {"break": missing},
+            "model": "model.json",
+            "windows": {"size": columns["interval"]},
+            "privacy": {"epsilon": 1.0},
+            "query": "fit",
+            "domain": "fit",
+        }
+    )
+
+
+def show(console: Console, fitted: Fitted) -> None:
+    """Print a model for whoever fitted it."""
+    model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
+    belief = belief_from_dict(model.belief)
+    labels = () if model.states is None else model.states.labels
+    heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
+    if isinstance(belief, MarkovChain):
+        console.print("  How often each state is visited in the long run")
+        for line in shares(labels, belief.stationary.tolist(), width=console.width - 4):
+            console.print("  ", line, sep="")
+    noise = mqm_approx(belief, epsilon=1.0)
+    facts(
+        console,
+        [
+            ("interval", "" if model.interval_us is None else format_duration(model.interval_us)),
+            ("pi_min", f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times"),
+            ("gap", f"{found['gap']:.6g} of P P*"),
+            ("noise", f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
+            (
+                "outside",
+                f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them",
+            ),
+            ("model id", model.model_id),
+        ],
+    )
+    said = [*origin.notes]
+    if fitted.protected:
+        said.append(
+            f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
+            "'given the model', which is a function of their data; leave them out with --exclude"
+        )
+    said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
+    heading(console, "Remember")
+    notes(console, said)

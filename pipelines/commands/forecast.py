@@ -1,0 +1,319 @@
+"""What a job will do and cost, said before any data is read (``run --dry-run``).
+
+Everything here follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from ...privacy.classes import belief_from_dict
+from ...privacy.ledger import Ledger
+from ...privacy.mechanisms import LaplaceHistogram
+from ...privacy.noise import DiscreteLaplace, epsilon_dp_of
+from ...privacy.schedules import Schedule as ChargedSchedule
+from ...schemas.roster import Roster
+from ...schemas.settings import Constant, Settings
+from ...schemas.slots import format_duration, format_instant
+from ...transforms.calibrating import UNPROTECTED
+from ...transforms.plan import Plan
+from ..console import facts, heading, notes, number, plural
+from ..record import Standing, standing_of
+from .cautions import cautions
+
+#: An error of a bin above this share of an evenly filled bin is worth a warning.
+_DROWNED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What ``run`` would do.
+
+    Attributes:
+        query: the query's name.
+        domain: the domain's name.
+        labels: the states.
+        windows: number of windows; ``None`` where an end is not known yet.
+        first: start of the first window, ISO 8601; ``None`` likewise.
+        last: end of the last window.
+        endless: whether the source goes on, so that a schedule without a last window never ends.
+        size: length of a window.
+        every: from one window's start to the next.
+        slots: slots in a window.
+        key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
+        keys: histograms per window.
+        members: fewest and most series in a histogram.
+        mechanism: how the noise is calibrated.
+        guarantee: ``stream`` or ``window``.
+        epsilon: target of the query.
+        sigma: noise scale per unit of sensitivity that the calibration gives.
+        share: how many histograms share that density in a slot; the noise grows by this factor.
+        quilt: the quilt that decides.
+        influence: its max-influence.
+        scale: scale of the noise in each count.
+        expected_error: mean absolute error of a count, in cells.
+        half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
+        epsilon_dp: loss per slot of one histogram.
+        cells_per_bin: cells of the smallest histogram divided by the states; ``None`` without a roster.
+        relative_error: expected error over that number.
+        schedule_loss: loss of the whole schedule on an empty account, epsilon.
+        naive_loss: the windows' epsilons added up, as if nothing were known about composition.
+        budget: the domain's budget.
+        account: what is on record already.
+        admitted: number of windows the budget allows on an empty account; ``None`` for all of them.
+        from_data: what is left to the data.
+        assumptions: what the promise rests on.
+        cautions: what is allowed and most likely not meant.
+    """
+
+    query: str
+    domain: str
+    labels: tuple[str, ...]
+    windows: int | None
+    first: str | None
+    last: str | None
+    endless: bool
+    size: str
+    every: str
+    slots: int
+    key_kind: str | None
+    keys: int | None
+    members: tuple[int, int] | None
+    mechanism: str
+    guarantee: str
+    epsilon: float
+    sigma: float
+    share: int
+    quilt: dict[str, int | None]
+    influence: float
+    scale: float
+    expected_error: float
+    half_width_95: int
+    epsilon_dp: float
+    cells_per_bin: float | None
+    relative_error: float | None
+    schedule_loss: float
+    naive_loss: float | None
+    budget: float
+    account: Standing
+    admitted: int | None
+    from_data: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
+    """Say what a job will do.
+
+    Args:
+        settings: the job.
+        plan: the plan made of them.
+        live: whether it follows its source; so does a job whose source cannot be read otherwise.
+
+    Raises:
+        StoreError: there is a ledger of record and it cannot be read.
+    """
+    schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
+    endless = live or goes_on(settings)
+    roster = _constant(settings) if plan.roster is None else plan.roster
+    law = DiscreteLaplace(plan.scale)
+    epsilon_dp = epsilon_dp_of(plan.scale, LaplaceHistogram.sensitivity)
+    charged = ChargedSchedule(
+        size=schedule.size,
+        every=schedule.every,
+        start=0 if schedule.start is None else schedule.first,
+        stop=None if schedule.start is None else schedule.stop,
+        epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
+    )
+    ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
+    admitted = ledger.admitted_prefix(charged)
+    windows = len(schedule) if schedule.bounded else None
+    cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size
+    return Forecast(
+        query=plan.query_name,
+        domain=plan.domain.name,
+        labels=plan.space.labels,
+        windows=windows,
+        first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
+        last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
+        endless=endless,
+        size=format_duration(schedule.size * grid.interval_us),
+        every=format_duration(schedule.every * grid.interval_us),
+        slots=schedule.size,
+        key_kind=None if roster is None else roster.kind,
+        keys=None if roster is None else len(roster.keys),
+        members=None if roster is None else (int(roster.members.min()), int(roster.members.max())),
+        mechanism=calibration.method,
+        guarantee=plan.domain.guarantee,
+        epsilon=plan.epsilon,
+        sigma=calibration.sigma,
+        share=plan.share,
+        quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
+        influence=calibration.influence,
+        scale=float(plan.scale),
+        expected_error=law.mean_abs,
+        half_width_95=law.half_width(0.95),
+        epsilon_dp=epsilon_dp,
+        cells_per_bin=cells,
+        relative_error=None if cells is None else law.mean_abs / cells,
+        schedule_loss=ledger.extended_loss([charged]),
+        naive_loss=None if windows is None else windows * plan.epsilon,
+        budget=plan.domain.budget,
+        account=standing_of(plan),
+        admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
+        from_data=left_to_data(plan, settings, live=endless),
+        assumptions=assumptions(plan),
+        cautions=cautions(settings, plan, endless=endless),
+    )
+
+
+def goes_on(settings: Settings) -> bool:
+    """Whether a source can only be followed, because it has no end."""
+    source = settings.source
+    return source is not None and (source.broker is not None or source.stdin is not None)
+
+
+def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple[str, ...]:
+    """What the settings leave to the data, which takes it as public; a live job's schedule is never left to them."""
+    return tuple(
+        name
+        for name, open_ in (
+            ("windows.start", plan.schedule.start is None),
+            ("windows.stop", plan.schedule.stop is None and not live),
+            ("roster", plan.roster is None and _constant(settings) is None),
+        )
+        if open_
+    )
+
+
+def _constant(settings: Settings) -> Roster | None:
+    """The roster of a source that is one series: its name is in the settings."""
+    series = None if settings.readings is None else settings.readings.series
+    return Roster.of([series.constant]) if isinstance(series, Constant) else None
+
+
+_MISSING = {
+    "public": "missing cells: which ones are missing is taken as public and independent of the states",
+    "state": "missing cells: a missing cell is a state of its own, the last one",
+    "break": "missing cells: a series is taken as independent of its past after a gap longer than {}",
+}
+
+
+def assumptions(plan: Plan) -> tuple[str, ...]:
+    """What the promise of a plan rests on, one sentence each."""
+    rule, _, gap = plan.domain.missing.partition(" ")
+    origin = plan.model.provenance
+    found = [
+        *(f"belief: {text}" for text in plan.calibration.assumptions),
+        f"model: {origin.text}",
+        _MISSING[rule].format(gap),
+        "series are taken as independent of each other",
+    ]
+    if origin.outside:
+        found.append(
+            f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by "
+            "plug-in; the loss does not hold for such a series"
+        )
+    if plan.roster is not None and plan.given_model(plan.roster):
+        used = origin.used(plan.roster.series)
+        what = (
+            f"{used:,} series that it is to protect"
+            if used
+            else "a file of this run, which may hold what it is to protect"
+        )
+        found.append(
+            f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
+            "function of their data"
+        )
+    return tuple(found)
+
+
+def show(console: Console, said: Forecast) -> None:
+    """Print a forecast."""
+    heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
+    keys = "every series of the data" if said.keys is None else plural(said.keys, f"{said.key_kind} histogram")
+    if said.members is not None and said.key_kind == "group":
+        least, most = said.members
+        keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
+    step = "" if said.every == said.size else f", one every {said.every}"
+    facts(
+        console,
+        [
+            ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
+            ("", f"{said.first or 'from the first reading'}{_end(said)}"),
+            ("publishes", f"{keys}, {len(said.labels)} counts each: {', '.join(said.labels)}"),
+            (
+                "noise",
+                f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
+            ),
+            ("quilt", _quilt(said)),
+            ("scale", f"{said.scale:.4f} cells in each count{_share(said)}"),
+            ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
+            ("per bin", _relative(said)),
+            ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
+            ("budget", _budget(said)),
+            ("ledger", said.account.text),
+        ],
+    )
+    if said.cautions:
+        heading(console, "Look at this first")
+        notes(console, said.cautions)
+    heading(console, "What this rests on")
+    notes(console, said.assumptions)
+    if said.from_data:
+        frozen = "as public, window by window" if said.endless else "as public, and frozen by the first run"
+        notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
+
+
+def _end(said: Forecast) -> str:
+    if said.last is None and said.endless:
+        return ", without end"
+    return f" to {said.last or 'the last reading'}"
+
+
+def _windows(count: int | None) -> str:
+    return "windows" if count is None else plural(count, "window")
+
+
+def _quilt(said: Forecast) -> str:
+    left, right = said.quilt["left"], said.quilt["right"]
+    if said.mechanism == UNPROTECTED:
+        return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
+    if left is None and right is None:
+        why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "
+        return f"none: {why}the noise is that of group privacy over the whole window"
+    back = "the start" if left is None else f"{left} slots back"
+    ahead = "the end" if right is None else f"{right} slots ahead"
+    return f"from {back} to {ahead}, influence {said.influence:.4g}"
+
+
+def _share(said: Forecast) -> str:
+    return "" if said.share == 1 else f" ({said.share} histograms share every slot, so sigma counts {said.share} times)"
+
+
+def _relative(said: Forecast) -> str:
+    if said.cells_per_bin is None or said.relative_error is None:
+        return "known once the roster is"
+    text = f"{said.relative_error:.1%} of an evenly filled bin ({number(said.cells_per_bin)} cells)"
+    if said.relative_error > _DROWNED:
+        text += ": the noise drowns it; use longer windows, larger groups or fewer bins"
+    return text
+
+
+def _naive(said: Forecast) -> str:
+    return "naive adding never ends" if said.naive_loss is None else f"naive adding says {said.naive_loss:g}"
+
+
+def _budget(said: Forecast) -> str:
+    if said.admitted is None:
+        return f"{said.budget:g}: it allows the whole schedule"
+    if not said.admitted:
+        return f"{said.budget:g}: it does not allow even the first window, and the run will be refused"
+    return f"{said.budget:g}: it allows the first {plural(said.admitted, 'window')} only; the rest will be refused"

@@ -1,0 +1,252 @@
+"""``quiltstream init``: a commented settings file from a look at a data file.
+
+The file it writes runs as it is. What it guesses is said, and what its author has to decide is explained beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...schemas.settings import Settings, load_settings
+from ...schemas.slots import format_duration, format_instant
+from ..failures import CommandError
+from .look import Look
+
+_DAY_US = 86_400_000_000
+_WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
+_POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+#: A stand-in belief: no data were used for it, so it is not tainted by them, but nobody has checked it either.
+_PI_MIN, _GAP = 0.01, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A settings file and what it assumes.
+
+    Attributes:
+        text: the file.
+        said: what was guessed, for people.
+    """
+
+    text: str
+    said: tuple[tuple[str, str], ...]
+
+
+def _word(text: str) -> str:
+    """A text as YAML reads it back."""
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    return f"{value:.12g}"
+
+
+def _edges(look: Look, scale: float) -> tuple[float, ...]:
+    """Round numbers near the fifths of what was seen."""
+    if not len(look.values):
+        return (0.0,)
+    fifths = np.quantile(look.values * scale, [0.2, 0.4, 0.6, 0.8])
+    rounded = sorted({float(f"{value:.1g}") for value in fifths.tolist()})
+    if len(rounded) > 1 and rounded[0] <= float(look.values.min() * scale):
+        rounded = rounded[1:]
+    return tuple(rounded)
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
+
+
+def guess(look: Look, output: Path) -> Guess:
+    """Write the settings for a file that was looked at.
+
+    Args:
+        look: what was seen.
+        output: where the settings are to be; paths in them are relative to its folder.
+
+    Raises:
+        CommandError: the readings do not span a single window.
+    """
+    interval = look.interval_us
+    day = _DAY_US if _DAY_US % interval == 0 else 48 * interval
+    start = int(look.times_us[0]) // day * day
+    end = (int(look.times_us[-1]) // interval + 1) * interval
+    size = 7 * day if end - start >= 14 * day else day
+    windows = (end - start) // size
+    if not windows:
+        size, windows = (end - start) // interval * interval, 1
+    stop = start + windows * size
+    per_unit = _WATTS.get(look.unit)
+    energy = look.unit in ("kWh", "Wh")
+    scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
+    edges = _edges(look, scale) if per_unit is None else _POWER_EDGES
+    name = _name(look.path.stem)
+    text = _TEMPLATE.format(
+        file=look.path.name,
+        format=look.format,
+        path=_word(_relative(look.path, output)),
+        series=f"{{constant: {_word(name)}}}" if look.series is None else _word(look.series),
+        series_note="the name of the only series"
+        if look.series is None
+        else "column with the name of the meter or wearer",
+        time=_word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]",
+        time_more=_time_more(look),
+        value=_word(look.value),
+        unit=json.dumps(look.unit),
+        scale=_number(scale),
+        scale_note=_scale_note(look, per_unit, scale),
+        interval=format_duration(interval),
+        origin=format_instant(start),
+        edges=", ".join(_number(edge) for edge in edges),
+        edge_unit="W" if per_unit is not None else '""',
+        edges_note=(
+            "bins everyone would choose"
+            if per_unit is not None
+            else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
+        ),
+        pi_min=_PI_MIN,
+        gap=_GAP,
+        size=format_duration(size),
+        start=format_instant(start),
+        stop=format_instant(stop) if look.complete else "",
+        stop_key="stop:" if look.complete else "# stop:",
+        stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
+        query=f"{name}-histogram",
+        domain=name,
+        output=f"{name}-releases.parquet",
+        ledger=f"{name}-ledger.db",
+    )
+    _check(text)
+    return Guess(text, _said(look, scale, per_unit, windows, size))
+
+
+def _check(text: str) -> Settings:
+    """What is written must be accepted as it is."""
+    return load_settings(text)
+
+
+def _relative(path: Path, output: Path) -> str:
+    try:
+        return os.path.relpath(path.resolve(), output.resolve().parent)
+    except ValueError:  # another drive
+        return str(path.resolve())
+
+
+def _time_more(look: Look) -> str:
+    lines = ""
+    if look.time_format is not None:
+        lines += f"\n  time_format: {json.dumps(look.time_format)}"
+    if look.ambiguous is not None:
+        lines += f"  # A GUESS: {look.ambiguous} reads these times too; nothing in them tells day from month"
+    if look.time_unit is not None:
+        lines += f"\n  time_unit: {look.time_unit}"
+    return lines
+
+
+def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
+    if per_unit is None:
+        return "factor from the column's unit to the unit of the edges"
+    if look.unit in ("kWh", "Wh"):
+        return f"1 {look.unit} in a slot of {format_duration(look.interval_us)} is {_number(scale)} W on average"
+    return f"1 {look.unit} is {_number(scale)} W"
+
+
+def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: int) -> tuple[tuple[str, str], ...]:
+    series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
+    time = " and ".join(look.time) + (f", read as {look.time_format}" if look.time_format else "")
+    unit = look.unit or "of no known unit"
+    value = f"column {look.value}, {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
+    return (
+        ("series", series),
+        ("time", f"column {time}; times without an offset are read as UTC"),
+        ("value", value),
+        *(
+            []
+            if look.ambiguous is None
+            else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
+        ),
+        ("interval", format_duration(look.interval_us)),
+        ("windows", f"{windows} of {format_duration(size)}" if look.complete else f"of {format_duration(size)}"),
+    )
+
+
+def write(guessed: Guess, output: Path, *, force: bool) -> None:
+    """Write the settings file.
+
+    Raises:
+        CommandError: there is one already, or it cannot be written.
+    """
+    if output.exists() and not force:
+        raise CommandError(f"{output}: it exists already; give another name with -o, or --force to replace it")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(guessed.text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
+        ) from error
+
+
+_TEMPLATE = """\
+# Written by `quiltstream init` from a look at {file}. It runs as it is:
+#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
+#   quiltstream run THIS-FILE
+# Everything in this file is public. docs/settings.md explains every setting.
+
+source: {{{format}: {path}}}
+
+readings:
+  series: {series}  # {series_note}
+  time: {time}{time_more}
+  value: {value}
+  unit: {unit}
+  scale: {scale}  # {scale_note}
+
+slots:  # at most one reading counts per series and slot, the latest
+  interval: {interval}
+  origin: {origin}
+  timezone: UTC  # of times without an offset: a name such as Europe/London
+
+states:  # {edges_note}
+  edges: [{edges}]
+  unit: {edge_unit}
+
+# What is believed about missing cells: public (which are missing says nothing of the values),
+# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
+missing: public
+
+# What is believed about the data: the promise holds for series that mix at least so fast, and for no others.
+# THE TWO NUMBERS ARE A STAND-IN that nobody has checked for your data. Better: fit a model on series that are not
+# published, with `quiltstream fit THIS-FILE --exclude roster.csv -o model.json`, and write `model: model.json`.
+model: {{pi_min: {pi_min}, gap: {gap}}}
+
+# Which windows are published, for every series, also where there are no readings.
+windows:
+  size: {size}
+  # every: 1d  # a divisor of size makes them slide
+  start: {start}
+  {stop_key} {stop}{stop_note}
+
+# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
+# roster: roster.csv  # columns: series, group
+# group_by: group
+
+privacy:
+  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
+  mechanism: mqm-approx
+  guarantee: stream  # or window: every window calibrated alone
+  budget: 1.0  # of the domain: all queries over it together
+
+query: {query}
+domain: {domain}
+sink: {{parquet: {output}}}
+ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
+"""

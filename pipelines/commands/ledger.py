@@ -1,0 +1,288 @@
+"""``quiltstream ledger``: look at the ledger of record, export it, and keep it. None of this needs Beam."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ...privacy.seeds import SeedsBound
+from ...schemas.ledger import LedgerEntry
+from ...schemas.settings import read_settings
+from ...schemas.slots import format_instant
+from ...store.address import StoreAddress
+from ...store.bounds import bounds_of
+from ...store.reading import DomainSummary
+from ...store.records import Store
+from ..console import facts, heading, paragraph, plural, print_json, results
+from ..exits import ExitCode
+from ..failures import CommandError
+
+_SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+_LAST = 10
+
+#: What an SQLite file begins with.
+_SQLITE = b"SQLite format 3\0"
+
+
+def address_of(text: str) -> StoreAddress:
+    """The address of a ledger given as a URL, a SQLite file, or a settings file.
+
+    Raises:
+        CommandError: there is no such file, or it is no ledger.
+        SettingsError: the settings cannot be used.
+        AddressError: the URL cannot be used.
+    """
+    if "://" in text:
+        return StoreAddress(text)
+    path = Path(text)
+    if path.suffix.lower() in _SETTINGS_ENDINGS:
+        return StoreAddress(read_settings(path).ledger_url)
+    if not path.is_file():
+        raise CommandError(
+            f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
+        )
+    with suppress(OSError), path.open("rb") as file:  # what cannot be opened is told by the store
+        begin = file.read(len(_SQLITE))
+        if begin and begin != _SQLITE:
+            raise CommandError(
+                f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup",
+                ExitCode.STORE,
+            )
+    return StoreAddress(f"sqlite:///{path.resolve()}")
+
+
+def _open(text: str) -> Store:
+    return Store(address_of(text), create=False)
+
+
+@dataclass(frozen=True)
+class _Account:
+    """A domain's account as it is on record.
+
+    Attributes:
+        said: what it has spent and promised.
+        entries: every charge and refusal.
+        bounds: what each theorem of the sources says of the charges; none for a domain without queries.
+    """
+
+    said: DomainSummary
+    entries: list[LedgerEntry]
+    bounds: Mapping[str, SeedsBound]
+
+    @classmethod
+    def of(cls, store: Store, name: str) -> _Account:
+        said, entries = store.summary(name), store.entries(name)
+        held = store.registered(name, said.queries[0].name) if said.queries else None
+        return cls(said, entries, {} if held is None else bounds_of(held.domain, entries))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form, without the entries."""
+        return {**asdict(self.said), "bounds": {name: asdict(bound) for name, bound in self.bounds.items()}}
+
+
+def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
+    """Print the accounts of a ledger.
+
+    Raises:
+        StoreError: it cannot be read, or has no such domain.
+    """
+    with _open(text) as store:
+        names = store.domains() if domain is None else (domain,)
+        found = [_Account.of(store, name) for name in names]
+    if as_json:
+        print_json([{**one.to_dict(), "entries": [entry.to_dict() for entry in one.entries]} for one in found])
+        return
+    console = results()
+    if not found:
+        console.print("No domain is on record.")
+    for one in found:
+        _show_domain(console, one)
+        _show_entries(console, one.entries if every else one.entries[-_LAST:], len(one.entries))
+
+
+def _show_domain(console: Console, account: _Account) -> None:
+    said = account.said
+    heading(console, f"Domain {said.name}")
+    naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
+    facts(
+        console,
+        [
+            ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
+            *_bounds(account.bounds),
+            (
+                "budget",
+                f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
+            ),
+            *([("history lost", _LOST)] if said.history_lost else []),
+            *([("closed", _CLOSED)] if said.closed else []),
+            *([("flagged", _flagged(said))] if said.flagged_charges or said.flagged_blocks else []),
+            ("refused", plural(said.refused, "window")),
+            ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
+            *((f"query {one.name}", _query(one)) for one in said.queries),
+            *(("decision", _event(event)) for event in said.events),
+        ],
+    )
+
+
+def _bounds(bounds: Mapping[str, SeedsBound]) -> list[tuple[str, str]]:
+    """A line for each theorem, or one for all if the same reason rules out all of them."""
+    texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
+    if len(set(texts.values())) == 1 and all(bound.loss is None for bound in bounds.values()):
+        return [("by theorem", next(iter(texts.values())))]
+    return [(f"by {name}", text) for name, text in texts.items()]
+
+
+_LOST = (
+    "charges made elsewhere are missing from this account, by an operator's word: its loss is too small, and so is "
+    "what the theorems say"
+)
+
+_CLOSED = "the ledgers it was merged from have lost more than the budget; nothing is charged any more"
+
+_GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
+
+
+def _flagged(said: DomainSummary) -> str:
+    return (
+        f"{plural(said.flagged_charges, 'charge')} and {plural(said.flagged_blocks, 'block')} beside those of record; "
+        "everything charged is part of the loss"
+    )
+
+
+def _query(one: Any) -> str:
+    windows = "endless" if one.windows is None else f"of {one.windows:,} windows"
+    epsilon = "" if one.epsilon is None else f", epsilon {one.epsilon:g}"
+    return f"{one.charged:,} charged, {one.refused:,} refused {windows}{epsilon}, {one.epsilon_dp:.6g} a slot"
+
+
+def _event(event: tuple[str, str | None, str, str, int]) -> str:
+    kind, query, old, new, at = event
+    if kind == "history-lost":
+        return f"{format_instant(at)[:19]}Z history declared lost: {new} releases were found that are not on record"
+    if kind == "model-estimated":
+        said = json.loads(old)
+        model = json.loads(new).get("model_id")
+        what = f"{said['outcome']}, {'nothing could be estimated' if model is None else f'model {model}'}"
+        return f"{format_instant(at)[:19]}Z model estimated for query {query}: {what}"
+    if kind in ("belief-joined", "belief-switched"):
+        said = json.loads(new)
+        given = ", estimated from the protected series" if said["given_model"] else ""
+        since = f", from {said['from']} on" if "from" in said else ""
+        what = f"{kind.replace('-', ' ')}{since}: model {said['model_id']}, {said['source']}{given}"
+        return f"{format_instant(at)[:19]}Z {what}"
+    what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
+    return f"{format_instant(at)[:19]}Z {what}: {_plain(old)} to {_plain(new)}"
+
+
+def _plain(value: str) -> str:
+    """A value of record without the marks of JSON around a text."""
+    found = json.loads(value)
+    return found if isinstance(found, str) else value
+
+
+def _show_entries(console: Console, entries: list[LedgerEntry], total: int) -> None:
+    if not entries:
+        return
+    console.print()
+    if len(entries) < total:
+        console.print(f"  the last {len(entries)} of {total:,} entries; --all shows every one", style="dim")
+    rows = [("#", "query", "window", "decision", "loss before", "after")]
+    rows += [
+        (
+            f"{entry.sequence}",
+            entry.query,
+            f"{_day(entry.start_us)} to {_day(entry.stop_us)}",
+            entry.decision,
+            f"{entry.loss_before:.9f}",
+            f"{entry.loss_after:.9f}",
+        )
+        for entry in entries
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            f"{cell:>{width}}" if place in (0, 4, 5) else f"{cell:<{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        console.print("  " + "  ".join(cells).rstrip(), style="" if number else "dim", soft_wrap=True)
+
+
+def _day(time_us: int) -> str:
+    text = format_instant(time_us).removesuffix("Z")
+    return text.removesuffix("T00:00:00") if "T00:00:00" in text else text[:16]
+
+
+def export(text: str, folder: Path, kind: str) -> None:
+    """Write what may be published of a ledger to files.
+
+    Raises:
+        StoreError: the ledger cannot be read, or a file cannot be written.
+        CommandError: likewise, for the accounts.
+    """
+    with _open(text) as store:
+        console = results()
+        for what, name in (("ledger", "ledger-entries"), ("releases", "releases")):
+            path = folder / f"{name}.{kind}"
+            rows = store.export(path, "ledger" if what == "ledger" else "releases")
+            console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
+        path, domains = folder / "domains.json", [_Account.of(store, name).to_dict() for name in store.domains()]
+        try:
+            path.write_text(json.dumps(domains, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"{path}: cannot be written ({type(error).__name__}); check the folder") from error
+        console.print(f"{path}: {plural(len(domains), 'account')}", soft_wrap=True)
+
+
+def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
+    """Raise a domain's budget after asking.
+
+    Raises:
+        StoreError: there is no such domain, or the budget would not rise.
+    """
+    with _open(text) as store:
+        before = store.summary(domain)
+        if ask:
+            click.confirm(
+                f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up "
+                f"to {budget:g} instead of {before.budget:g}, and it is never lowered again.",
+                abort=True,
+            )
+        after = store.raise_budget(domain, budget)
+    paragraph(
+        results(),
+        f"{domain}: budget {before.budget:g} to {after.budget:g}, on record; {after.loss:.9g} is lost so far. "
+        "Windows refused before stay refused; set privacy.budget in the settings to the new budget, or leave it.",
+    )
+
+
+def backup(text: str, output: Path) -> None:
+    """Copy a SQLite ledger.
+
+    Raises:
+        StoreError: it is not SQLite, or the copy cannot be written.
+    """
+    with _open(text) as store:
+        store.backup(output)
+    paragraph(
+        results(),
+        f"{output}: a copy of the ledger. Restore it only if nothing was published since: it forgets every charge made "
+        "after now, and the budget would be spent again.",
+    )
+
+
+def migrate(text: str) -> None:
+    """Bring a ledger's tables to this version.
+
+    Raises:
+        StoreError: it is newer than this program, or cannot be written.
+    """
+    with _open(text) as store:
+        store.migrate()
+    results().print("The tables are those of this version.")

@@ -1,0 +1,392 @@
+"""``quiltstream run``: readings of a source to private histograms on record and in a sink.
+
+The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``; what is said afterwards comes from the ledger of
+record, and tallies for the operator from Beam's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from rich.console import Console
+
+from ...schemas.readings import RejectReason
+from ...schemas.settings import Settings, SettingsError, read_settings
+from ...schemas.slots import Window, format_instant
+from ...store.address import StoreAddress
+from ...transforms.ends import check_ends
+from ...transforms.histograms import PrivateHistograms, check_live
+from ...transforms.hosts import check_hosts
+from ...transforms.plan import make_plan, model_of
+from ...transforms.survey import NoReadingsError
+from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..engine import counters, new_pipeline, options_of, read_source, runner_name
+from ..estimates.generations import generation_of
+from ..exits import ExitCode
+from ..failures import CommandError, explain
+from ..garbage import settled
+from ..places.files import check_apart, check_writable
+from ..places.origins import labelled
+from ..places.sinks import check_rejects, released_ids, write_rejects, write_releases
+from ..places.topics import refuse_topics
+from ..places.unwritten import SinkError, output_of, outputs_of
+from ..record import OnRecord, check_history, check_ledger, note_lost_history, on_record, unknown_releases
+from .cautions import of_units
+from .forecast import assumptions, forecast, goes_on, left_to_data
+from .forecast import show as show_forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did.
+
+    Attributes:
+        query: the query.
+        domain: the domain.
+        windows: windows of the schedule; of an endless one those until now.
+        windows_published: windows whose rows this run completed.
+        windows_completed: those of them that were charged before, by a run that did not end.
+        windows_on_record: windows whose rows were on record before.
+        windows_refused: windows the budget refused, in this run or before.
+        rows: released rows in the sink.
+        sink: where they are.
+        epsilon: what the query was calibrated for.
+        loss_before: loss of the domain before the run, epsilon.
+        loss_after: loss of the domain after it.
+        budget: the domain's budget in force.
+        naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
+        from_data: what was taken from the data, as public, and what it came to.
+        given_model: whether the model was estimated from series it protects.
+        history_lost: whether charges are missing from the account by the operator's word, now or in an earlier run.
+        assumptions: what the promise rests on.
+        cautions: what is allowed and most likely not meant.
+        operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
+    """
+
+    query: str
+    domain: str
+    windows: int
+    windows_published: int
+    windows_completed: int
+    windows_on_record: int
+    windows_refused: int
+    rows: int
+    sink: str
+    epsilon: float
+    loss_before: float
+    loss_after: float
+    budget: float
+    naive_loss: float | None
+    from_data: tuple[str, ...]
+    given_model: bool
+    history_lost: bool
+    assumptions: tuple[str, ...]
+    cautions: tuple[str, ...]
+    operator_only: dict[str, Any] | None
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code: refusals are told apart from success."""
+        return ExitCode.REFUSED if self.windows_refused else ExitCode.OK
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool) -> int:
+    """Run a settings file, print the summary, return the exit code."""
+    settings = read_settings(path)
+    with working(f"running {path.name}"):
+        summary = run_job(settings, beam_options, history_lost=history_lost)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        show(results(), summary)
+    return summary.code
+
+
+def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
+    """Say what a settings file would do, in a live run or in one that ends.
+
+    Raises:
+        SettingsError: the settings do not make a job, or one for a stream only.
+    """
+    settings = read_settings(path)
+    check_apart(settings)
+    plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=live).histograms.plan
+    if live:
+        check_live(plan)
+    elif not goes_on(settings):
+        check_ends(plan)
+    said = forecast(settings, plan, live=live)
+    if as_json:
+        print_json(said.to_dict())
+    else:
+        show_forecast(results(), said)
+
+
+def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_lost: bool = False) -> Summary:
+    """Publish what the settings say.
+
+    Raises:
+        SettingsError: the settings do not make a job.
+        ModelError: the model cannot be used.
+        CommandError: the runner, the sink or the input cannot be used.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
+    refuse_topics(settings)
+    check_apart(settings)
+    if settings.estimate is not None:
+        histograms = generation_of(settings, live=False).histograms
+    else:
+        histograms = PrivateHistograms(settings, model=labelled(settings, model_of(settings)))
+    return publish(settings, histograms, beam_options, history_lost=history_lost)
+
+
+def publish(
+    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str] = (), *, history_lost: bool = False
+) -> Summary:
+    """Run the graph around a transform that was made from the settings.
+
+    Raises:
+        SettingsError: source or sink is missing, names what is not there or cannot be written, or is also another
+            file of the job.
+        CommandError: a file cannot be read, sink or rejects hold something else, the sink holds releases that are not
+            on record, or it could not be written in the end.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    plan, sink = histograms.plan, settings.sink
+    if sink is None:
+        raise SettingsError(
+            ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
+        )
+    refuse_topics(settings)
+    check_apart(settings)
+    source = read_source(settings, plan.group_column)
+    check_rejects(settings)
+    unknown = unknown_releases(settings, released_ids(settings))
+    if not history_lost:
+        check_history(settings, unknown)
+    check_writable(settings)
+    check_ledger(plan.address)
+    check_ends(plan)  # looking at what is on record goes over every window of it
+    before = on_record(plan.address, plan.domain.name, plan.query_name)
+
+    pipeline = new_pipeline(options_of(beam_options))
+    decoded = pipeline | "Read" >> source
+    published = decoded.readings | "Publish" >> histograms
+    write_releases(published.releases, settings)
+    if settings.rejects is not None:
+        rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
+        write_rejects(rejected, settings)
+    # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
+    noted = not unknown.names or note_lost_history(plan, unknown)
+    try:
+        tallies = _finish(pipeline, settings)
+    except Exception as error:
+        failure = explain(error)
+        if failure.kind != NoReadingsError.__name__:
+            raise
+        why = _nothing_read(settings, plan.group_column, beam_options)
+        raise CommandError(f"{failure.text}\n{why}", failure.code) from error
+    if not noted:
+        note_lost_history(plan, unknown)
+
+    after = on_record(plan.address, plan.domain.name, plan.query_name)
+    return summary_of(settings, histograms, before, after, tallies)
+
+
+def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
+    """Run to the end and tally. An error of writing says what is on record: the sink is written after all rows are."""
+    settled()
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        output = output_of(error, outputs_of(settings))
+        if output is None:
+            raise
+        then = "again; the same rows come out, and nothing is charged"
+        then = then if output.field == "sink" else f"{then} twice"
+        raise SinkError(output.failed(error), f"{output.kept}: {output.mend(error)}, and run {then}") from error
+    return counters(result)
+
+
+def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[str]) -> str:
+    """Which files have no reading, and what their rows were rejected for; a runner that failed tells no counters."""
+    files = "" if settings.source is None else f"{settings.source.setting}: {', '.join(settings.source.patterns)}"
+    options = options_of(beam_options)
+    if runner_name(options) is not None:  # what is read once more is read here
+        return f"{files} was read"
+    pipeline = new_pipeline(options)
+    _ = pipeline | "Read" >> read_source(settings, group)
+    result = pipeline.run()
+    result.wait_until_finish()
+    rejected: dict[str, int] = _operator(counters(result) or {})["rejected"]
+    if not rejected:
+        return f"{files} has no rows"
+    reasons = "; ".join(f"{plural(count, 'row')}: {RejectReason(one).text}" for one, count in rejected.items())
+    return f"{files} was read, and every row rejected: {reasons}"
+
+
+def _sink_text(settings: Settings) -> str:
+    sink = settings.sink
+    if sink is None:
+        return ""
+    return settings.path(sink.path) if sink.is_files else sink.text
+
+
+def summary_of(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    before: OnRecord,
+    after: OnRecord,
+    tallies: dict[str, int] | None,
+) -> Summary:
+    """What a run did, from what was on record before and after it.
+
+    Raises:
+        SettingsError: the query is not on record.
+    """
+    plan, registration = histograms.plan, after.registration
+    if registration is None or after.account.budget is None:
+        raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
+    schedule, roster = registration.query.schedule, registration.query.roster
+    found: list[str] = []
+    for name in left_to_data(plan, settings):
+        if name == "roster":
+            groups = "" if roster.kind == "series" else f" in {plural(len(roster.keys), 'group')}"
+            found.append(f"roster: {len(roster.series):,} series{groups}")
+        elif name == "windows.start" or schedule.bounded:
+            slot = schedule.first if name == "windows.start" else schedule.covered.stop
+            found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
+    return Summary(
+        query=plan.query_name,
+        domain=plan.domain.name,
+        # of an endless schedule, those that have an entry
+        windows=len(schedule) if schedule.stop is not None else len(after.complete | after.refused),
+        windows_published=len(after.complete - before.complete),
+        windows_completed=len((after.complete - before.complete) & before.charged),
+        windows_on_record=len(before.complete),
+        windows_refused=len(after.refused),
+        rows=sum(len(registration.roster_of(Window(start, start + schedule.size)).keys) for start in after.complete),
+        sink=_sink_text(settings),
+        epsilon=plan.epsilon,
+        loss_before=before.account.loss,
+        loss_after=after.account.loss,
+        budget=after.account.budget,
+        naive_loss=after.account.naive,
+        from_data=tuple(found),
+        given_model=registration.query.given_model,
+        history_lost=after.account.history_lost,
+        assumptions=assumptions(plan.resolve(schedule, roster)),
+        cautions=of_units(settings),
+        operator_only=None if tallies is None else _operator(tallies),
+    )
+
+
+#: Counters that only a live job has something to say by.
+_LIVE = ("readings-on-record", "windows-released", "windows-refused", "rows-already-on-record", "blocks-incomplete")
+
+
+def with_live(summary: Summary, tallies: dict[str, int] | None) -> Summary:
+    """A summary with the tallies that only a live job has."""
+    if summary.operator_only is None or tallies is None:
+        return summary
+    more = {name.replace("-", "_"): tallies.get(name, 0) for name in _LIVE}
+    return replace(summary, operator_only=summary.operator_only | more)
+
+
+def _operator(tallies: dict[str, int]) -> dict[str, Any]:
+    rejected = {
+        reason.value: tallies[f"rejected-{reason.value}"]
+        for reason in RejectReason
+        if tallies.get(f"rejected-{reason.value}")
+    }
+    names = ("readings", "duplicates", "outside-schedule")
+    return {**{name.replace("-", "_"): tallies.get(name, 0) for name in names}, "rejected": rejected}
+
+
+def show(console: Console, summary: Summary) -> None:
+    """Print a summary."""
+    heading(console, f"{summary.query} over {summary.domain}")
+    naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
+    facts(
+        console,
+        [
+            ("windows", _windows(summary)),
+            ("rows", f"{summary.rows:,} in {summary.sink}"),
+            (
+                "loss",
+                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",
+            ),
+        ],
+    )
+    if not summary.windows_published:
+        paragraph(console, "Nothing was charged: every row was on record already, and the same rows came out.")
+    if summary.windows_on_record:
+        paragraph(
+            console,
+            "Windows on record were not counted again. If the input has changed since, their rows are still the old "
+            "ones: the first published rows are the rows of record for ever.",
+        )
+    if summary.windows_refused:
+        paragraph(
+            console,
+            f"Refused: {plural(summary.windows_refused, 'window')}, for ever; the ledger says what each would have "
+            "cost. More budget is a decision of its own: quiltstream ledger budget.",
+        )
+    if summary.history_lost:
+        paragraph(
+            console,
+            "History lost: by the operator's word, charges made elsewhere are missing from this account; its loss is "
+            "too small, and stays marked so.",
+        )
+    if summary.cautions:
+        heading(console, "Look at this")
+        notes(console, summary.cautions)
+    if summary.from_data:
+        heading(console, "Taken from the data, as public, and frozen in the ledger")
+        notes(console, summary.from_data)
+    heading(console, "What this rests on")
+    notes(console, summary.assumptions)
+    heading(console, "For the operator only, not to be published")
+    facts(console, _tallies(summary.operator_only))
+
+
+def _windows(summary: Summary) -> str:
+    published = f"{summary.windows_published:,} published now"
+    if summary.windows_completed:
+        published += f" ({summary.windows_completed:,} of them charged before, by a run that did not end)"
+    parts = [published, f"{summary.windows_on_record:,} on record before"]
+    if summary.windows_refused:
+        parts.append(f"{summary.windows_refused:,} refused")
+    return f"{', '.join(parts)}, of {summary.windows:,}"
+
+
+def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if operator is None:
+        return [("tallies", "not known: this runner reports none, or not of a job that was stopped")]
+    rows = [
+        (
+            "readings",
+            f"{operator['readings']:,} in the schedule, {operator['duplicates']:,} of them in a cell that had one",
+        ),
+        ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
+    ]
+    if "readings_on_record" in operator:
+        again, held = operator["rows_already_on_record"], operator["blocks_incomplete"]
+        rows += [
+            ("read again", f"{operator['readings_on_record']:,} of windows on record, because the job began anew"),
+            ("windows", f"{operator['windows_released']:,} released, {operator['windows_refused']:,} refused"),
+            ("runner", f"{plural(again, 'row')} sent again, {plural(held, 'incomplete block')} dropped"),
+        ]
+    rejected = operator["rejected"]
+    rows += [("rejected", f"{count:,}: {RejectReason(reason).text}") for reason, count in rejected.items()]
+    return rows if rejected else [*rows, ("rejected", "none")]

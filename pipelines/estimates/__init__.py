@@ -1,0 +1,1 @@
+"""Estimates that a job makes of its own model, and what follows from them."""

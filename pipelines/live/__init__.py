@@ -1,0 +1,1 @@
+"""Live jobs: how they are begun, followed, watched and ended, on which runner."""

@@ -1,0 +1,173 @@
+"""The graph of a live job: ``ReadLive``, ``PrivateHistograms``, ``WriteBlocks``.
+
+Everything that can be wrong is looked for before anything is made. Then the query is put on record, and the sink gets
+what it lacks of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+
+from ...schemas.settings import RejectSink, Settings, SettingsError
+from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
+from ...store.records import Store
+from ...store.specs import Registration
+from ...transforms.files import everywhere
+from ...transforms.histograms import PrivateHistograms, check_live
+from ...transforms.live.reader import Pace
+from ...transforms.live.sinks import WriteBlocks, WriteLetters, WriteRejects
+from ...transforms.message_sink import SendRejects, SendReleases
+from ...transforms.plan import Plan
+from ...transforms.survey import register
+from ...transforms.tickets import Steps
+from ..engine import options_of
+from ..estimates.drifting import DriftWatch
+from ..places.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
+from ..places.kafka_source import check_source
+from ..places.pubsub import begun_in_subscription
+from ..places.topics import message_topic
+from ..places.unwritten import filling, outputs_of
+from ..record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
+from .course import LiveJob
+from .engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here
+from .flink_rest import flink_job
+from .standing import Follower
+
+#: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
+_STAY_LOOKS = 10
+_SHORTEST_STAY_S = 5.0
+_LONGEST_STAY_S = 10.0
+
+#: Seconds between two calls on such a runner. Flink with Beam 2.62 leaves out their fractions, and forgets what it is
+#: to take up again at once: the rest of a backlog of two million readings was lost in all of four jobs.
+_REST_S = 1.1
+
+
+def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: int) -> Pace:
+    """When the settings close windows of a schedule, and from where on."""
+    live, lateness = settings.live, settings.windows.lateness
+    end = grid.time_of(schedule.covered.stop) if schedule.bounded else None
+    return Pace(
+        begin_us=begin_us,
+        lateness_us=0 if lateness is None else parse_duration(lateness),
+        idle_us=None if live.idle is None else parse_duration(live.idle),
+        poll_s=parse_duration(live.poll) / 1e6,
+        end_us=end,
+        steps=Steps.of(grid, schedule),
+    )
+
+
+def stay_of(poll_s: float) -> float:
+    """How long a call of the reader goes on looking, on runners other than Prism.
+
+    Flink's portable runner keeps whatever is handed back to it for ever (Beam's issue 27648). A checkpoint waits for
+    the call's end, so it is not longer than :data:`_LONGEST_STAY_S`.
+    """
+    return min(max(_STAY_LOOKS * poll_s, _SHORTEST_STAY_S), _LONGEST_STAY_S)
+
+
+def live_job(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    *,
+    history_lost: bool = False,
+    until_us: int | None = None,
+) -> LiveJob:
+    """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
+
+    Args:
+        settings: the job.
+        histograms: made from them.
+        beam_options: Beam's, as words.
+        history_lost: go on although the sink holds releases that are not on record.
+        until_us: instant at which to end, with the windows that end by then, though the schedule goes on.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: the runner cannot be used, or the sink holds something else or releases that are not on record,
+            or has no room.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    plan = histograms.plan
+    sink_of(settings)
+    check_live(plan)
+    check_folders(settings)
+    options = options_of(beam_options)
+    flink = flink_job(options)
+    pipeline = live_pipeline(options)
+    check_standard_input(settings, options)
+    # its mistakes before anything is on record
+    live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
+    check_source(settings)
+    check_ledger(plan.address)
+    make_folders(settings)
+    there = sink_place(settings)
+    unknown = _unknown(settings, plan, there)
+    if not history_lost:
+        check_history(settings, unknown)
+    follower = Follower(plan, register(plan))
+    _check_endless(plan, follower.registration)
+    if unknown.names:
+        note_lost_history(plan, unknown)
+    outputs = outputs_of(settings)
+    with filling(outputs):
+        restored = there.complete(follower.store, follower.registration)
+    here = on_prism(options)
+    pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
+    pace = replace(pace, together=reads_here(options))
+    pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
+    if until_us is not None:
+        pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
+    pace = begun_in_subscription(settings, pace, options)
+    decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column)
+    published = decoded.readings | "Publish" >> histograms
+    _ = published.releases | "Sink" >> _release_writer(settings)
+    if settings.rejects is not None:
+        rejects = _reject_writer(settings, settings.rejects)
+        _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
+    drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs)
+
+
+def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
+    sink = sink_of(settings)
+    topic = message_topic(settings, sink)
+    return WriteBlocks(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendReleases(topic)
+
+
+def _reject_writer(settings: Settings, sink: RejectSink) -> beam.PTransform[Any, Any]:
+    topic = message_topic(settings, sink)
+    if topic is not None:
+        return SendRejects(topic)
+    write = WriteRejects if sink.encrypted is None else WriteLetters
+    return write(everywhere(settings.path(sink.path)), sink.format)
+
+
+def _check_endless(plan: Plan, registration: Registration) -> None:
+    """See that a query whose settings have no end has none on record either: live, no end means for ever.
+
+    Raises:
+        SettingsError: it has one.
+    """
+    stop = registration.query.schedule.stop
+    if plan.schedule.stop is None and stop is not None:
+        raise SettingsError(
+            [
+                f"windows.stop is left out, and query {plan.query_name!r} is on record with its end at "
+                f"{format_instant(plan.grid.time_of(stop))}: set that end or a later one, or use a new query name for "
+                "a schedule without end"
+            ]
+        )
+
+
+def _unknown(settings: Settings, plan: Plan, there: SinkPlace) -> Unknown:
+    with Store(plan.address, create=False) as store:
+        return unknown_releases(settings, there.unknown_ids(store))
+
+
+__all__ = ["live_job", "pace_of", "stay_of"]

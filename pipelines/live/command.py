@@ -1,0 +1,348 @@
+"""``quiltstream run --live``: a source that never ends to private histograms on record, window by window.
+
+While it runs, what is on record is looked at every few seconds and told; a watchdog says when the job has stopped
+producing. A job that its runner failed is begun again, and one that estimates its model, from estimate to estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from apache_beam.runners.runner import PipelineState
+
+from ...schemas.settings import Settings, read_settings
+from ...schemas.slots import format_instant
+from ...store.address import StoreAddress
+from ...store.records import Store
+from ...store.specs import Noise
+from ...transforms.histograms import PrivateHistograms
+from ...transforms.hosts import check_hosts
+from ...transforms.plan import make_plan, model_of
+from ..commands.run import show, summary_of, with_live
+from ..console import plural, results
+from ..engine import options_of, runner_name
+from ..estimates.generations import Generation, decide, generation_of
+from ..exits import ExitCode
+from ..failures import CommandError
+from ..places.files import check_apart
+from ..places.folders import sink_place
+from ..places.origins import labelled_so_far
+from ..places.unwritten import filling, outputs_of
+from .build import live_job
+from .course import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
+from .engine import check_ends
+from .flink_rest import FlinkJob
+from .restarts import Restarts, RunnerError, failure_of
+from .spoken import now, print_json, speaker
+from .standing import LiveStanding
+from .verdict import verdict_page
+
+
+def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool = False) -> int:
+    """Run a settings file until its schedule ends, its source ends, or somebody stops it; return the exit code."""
+    settings = read_settings(path)
+    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
+    check_apart(settings)
+    if settings.estimate is not None:
+        return run_estimating(settings, beam_options, as_json=as_json, history_lost=history_lost)
+    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
+    return publish_live(settings, histograms, beam_options, as_json=as_json, history_lost=history_lost)
+
+
+def run_estimating(
+    settings: Settings,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool = False,
+    history_lost: bool = False,
+    look_s: float = LOOK_S,
+    noise: Noise = "private",
+) -> int:
+    """Run a job that estimates its model: from one estimate to the next, each time as its outcome says.
+
+    Args:
+        settings: the job.
+        beam_options: Beam's, as words.
+        as_json: print lines of JSON.
+        history_lost: go on although the sink holds releases that are not on record.
+        look_s: seconds between two looks at what is on record.
+        noise: a hook of the tests.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    check_ends(settings, options_of(beam_options))
+    say = speaker(results(), as_json=as_json)
+    while True:
+        one = generation_of(settings, live=True, noise=noise)
+        end = run_to_end(
+            one.settings,
+            one.histograms,
+            beam_options,
+            as_json=as_json,
+            history_lost=history_lost,
+            look_s=look_s,
+            until_us=one.until_us,
+        )
+        if end.stopped or not one.complete or (one.until is None and not one.ended):
+            return end.code
+        _check_over(end)
+        if end.flink is not None:
+            _fill_sink(one, say)
+        if not one.ended:
+            say("model", decide(settings, one)[1])
+
+
+def _check_over(end: LiveEnd) -> None:
+    """See that nothing of a job is left in its cluster, before another query goes on in its place.
+
+    Raises:
+        CommandError: it may run on there.
+    """
+    if end.flink is None:
+        return
+    ended = end.flink.ended or end.flink.end()
+    if ended.end != "over":
+        raise CommandError(
+            f"the estimate that is due is not made, because the job before it has to be over first: {ended.text}. "
+            "Then run the command again: what is on record stays, and the estimate is made first",
+            ExitCode(end.code or ExitCode.FAILURE),
+        )
+
+
+def _fill_sink(one: Generation, say: Say) -> None:
+    """Give the sink what it lacks of a query that is over: its job was cancelled, maybe before it wrote the last rows.
+
+    No later job looks after the sink for this query.
+    """
+    plan = one.histograms.plan
+    with Store(plan.address, create=False) as store, filling(outputs_of(one.settings)):
+        held = store.registered(plan.domain.name, plan.query_name)
+        written = 0 if held is None else sink_place(one.settings).complete(store, held)
+    if written:
+        say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")
+
+
+def publish_live(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool = False,
+    history_lost: bool = False,
+    look_s: float = LOOK_S,
+) -> int:
+    """Run the live graph around a transform that was made from the settings, print what it did, return the exit code.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: the job failed, or cannot be begun.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    return run_to_end(
+        settings, histograms, beam_options, as_json=as_json, history_lost=history_lost, look_s=look_s
+    ).code
+
+
+@dataclass(frozen=True)
+class LiveEnd:
+    """How a live job ended.
+
+    Attributes:
+        code: exit code.
+        stopped: whether somebody stopped it.
+        flink: its job in a Flink cluster whose REST address is known.
+    """
+
+    code: int
+    stopped: bool
+    flink: FlinkJob | None = None
+
+
+def run_to_end(
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool = False,
+    history_lost: bool = False,
+    look_s: float = LOOK_S,
+    until_us: int | None = None,
+) -> LiveEnd:
+    """Run a live job until its end, or an instant, and print what it did.
+
+    Args:
+        settings: the job.
+        histograms: made from them.
+        beam_options: Beam's, as words.
+        as_json: print a line of JSON for each thing said, the summary last.
+        history_lost: go on although the sink holds releases that are not on record.
+        look_s: seconds between two looks at what is on record.
+        until_us: instant at which to end, though the schedule goes on.
+
+    Raises:
+        SettingsError: the settings do not make a live job.
+        CommandError: the job failed, or cannot be begun.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    console = results()
+    say = speaker(console, as_json=as_json)
+    job = live_job(settings, histograms, beam_options, history_lost=history_lost, until_us=until_us)
+    ran = Ran(None, stopped=True, flink=job.flink)
+    restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
+    again = partial(_begun_again, settings, histograms, beam_options, until_us)
+    with closing(job.follower), verdict_page(settings.live.metrics_port, say):
+        try:
+            with stoppable():
+                ran = _run(job, again, restarts, say, look_s)
+        except KeyboardInterrupt:
+            say("stop", STOPPED)
+        after = job.follower.record()
+    summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
+    if as_json:
+        print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
+    else:
+        show(console, summary)
+    return LiveEnd(summary.code, ran.stopped, ran.flink)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a runner did.
+
+    Attributes:
+        tallies: its counters; ``None`` where it reports none.
+        stopped: whether somebody stopped it.
+        flink: its job in a Flink cluster whose REST address is known.
+    """
+
+    tallies: dict[str, int] | None
+    stopped: bool
+    flink: FlinkJob | None
+
+
+def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Say, look_s: float) -> Ran:
+    """Run a job to its end, and begin it again where its runner failed it.
+
+    Args:
+        job: the job.
+        again: makes the same job once more, for what is missing then.
+        restarts: how often that may be.
+        say: tells news.
+        look_s: seconds between two looks.
+
+    Returns:
+        What the last runner did.
+
+    Raises:
+        CommandError: it failed for good, or did not publish what was due.
+    """
+
+    def first() -> Ran:
+        return _followed(job, say, look_s, first=True)
+
+    def next_one() -> Ran:
+        made = _made(again)
+        with closing(made.follower):
+            return _followed(made, say, look_s)
+
+    attempt = first
+    while True:
+        try:
+            return attempt()
+        except RunnerError as failed:  # noqa: PERF203 - each turn is a job
+            pause = restarts.pause(failed)
+            say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
+            time.sleep(pause)
+            attempt = next_one
+
+
+def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> Ran:
+    """Run one job to its end.
+
+    Args:
+        job: the job.
+        say: tells news.
+        look_s: seconds between two looks.
+        first: whether its runner never ran it before, so that what the runner refuses it will refuse again.
+
+    Returns:
+        What the runner did.
+
+    Raises:
+        RunnerError: it failed by what may go by.
+        CommandError: it failed, or did not publish what was due.
+    """
+    try:
+        standing, tallies = follow(job, say, look_s=look_s)
+        _check_whole(standing, job)
+    except NotBegunError as error:
+        cause = error.__cause__ or error
+        if first:
+            raise cause from None
+        raise failure_of(cause) from cause
+    except Exception as error:
+        failure = _alone(failure_of(error, job.outputs), job)
+        if failure is error:
+            raise
+        raise failure from error
+    finally:
+        job.let_go()
+    return Ran(tallies, standing.state == PipelineState.CANCELLED, job.flink)
+
+
+def _alone(failure: CommandError, job: LiveJob) -> CommandError:
+    """The failure of a job, as one that is not begun again where the job may run on in its cluster."""
+    ended = None if job.flink is None else job.flink.ended
+    if ended is None or ended.end != "unknown" or not isinstance(failure, RunnerError):
+        return failure
+    return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
+
+
+def _made(again: Callable[[], LiveJob]) -> LiveJob:
+    try:
+        return again()
+    except Exception as error:
+        raise failure_of(error) from error
+
+
+def _begun_again(
+    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str], until_us: int | None
+) -> LiveJob:
+    """The same job once more; its roster is read again, which may have changed meanwhile."""
+    plan = histograms.plan
+    now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
+    chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now)
+    return live_job(settings, chosen, beam_options, until_us=until_us)
+
+
+def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
+    """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
+
+    Raises:
+        RunnerError: it has not, and nobody but its runner can have stopped it.
+        CommandError: it has not.
+    """
+    first = standing.first_missing
+    if standing.state != PipelineState.DONE or first is None or job.pace.end_us is None or job.is_over(first):
+        return
+    due = job.follower.due_us(first)
+    if due <= time.time_ns() // 1_000:
+        what = f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record"
+        if job.here:
+            raise RunnerError(f"{what}: its runner lost a part of it")
+        raise CommandError(
+            f"{what}: the job was stopped, or its runner lost a part of it; run it again: it reads the source again "
+            "and publishes what is missing",
+            ExitCode.FAILURE,
+        )
+
+
+__all__ = ["LiveEnd", "publish_live", "run_estimating", "run_live", "run_to_end"]

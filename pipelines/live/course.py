@@ -1,0 +1,346 @@
+"""A live job while it runs: what is told of it, how it is stopped, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from apache_beam.runners.runner import PipelineState
+
+from ...store.errors import StoreUnavailable
+from ...transforms.live.pulse import Pulse
+from ...transforms.live.reader import Pace
+from ..console import plural
+from ..engine import counters
+from ..estimates.drifting import DriftWatch
+from ..failures import CommandError
+from ..garbage import settled
+from ..places.unwritten import Output
+from ..record import OnRecord
+from .engine import PrismRunner
+from .flink_health import FlinkHealth
+from .flink_rest import APPEAR_S, OPTION, Ended, FlinkJob
+from .restarts import RunnerError, ended, failure_of, gone
+from .standing import Follower, LiveStanding
+from .verdict import BOARD, Cause
+from .vigil import Say, Vigil
+from .watchdog import Watchdog
+
+#: Seconds between two looks at what is on record.
+LOOK_S = 2.0
+
+#: Seconds that a stopped job has to end what it was doing.
+_END_S = 10.0
+
+STOPPED = "stopped; what is on record stays"
+
+#: Beam 2.62 lets a job run on in Flink that it was asked to cancel, and says that it is cancelled.
+_RUNS_ON = (
+    "its runner was asked to end it, and the job may run on in its cluster: look there and cancel it (Beam's job "
+    f"server for Flink leaves that to you; with {OPTION} this command does it itself)"
+)
+
+#: Seconds that a runner which was asked to end the job has to tell its counters.
+_LAST_S = 3.0
+
+_Answer = TypeVar("_Answer")
+
+
+class NotBegunError(Exception):
+    """A runner did not take a job; the cause says why."""
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A graph that can be run, and who looks at it.
+
+    Attributes:
+        pipeline: the graph.
+        follower: looks at what is on record.
+        pace: when windows close.
+        before: what was on record before.
+        restored: blocks on record whose files were missing in the sink, and have been written.
+        here: whether the source is read in this process.
+        drift: judges what is released.
+        flink: its job in a Flink cluster whose REST address is known.
+        outputs: what its steps write.
+    """
+
+    pipeline: Any
+    follower: Follower
+    pace: Pace
+    before: OnRecord
+    restored: int
+    here: bool = True
+    drift: DriftWatch | None = None
+    flink: FlinkJob | None = None
+    outputs: tuple[Output, ...] = ()
+
+    def look(self, state: str, say: Say) -> LiveStanding:
+        """Where it stands now; what was released since is judged, too.
+
+        Raises:
+            StoreError: the ledger of record cannot be looked at.
+        """
+        standing = self.follower.look(state)
+        for news in () if self.drift is None else self.drift.look(standing.first_missing):
+            say("drift", news)
+        return standing
+
+    def is_over(self, first_missing: int | None) -> bool:
+        """Whether nothing is missing that the job is to publish."""
+        if first_missing is None:
+            return True
+        return self.pace.end_us is not None and self.follower.due_us(first_missing) > self.pace.end_us
+
+    def let_go(self) -> None:
+        """End a runner that was started for this job alone; whatever it says to that, another one takes its place."""
+        runner = getattr(self.pipeline, "runner", None)
+        if isinstance(runner, PrismRunner):
+            with suppress(Exception):
+                runner.let_go()
+
+
+def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStanding, dict[str, int] | None]:
+    """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
+
+    Ctrl-C and SIGTERM stop it.
+
+    Args:
+        job: the graph.
+        say: tells a kind of news and the news.
+        look_s: seconds between two looks.
+
+    Returns:
+        Where it stands at the end, and the runner's counters; ``None`` where it reports none.
+
+    Raises:
+        NotBegunError: the runner did not take the job; the cause says why.
+        CommandError: the runner went away, or the job failed.
+        StoreError: the ledger of record cannot be looked at.
+    """
+    Pulse.reset()
+    settled()
+    BOARD.begin()
+    failed = True
+    try:
+        found = _followed(job, say, look_s)
+        failed = False
+        return found
+    finally:
+        BOARD.end(failed=failed)
+
+
+def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
+    result: Any = None
+    with stoppable() as arm, _quiet_threads():
+        try:
+            result = _begun(job)
+            arm()  # Beam's runners put a handler of their own in place
+            names = job.follower.registration
+            say("start", f"{names.query.name} over {names.domain.name}; Ctrl-C stops it, and the next run goes on")
+            if job.restored:
+                say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
+            return _watch(result, job, say, look_s), _tallies(result)
+        except KeyboardInterrupt:
+            early = None
+            try:  # some runners tell nothing of a job once it is cancelled
+                early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            finally:
+                state = _stop(result)
+            say("stop", STOPPED)
+            if job.flink is not None:
+                say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
+                # what was being handed over when it was stopped may reach the cluster yet
+                _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
+            elif result is not None and not job.here:
+                say("warning", _RUNS_ON)
+            tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            return job.follower.look(state), tallies or early
+        except Exception:
+            _stop(result)
+            if job.flink is not None:
+                _tell(job.flink.end(), say)
+            raise
+
+
+def _end_whole(result: Any, job: LiveJob, say: Say) -> None:
+    """End a job of which everything is on record, and which its runner lets run on."""
+    _stop(result)
+    if job.flink is not None:
+        _tell(job.flink.end(), say)
+    elif not job.here:
+        say("warning", f"everything is on record; {_RUNS_ON}")
+
+
+def _tell(ended: Ended, say: Say, *, always: bool = False) -> None:
+    """Say what became of a job in its cluster, if something had to be done for it or is left to be done."""
+    if ended.end == "unknown":
+        say("warning", ended.text)
+    elif ended.asked or always:
+        say("stop", ended.text)
+
+
+def _begun(job: LiveJob) -> Any:
+    try:
+        return job.pipeline.run()
+    except Exception as error:
+        raise NotBegunError from error
+
+
+def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
+    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
+    cluster = None if job.flink is None else FlinkHealth(job.flink.place, job.flink.name).trouble
+    vigil = Vigil(dog, say, cluster=cluster)
+    with vigil.rounds():
+        return _rounds(result, job, vigil, look_s)
+
+
+def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStanding:
+    told = ""
+    whole: float | None = None
+    with vigil.asking(Cause.LEDGER):
+        standing = job.follower.look(PipelineState.STARTING)
+    while True:
+        with vigil.asking(Cause.RUNNER):
+            state = _state(result, here=job.here)
+        if PipelineState.is_terminal(state) and state != PipelineState.DONE:
+            raise _failure(result) if state == PipelineState.FAILED else ended(state)
+        away = None
+        try:
+            with vigil.asking(Cause.LEDGER):
+                standing = job.look(state, vigil.say)
+        except StoreUnavailable as error:
+            # the workers need it too, and their runner tries again; if that does not help, the job fails of it
+            if state == PipelineState.DONE:
+                raise
+            away = str(error)
+        if standing.text != told:
+            told = standing.text
+            vigil.say("record", told)
+        if state == PipelineState.DONE:
+            return standing
+        if job.is_over(standing.first_missing):
+            # some runners let a job run on whose source has ended
+            whole = time.monotonic() if whole is None else whole
+            if time.monotonic() - whole > _END_S:
+                _end_whole(result, job, vigil.say)
+                return replace(standing, state=PipelineState.DONE)
+        with vigil.asking(Cause.RUNNER):
+            tallies = _tallies(result)
+        vigil.look(standing.first_missing, tallies, away)
+        time.sleep(look_s)
+
+
+def _failure(result: Any) -> CommandError:
+    """What a job failed of; the texts of its runner stay in the cause, for --debug."""
+    try:
+        result.wait_until_finish()
+    except Exception as error:  # noqa: BLE001 - a runner may raise anything
+        failure = failure_of(error)
+        failure.__cause__ = error
+        return failure
+    return RunnerError("the job failed, and its runner does not say of what")
+
+
+def _state(result: Any, *, here: bool) -> str:
+    try:
+        return str(result.state)
+    except Exception as error:
+        raise gone(type(error).__name__, here=here) from error
+
+
+def _tallies(result: Any) -> dict[str, int] | None:
+    """The counters now: a portable runner's result keeps those of the first look for ever."""
+    try:
+        result._metrics = None  # noqa: SLF001 - see above; there is no other way to ask again
+        return counters(result)
+    except Exception:  # noqa: BLE001 - a runner without counters must not end the job
+        return None
+
+
+def _stop(result: Any) -> str:
+    """Cancel a job and wait a while until its runner has let go."""
+    deadline = time.monotonic() + _END_S
+
+    def cancel() -> None:
+        result.cancel()
+        while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    if result is not None:
+        _within(_END_S, cancel)  # the runner may have got the same signal, and be gone
+    return PipelineState.CANCELLED
+
+
+def _within(seconds: float, ask: Callable[[], _Answer]) -> _Answer | None:
+    """What a runner answers, or ``None`` after some seconds: Beam would wait for ever for one that stands still."""
+    answers: list[_Answer] = []
+
+    def answered() -> None:
+        with suppress(Exception):  # as well as none
+            answers.append(ask())
+
+    asking = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return answers[0] if answers else None
+
+
+@contextmanager
+def stoppable() -> Generator[Callable[[], None]]:
+    """Make Ctrl-C and SIGTERM a ``KeyboardInterrupt``; what is given does so anew."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def arm() -> None:
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
+
+    arm()
+    try:
+        yield arm
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def _quiet_threads() -> Generator[None]:
+    """Keep the tracebacks of Beam's threads away, unless asked for: Ctrl-C ends their runner before it ends them.
+
+    That a runner has gone is noticed where its state is asked for. A thread may notice it only after the job, so what
+    is said of lost connections is kept away for good.
+    """
+    before = threading.excepthook
+    if logging.getLogger("apache_beam").propagate:
+        yield
+        return
+    threading.excepthook = lambda _: None
+    try:
+        yield
+    finally:
+        threading.excepthook = before if isinstance(before, _ButLostRunners) else _ButLostRunners(before)
+
+
+@dataclass(frozen=True)
+class _ButLostRunners:
+    """Tells of a thread's end what ``tell`` does, but nothing of the connection to a runner that is gone."""
+
+    tell: Callable[[Any], Any]
+
+    def __call__(self, ended: Any) -> None:
+        # Beam's own dependency, and not ours
+        if not any(kind.__module__.partition(".")[0] == "grpc" for kind in ended.exc_type.__mro__):
+            self.tell(ended)
+
+
+__all__ = ["LOOK_S", "STOPPED", "LiveJob", "NotBegunError", "Say", "follow", "stoppable"]

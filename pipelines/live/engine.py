@@ -1,0 +1,154 @@
+"""Beam for live jobs: which runner can follow a source that never ends, and how the settings' source is followed."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability import prism_runner
+from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
+
+from ...schemas.settings import Settings, SettingsError
+from ...transforms.decode.steps import FileDecoder
+from ...transforms.files import everywhere, is_local
+from ...transforms.live.feeds import Feed
+from ...transforms.live.file_feed import ArrivingFiles
+from ...transforms.live.line_feed import StandardInput
+from ...transforms.live.reader import Pace, ReadLive
+from ...transforms.pubsub.live import ReadSubscription
+from ..engine import runner_name
+from ..exits import ExitCode
+from ..failures import CommandError
+from ..places.kafka_source import kafka_feed
+from ..places.pubsub import pubsub_feed
+from .flink_rest import OPTION, FlinkJob, RestError, flink_place
+from .prism import prism_program
+
+#: Runners that would never close a window of an endless source, or close it wrongly.
+_NOT_LIVE = ("fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner")
+
+
+class PrismRunner(prism_runner.PrismRunner):
+    """Prism as a process of one job's own: Beam would keep one for all jobs of this process, also when it is dead."""
+
+    _server: StopOnExitJobServer | None = None
+
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        """A Prism that nobody else has."""
+        self._server = StopOnExitJobServer(prism_runner.PrismJobServer(options))
+        return self._server
+
+    def let_go(self) -> None:
+        """End the process, if it was started and still runs."""
+        if self._server is not None:
+            self._server.stop()
+
+
+def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """A pipeline for an endless job: on the runner that is named, or on Prism by name.
+
+    Raises:
+        CommandError: no runner is named and Prism is not here, or the runner cannot run an endless job.
+    """
+    options.view_as(StandardOptions).streaming = True
+    if on_prism(options):
+        given = options.view_as(PrismRunnerOptions)
+        if given.prism_location is None:
+            given.prism_location = str(prism_program())
+        return beam.Pipeline(runner=PrismRunner(), options=options)
+    name = str(runner_name(options))
+    if name.lower() in _NOT_LIVE:
+        raise CommandError(
+            f"--runner={name} cannot run an endless job: it ignores watermarks or stops at the first pause; leave it "
+            "out for Prism, or name FlinkRunner, PortableRunner or DataflowRunner"
+        )
+    return beam.Pipeline(options=options)
+
+
+def on_prism(options: PipelineOptions) -> bool:
+    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
+    return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
+
+
+def reads_here(options: PipelineOptions) -> bool:
+    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
+    kind = options.view_as(PortableOptions).environment_type
+    return kind == "LOOPBACK" or (kind is None and on_prism(options))
+
+
+def check_ends(settings: Settings, options: PipelineOptions) -> None:
+    """See that a job which ends at each estimate, and begins again, can be ended by this command.
+
+    Raises:
+        SettingsError: its runner lets it run on, and the options do not say where it could be ended.
+        CommandError: they do, and nobody answers there.
+    """
+    if settings.estimate is None or settings.estimate.every is None or on_prism(options):
+        return
+    place = flink_place(options)
+    if place is None:
+        raise SettingsError(
+            [
+                "model.estimate.every needs a job that this command can end, because each estimate ends the running "
+                f"job, and --runner={runner_name(options)} may let it run on beside the next one: leave the runner out "
+                f"for Prism; on a Flink cluster add {OPTION} so that the job is cancelled there; or leave every out "
+                "and change the belief by hand with quiltstream ledger belief"
+            ]
+        )
+    cluster = FlinkJob(place, "")
+    try:
+        cluster.check()
+    except RestError as error:
+        raise CommandError(
+            f"model.estimate.every needs the REST API of {cluster.where}, to end the running job at each estimate: "
+            f"{error}; nothing was charged: see that the cluster runs, and that --flink_master is its REST address",
+            ExitCode.FAILURE,
+        ) from error
+
+
+def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
+    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended.
+
+    Raises:
+        CommandError: it would be read elsewhere.
+    """
+    if settings.source is not None and settings.source.stdin and not reads_here(options):
+        raise CommandError(
+            f"source.stdin can be read in this process only, and the workers of --runner={runner_name(options)} are "
+            "other ones, to which it is empty: leave the runner out for Prism, or write the readings to files of a "
+            "folder and follow these"
+        )
+
+
+def live_source(settings: Settings, pace: Pace, group: str | None = None) -> ReadLive:
+    """The following of the settings' source.
+
+    Raises:
+        SettingsError: there is no source, or its columns cannot be read so.
+    """
+    source, readings = settings.source, settings.readings
+    if source is None or readings is None:
+        raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+    if source.kafka is not None:
+        return ReadLive(kafka_feed(settings, source.kafka, pace, group), pace, grouped=group is not None)
+    if source.pubsub is not None:
+        return ReadSubscription(pubsub_feed(settings, source.pubsub, group), pace, grouped=group is not None)
+    decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
+    feed: Feed
+    if source.stdin:
+        feed = StandardInput(decoder)
+    else:
+        patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
+        for pattern in patterns:
+            folder = Path(pattern).parent
+            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
+                raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
+        feed = ArrivingFiles(decoder, patterns)
+    return ReadLive(feed, pace, grouped=group is not None)

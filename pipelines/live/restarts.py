@@ -1,0 +1,192 @@
+"""When a live job that failed is begun again by itself, and what its runner's failure is called.
+
+Nothing is lost or counted twice by that: the ledger of record says which windows are missing, and the source is read
+again for these. What would fail again in the same way is not tried again. No text of a runner is shown: it may quote
+data; known symptoms have names of our own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..console import plural
+from ..exits import ExitCode
+from ..failures import CommandError, explain, failed_step
+from ..places.unwritten import Output, SinkError, output_of
+
+#: Restarts are counted over so many seconds.
+WITHIN_S = 3600.0
+
+#: Seconds before the first restart; each further one within the hour waits twice as long, up to the last.
+_FIRST_PAUSE_S = 2.0
+_LONGEST_PAUSE_S = 60.0
+
+#: The package's own errors that may go by: a server that restarts, a lock, a disk that somebody makes room on.
+_PASSING = frozenset({"StoreUnavailable", "StoreBusy", "StoreFull", "RunnerError"})
+
+_SYMPTOMS = (
+    (re.compile(r"panic in stage\.Execute"), "Prism's panic in stage.Execute"),
+    (re.compile(r"OutOfMemoryError"), "the runner ran out of memory"),
+    (
+        re.compile(r"TaskManager with id|Heartbeat of TaskManager|RemoteTransportException|TaskManagerLost"),
+        "a TaskManager was lost",
+    ),
+    (re.compile(r"NoResourceAvailableException"), "no slot was free for the job"),
+    (re.compile(r"StatusCode\.UNAVAILABLE|status = UNAVAILABLE|io exception"), "a connection of the runner was cut"),
+    (re.compile(r"\bdata channel\b|\bcontrol channel\b|SDK harness (?:disconnected|crashed)"), "a worker was lost"),
+)
+
+#: What Flink says of a job that somebody cancelled.
+_CANCELLED = re.compile(r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED")
+
+_AGAIN = "what is on record stays: run it again to go on"
+
+
+class RunnerError(CommandError):
+    """A live job failed on its runner by what may go by.
+
+    Attributes:
+        symptom: what it failed of, in words that hold no data.
+    """
+
+    def __init__(self, symptom: str, code: ExitCode = ExitCode.FAILURE, text: str | None = None) -> None:
+        """Keep the symptom; the message says it, unless there is a better one."""
+        super().__init__(f"the job failed on its runner: {symptom}; {_AGAIN}" if text is None else text, code)
+        self.symptom = symptom
+
+
+def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> CommandError:
+    """What an error of a runner, or of a worker through its runner, means for a live job.
+
+    Args:
+        error: the error.
+        outputs: what the job's steps write: a failure of one of these is told by its place.
+
+    Returns:
+        :class:`RunnerError` if another try may go well.
+    """
+    if isinstance(error, CommandError):
+        return _passing(error, outputs)
+    failure = explain(error)
+    if failure.kind in _PASSING:
+        return RunnerError(failure.text, failure.code, failure.text)
+    if failure.kind or failure.code is not ExitCode.FAILURE:
+        return CommandError(failure.text, failure.code)
+    text = str(error)
+    if _CANCELLED.search(text):
+        return cancelled()
+    output = output_of(error, outputs)
+    return RunnerError(_symptom(error, text)) if output is None else _unwritten(error, output)
+
+
+def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:
+    """The same failure, or what it is where rows could not be written: somebody may make room."""
+    if isinstance(error, SinkError):
+        return RunnerError(error.symptom, error.code, str(error))
+    cause = error.__cause__ if isinstance(error, RunnerError) else None
+    output = None if cause is None else output_of(cause, outputs)
+    return error if cause is None or output is None else _unwritten(cause, output)
+
+
+def _unwritten(error: BaseException, output: Output) -> RunnerError:
+    symptom = output.failed(error)
+    then = f"{output.kept}: {output.mend(error)}, and run it again; what is missing is written then"
+    return RunnerError(symptom, ExitCode.SINK, f"{symptom}. {then}")
+
+
+def _symptom(error: BaseException, text: str) -> str:
+    for pattern, symptom in _SYMPTOMS:
+        if pattern.search(text):
+            return symptom
+    step, kind = failed_step(error)
+    where = f" in the step {step!r} of the pipeline" if step else ""
+    return (
+        f"{kind or type(error).__name__}{where} (the runner's own text may quote data and is not shown; --debug shows "
+        "it, to be kept inside the trust boundary)"
+    )
+
+
+def cancelled() -> CommandError:
+    """Somebody cancelled the job at its runner, so it is not begun again."""
+    return CommandError(
+        f"the job was cancelled from outside, at its runner; nothing is lost, and {_AGAIN}", ExitCode.FAILURE
+    )
+
+
+def ended(state: str) -> CommandError:
+    """A job ended otherwise than by itself."""
+    if state == "CANCELLED":
+        return cancelled()
+    return CommandError(
+        f"the job was ended from outside, at its runner, as {state}: the windows that were open then stay missing; "
+        f"{_AGAIN}",
+        ExitCode.FAILURE,
+    )
+
+
+def gone(kind: str, *, here: bool) -> CommandError:
+    """Nobody answers when the runner is asked how the job is.
+
+    Args:
+        kind: of the error.
+        here: whether the runner is a process of this job's own, which took the job with it.
+    """
+    if here:
+        return RunnerError(f"the runner has gone away ({kind})")
+    return CommandError(
+        f"the server that was asked how the job is has gone away ({kind}), and the job may run on in its cluster: look "
+        "there; if it does not run, or after it was cancelled there, run it again to go on; what is on record stays",
+        ExitCode.FAILURE,
+    )
+
+
+@dataclass
+class Restarts:
+    """Decides whether a job that failed is begun again, and after which pause.
+
+    Attributes:
+        limit: how many restarts there may be within an hour; 0 for none.
+        once: whether the source can be read only once, so that no restart helps.
+        clock: monotonic seconds; the tests' own.
+        count: restarts so far.
+    """
+
+    limit: int
+    once: bool = False
+    clock: Callable[[], float] = time.monotonic
+    count: int = 0
+    _at: deque[float] = field(default_factory=deque[float])
+
+    def pause(self, failed: RunnerError) -> float:
+        """Seconds to wait before the job is begun again.
+
+        Raises:
+            CommandError: it is not; the message says why.
+        """
+        if self.once:
+            raise CommandError(
+                f"{failed}. It is not begun again by itself, because standard input cannot be read again: send what is "
+                "missing, or write it to files and follow these",
+                failed.code,
+            ) from failed
+        now = self.clock()
+        while self._at and now - self._at[0] >= WITHIN_S:
+            self._at.popleft()
+        if len(self._at) >= self.limit:
+            said = "live.restarts is 0, so it is not begun again by itself"
+            if self.limit:
+                said = (
+                    f"It was begun again {plural(len(self._at), 'time')} within an hour, and live.restarts allows no "
+                    "more: look at the runner and at this machine first"
+                )
+            raise CommandError(f"{failed}. {said}", failed.code) from failed
+        self._at.append(now)
+        self.count += 1
+        return min(_FIRST_PAUSE_S * 2 ** (len(self._at) - 1), _LONGEST_PAUSE_S)
+
+
+__all__ = ["WITHIN_S", "Restarts", "RunnerError", "cancelled", "ended", "failure_of", "gone"]

@@ -1,0 +1,341 @@
+"""The watchdog: says within a minute when a live job has stopped producing, with the likely cause.
+
+A streaming job that lost its workers, whose source went away or whose watermark stands still does not fail; it just
+says RUNNING. The watchdog looks at signs of life: the readers' pulse in this process, or the runner's counters where
+the readers are elsewhere, which window is missing on record, and whether runner and ledger answer at all. What it finds
+it says once in a while, and that it is over, too; the metric says it at every look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...schemas.slots import format_instant
+from ...transforms.live.pulse import Pulse
+from ...transforms.live.reader import Pace
+from ..console import plural
+from .verdict import Cause, Verdict
+
+#: Seconds without a sign of life before it is said. Readers in this process give one in ten seconds at least, however
+#: slow the poll is; those elsewhere with each look only, as their runners keep every call.
+PATIENCE_S = 30.0
+
+#: Looks that are missed before it is said of readers elsewhere.
+_LOOKS = 3
+
+#: Seconds without an answer after which whoever was asked is the likely cause of what else stands still.
+_ANSWER_S = 10.0
+
+#: Sources that a message names at most.
+_SHOWN = 3
+
+_DAY_US = 86_400_000_000
+
+#: Seconds before the same thing is said again.
+_REPEAT_S = 300.0
+
+#: What only workers can tell, and so stays as it was while none is heard.
+_BY_WORKERS = frozenset({Cause.SOURCE, Cause.SILENT, Cause.UNHEARD, Cause.AHEAD, Cause.STALLED, Cause.HELD})
+
+Found = tuple[Cause, str, str]
+"""A cause, which one of several, and what to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question without an answer yet.
+
+    Attributes:
+        whom: ``Cause.RUNNER`` or ``Cause.LEDGER``, if no answer comes.
+        since: monotonic seconds of the question.
+    """
+
+    whom: Cause
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """What a cluster says is in the job's way there.
+
+    Attributes:
+        cause: ``Cause.NO_WORKER``, or ``Cause.RUNNER`` if it does not say anything.
+        text: in words.
+        since: monotonic seconds when it said so first.
+    """
+
+    cause: Cause
+    text: str
+    since: float
+
+
+@dataclass
+class Watchdog:
+    """Remembers what it saw, and what it said when.
+
+    Attributes:
+        pace: when windows close.
+        heard: monotonic seconds when the job was started.
+        due_us: end of the window that starts at a slot.
+        clock: monotonic seconds; the tests' own.
+        wall_us: wall clock in microseconds; the tests' own.
+        here: whether the readers are in this process, so that their pulse is missed when there is none.
+        verdict: all that the last look found.
+    """
+
+    pace: Pace
+    heard: float
+    due_us: Callable[[int], int]
+    clock: Callable[[], float] = time.monotonic
+    wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    here: bool = True
+    _polls: int = 0
+    _polled: float | None = None
+    _record: tuple[int | None, float] | None = None
+    _passed: tuple[int, float] | None = None
+    _stood: tuple[int, float] | None = None
+    _seen: tuple[float, float] = (0.0, 0.0)
+    _silent: set[int] = field(default_factory=set[int])
+    _awaited: tuple[list[str], float] = field(default_factory=lambda: (list[str](), 0.0))
+    _said: dict[tuple[Cause, str], float] = field(default_factory=dict[tuple[Cause, str], float])
+    _told: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
+    _holds: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
+    _over: list[Cause] = field(default_factory=list[Cause])
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def look(
+        self,
+        first_missing: int | None,
+        pulses: Mapping[int, Pulse],
+        tallies: Mapping[str, int] | None,
+        *,
+        waits: Mapping[str, str] | None = None,
+        away: str | None = None,
+        asked: Asked | None = None,
+        stuck: Stuck | None = None,
+    ) -> list[str]:
+        """What is wrong now and was not said lately; :attr:`verdict` is all that is.
+
+        Args:
+            first_missing: slot of the first window that is not on record; it moves when windows are published.
+            pulses: of the readers in this process.
+            tallies: the runner's counters; ``None`` where it reports none.
+            waits: sinks that wait, and their own words.
+            away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
+            asked: a question to the runner or the ledger that is not answered yet.
+            stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
+        """
+        now = self.clock()
+        if self._record is None or self._record[0] != first_missing:
+            self._record = (first_missing, now)
+        if (tallies or {}).get("polls", 0) > self._polls:
+            self._polls, self._polled = (tallies or {})["polls"], now
+        last = self._last(pulses)
+        still = last is not None and now - last > self._worker_s
+        found = [*self._around(now, waits or {}, away, asked, still=still)]
+        if stuck is not None and now - stuck.since > PATIENCE_S:
+            found.append((stuck.cause, "cluster", f"for {now - stuck.since:.0f} s, {stuck.text}"))
+        if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
+            found += self._found(now, pulses, tallies or {}, last)
+        here = {(cause, which) for cause, which, _ in found}
+        if still:
+            self._stood = None
+            here |= {one for one in self._holds if one[0] in _BY_WORKERS or one[0] is Cause.NO_WORKER}
+        self._over += sorted({cause for cause, which in self._holds - here if (cause, which) in self._told})
+        # what comes back is said at once; a source that is often silent for a while is not said each time
+        self._told &= here
+        for one in self._holds - here:
+            if one[0] is not Cause.SILENT:
+                self._said.pop(one, None)
+        self._holds = here
+        clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+        self.verdict = Verdict(
+            frozenset(cause for cause, _ in here), None if last is None else now - last, min(clocks, default=None)
+        )
+        return [text for cause, which, text in found if self._is_new((cause, which), now)]
+
+    def over(self) -> list[str]:
+        """What was said to be wrong and is not any more, since this was last asked."""
+        found = [cause.well for cause in self._over]
+        self._over.clear()
+        return found
+
+    def _is_new(self, one: tuple[Cause, str], now: float) -> bool:
+        new = now - self._said.get(one, float("-inf")) >= _REPEAT_S
+        if new:
+            self._said[one] = now
+            self._told.add(one)
+        return new
+
+    @property
+    def _worker_s(self) -> float:
+        """Seconds without a sign of a worker before it is said."""
+        return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
+
+    def _last(self, pulses: Mapping[int, Pulse]) -> float | None:
+        """When a worker last looked; ``None`` where nobody can see that."""
+        if not self.here and not pulses and self._polled is None:
+            return None
+        return max([*(pulse.beaten for pulse in pulses.values()), self._polled or 0.0, self.heard])
+
+    def _around(
+        self, now: float, waits: Mapping[str, str], away: str | None, asked: Asked | None, *, still: bool
+    ) -> Iterator[Found]:
+        """What is wrong with whom the job needs."""
+        yield from ((Cause.SINK, who, text) for who, text in waits.items())
+        if away is not None:
+            yield Cause.LEDGER, "", f"the ledger of record cannot be looked at, and the job waits for it: {away}"
+        if asked is not None and now - asked.since > (_ANSWER_S if still else PATIENCE_S):
+            yield asked.whom, "", _without_answer(asked.whom, now - asked.since)
+
+    def _found(
+        self, now: float, pulses: Mapping[int, Pulse], tallies: Mapping[str, int], last: float | None
+    ) -> Iterator[Found]:
+        if last is None:
+            yield from self._overdue(now)
+            return
+        if now - last > self._worker_s:
+            yield (
+                Cause.NO_WORKER,
+                "",
+                f"no worker has looked at the source for {now - last:.0f} s: the worker pool may be gone, or every "
+                "worker waits for the ledger of record; look at the runner's workers, then restart the job",
+            )
+            return
+        troubles = sorted({pulse.trouble for pulse in pulses.values() if pulse.trouble is not None})
+        if troubles:
+            said = "; ".join(troubles)
+            yield Cause.SOURCE, "", f"the source cannot be read: {said}. Its windows wait; it is tried again"
+        # between two looks that are far apart nothing can be heard, and nothing is new in what cannot be read
+        self._silent = {
+            part
+            for part, pulse in pulses.items()
+            if pulse.looked - max(pulse.heard, self.heard) > PATIENCE_S
+            and (pulse.trouble is None or part in self._silent)
+        }
+        if self._silent:
+            parts = _parts(len(self._silent), len(pulses))
+            yield (
+                Cause.SILENT,
+                "",
+                f"the source has had nothing new for over {PATIENCE_S:.0f} s{parts}: is what feeds it away? "
+                "Its windows wait" + ("" if self.pace.idle_us is None else " until live.idle has passed"),
+            )
+        yield from self._unheard(now, [pulse for pulse in pulses.values() if pulse.waited_for])
+        clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+        ahead = [
+            pulse.latest_us
+            for pulse in pulses.values()
+            if pulse.latest_us is not None and pulse.latest_us > self.wall_us() + _DAY_US
+        ]
+        if ahead:
+            yield (
+                Cause.AHEAD,
+                "",
+                f"a reading is stamped {format_instant(max(ahead))}, over a day ahead of this machine's clock: a "
+                "meter's clock may have jumped. Windows close by this machine's clock",
+            )
+        arriving = any(pulse.heard and pulse.looked - pulse.heard <= PATIENCE_S for pulse in pulses.values())
+        if clocks and arriving and not self._awaited[0]:
+            slowest = min(clocks)
+            yield from self._stalled(
+                now, slowest, min(pulse.looked for pulse in pulses.values() if pulse.clock_us == slowest)
+            )
+        else:
+            self._stood = None
+        yield from self._held(now, min(clocks, default=None), tallies.get("blocks-incomplete", 0))
+
+    def _held(self, now: float, clock_us: int | None, behind: int) -> Iterator[Found]:
+        """The source has come past a window, and the runner has had its time to put it on record."""
+        missing = None if self._record is None else self._record[0]
+        if missing is None or clock_us is None or clock_us < self.due_us(missing):
+            self._passed = None
+            return
+        if self._passed is None or self._passed[0] != missing:
+            self._passed = (missing, now)
+        if now - self._passed[1] > PATIENCE_S:
+            yield (
+                Cause.HELD,
+                "",
+                "the source has come past a window that is not on record: the runner holds it back or lost a part "
+                f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
+                "source again and publishes what is missing",
+            )
+
+    def _stalled(self, now: float, clock_us: int, looked: float) -> Iterator[Found]:
+        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
+
+        Only looks tell. Where they are far apart, what one of them has read is told when it is over.
+        """
+        if looked - self._seen[0] > PATIENCE_S:
+            self._seen = (looked, now)
+        self._seen = (looked, self._seen[1])
+        if self._stood is None or self._stood[0] != clock_us:
+            self._stood = (clock_us, now)
+        going_on = now - looked <= PATIENCE_S and now - max(self._stood[1], self._seen[1]) > PATIENCE_S
+        over = now - looked > _ANSWER_S and looked - self._stood[1] > PATIENCE_S
+        missing = None if self._record is None else self._record[0]
+        if missing is None or not (going_on or over):
+            return
+        due, wall_us = self.due_us(missing), self.wall_us() - int((now - looked) * 1e6)
+        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
+            yield (
+                Cause.STALLED,
+                "",
+                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
+                f"{now - self._stood[1]:.0f} s, so the window that ends at {format_instant(due)} waits: what was there "
+                "at the start may still be being read, or what arrives is older than that, or stamped over a day ahead",
+            )
+
+    def _unheard(self, now: float, waiting: list[Pulse]) -> Iterator[Found]:
+        """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
+        names = sorted({name for pulse in waiting for name in pulse.waited_for})
+        if names != self._awaited[0]:
+            self._awaited = (names, now)
+        if not names or max(pulse.looked for pulse in waiting) - self._awaited[1] <= PATIENCE_S:
+            return
+        shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+        until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
+        yield (
+            Cause.UNHEARD,
+            "",
+            f"no reading has come yet of {plural(len(names), 'source')} ({shown}): the windows wait until {until}",
+        )
+
+    def _overdue(self, now: float) -> Iterator[Found]:
+        """Where neither pulse nor counters can be seen, only what is late on record tells."""
+        if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
+            return
+        due = self.due_us(self._record[0])
+        # what has come is read with the next look
+        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
+        if due + waits < self.wall_us():
+            yield (
+                Cause.OVERDUE,
+                "",
+                f"nothing was put on record for {now - self._record[1]:.0f} s, and the window that ends at "
+                f"{format_instant(due)} is missing: its source may be silent, the workers gone, or the runner may have "
+                "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
+                "the job and begin it anew",
+            )
+
+
+def _without_answer(whom: Cause, seconds: float) -> str:
+    if whom is Cause.LEDGER:
+        return (
+            f"the ledger of record has not answered for {seconds:.0f} s, and the job waits for it: is its server, or "
+            "the network to it, standing still?"
+        )
+    return (
+        f"the runner has not answered for {seconds:.0f} s when it was asked how the job is, and no worker can go on "
+        "without it: its process may have been stopped, or its machine has no time or memory for it"
+    )
+
+
+def _parts(silent: int, parts: int) -> str:
+    return "" if parts <= 1 else f" in {silent} of its {parts} parts"
+
+
+__all__ = ["PATIENCE_S", "Asked", "Stuck", "Watchdog"]

@@ -1,0 +1,118 @@
+"""Rows that could not be written to the sink or the rejects: what is told, by which exit code, and what to do.
+
+What is released is put on record before it is written, so nothing is lost by it: the same rows can be written later.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from ...schemas.settings import FileSink, Settings
+from ..exits import ExitCode
+from ..failures import CommandError, failed_step
+
+Field = Literal["sink", "rejects"]
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+#: Python and Arrow write the number of a system's error like this; the runner hands on texts only.
+_NUMBER = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step of a graph writes.
+
+    Attributes:
+        field: the setting.
+        place: folder, file or topic.
+        files: whether it is a place for files.
+    """
+
+    field: Field
+    place: str
+    files: bool
+
+    @property
+    def step(self) -> str:
+        """The step of the graph that writes it."""
+        return self.field.capitalize()
+
+    @property
+    def kept(self) -> str:
+        """What is not lost."""
+        return "The rows are on record" if self.field == "sink" else "What was charged is on record"
+
+    def failed(self, error: BaseException) -> str:
+        """What went wrong, in words that hold no data."""
+        if self.files and is_full(error):
+            return f"{self.field}: {self.place} could not be written, because no room is left on its disk"
+        _, kind = failed_step(error)
+        return f"{self.field}: {self.place} could not be written ({kind or type(error).__name__})"
+
+    def mend(self, error: BaseException) -> str:
+        """What to do."""
+        return f"{'make room there' if self.files and is_full(error) else 'mend the place'}, or name another"
+
+
+class SinkError(CommandError):
+    """Sink or rejects could not be written.
+
+    Attributes:
+        symptom: what went wrong, without the next step.
+    """
+
+    def __init__(self, symptom: str, then: str) -> None:
+        """Keep the symptom; the message has the next step, too."""
+        super().__init__(f"{symptom}. {then}", ExitCode.SINK)
+        self.symptom = symptom
+
+
+def outputs_of(settings: Settings) -> tuple[Output, ...]:
+    """What a job's graph writes."""
+    named: tuple[tuple[Field, FileSink | None], ...] = (("sink", settings.sink), ("rejects", settings.rejects))
+    return tuple(
+        Output(field, settings.path(sink.path) if sink.is_files else sink.text, sink.is_files)
+        for field, sink in named
+        if sink is not None
+    )
+
+
+def output_of(error: BaseException, outputs: tuple[Output, ...]) -> Output | None:
+    """What the step writes in which an error was raised; ``None`` if it was in another one."""
+    step, _ = failed_step(error)
+    return next((one for one in outputs if step.startswith(f"{one.step}/")), None)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or the last one in a traceback's text, says that no room is left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    numbers = _NUMBER.findall(str(error))
+    return bool(numbers) and int(numbers[-1]) in _FULL
+
+
+def not_begun(output: Output, error: OSError) -> SinkError:
+    """A job that cannot begin for want of room."""
+    return SinkError(output.failed(error), f"Nothing was charged by this run: {output.mend(error)}, and run again")
+
+
+@contextmanager
+def filling(outputs: tuple[Output, ...]) -> Generator[None]:
+    """Say of an error within that it was the sink's, which gets what it lacks of the record.
+
+    Raises:
+        SinkError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        sink = next(one for one in outputs if one.field == "sink")
+        raise SinkError(
+            sink.failed(error), f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first"
+        ) from error

@@ -1,0 +1,74 @@
+"""What Beam is made to remember in the tests is what it finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.transforms import core, userstate
+from apache_beam.transforms.timeutil import TimeDomain
+
+from ..reflection import remember_reflection
+
+LEFT = userstate.BagStateSpec("left", BytesCoder())
+LATER = userstate.TimerSpec("later", TimeDomain.WATERMARK)
+LEFT_OF = beam.DoFn.StateParam(LEFT)
+LATER_OF = beam.DoFn.TimerParam(LATER)
+
+
+class Step(beam.DoFn):
+    """A step with a state and a timer."""
+
+    def process(
+        self, element: Any, window: Any = beam.DoFn.WindowParam, left: Any = LEFT_OF, later: Any = LATER_OF
+    ) -> None: ...
+
+    @userstate.on_timer(LATER)
+    def ring(self) -> None: ...
+
+
+#: As if it were one of the package's own.
+Ours = type("Ours", (Step,), {"__module__": "quiltstream.elsewhere"})
+
+
+@pytest.fixture(autouse=True)
+def remembering() -> None:
+    remember_reflection()
+    before = core.get_function_args_defaults
+    remember_reflection()
+    assert core.get_function_args_defaults is before
+
+
+@pytest.mark.parametrize("kind", [Step, Ours])
+def test_a_step_has_the_states_and_timers_that_beam_finds_however_often_it_is_asked(kind: type[Step]) -> None:
+    read: Any = userstate.get_dofn_specs
+    for _ in range(3):
+        states, timers = read(kind())
+        assert (states, timers) == read.__wrapped__(kind()) == ({LEFT}, {LATER})
+        states.clear()
+
+
+def test_a_method_has_the_parameters_that_beam_finds_and_a_function_that_is_no_method_is_read_anew() -> None:
+    read: Any = core.get_function_args_defaults
+    for _ in range(3):
+        names, defaults = read(Step().process)
+        assert (names, defaults) == read.__wrapped__(Step().process)
+        assert names == ["element", "window", "left", "later"]
+        assert len(defaults) == 3
+        names.clear()
+        assert read(lambda one, two=2: (one, two)) == (["one", "two"], [2])
+
+
+def test_views_of_options_share_their_values_and_others_have_their_own() -> None:
+    for runner in ("PrismRunner", "FlinkRunner"):
+        options = PipelineOptions(["--streaming", f"--runner={runner}"])
+        first, second = options.view_as(StandardOptions), options.view_as(StandardOptions)
+        assert (second.runner, second.streaming) == (runner, True)
+        second.runner = "DirectRunner"
+        assert first.runner == options.view_as(TypeOptions).view_as(StandardOptions).runner == "DirectRunner"
+        assert first.get_all_options() == second.get_all_options() == options.get_all_options()
+        with pytest.raises(AttributeError, match="pipeline_type_check"):
+            _ = second.pipeline_type_check

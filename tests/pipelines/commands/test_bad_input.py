@@ -1,0 +1,394 @@
+"""Bad input at the command line: what each mistake ends with, and that no message shows data."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines import data
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.states import StateSpace
+
+from ..jobs import HOMES, call, job, readings, write_as, write_csv
+
+HALF_HOUR_US = 1_800_000_000
+
+
+def rejects(folder: Path) -> list[dict[str, str]]:
+    with (folder / "rejects.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("NaN", "not-finite"),
+        ("inf", "not-finite"),
+        ("-inf", "not-finite"),
+        ("7,7", "malformed-row"),
+        ("secret5", "not-a-number"),
+        ("", "missing-value"),
+    ],
+)
+def test_a_value_that_is_no_number_is_rejected_and_tallied_without_it(tmp_path: Path, value: str, reason: str) -> None:
+    rows = readings()
+    rows[5] = (rows[5][0], rows[5][1], value)
+    made = job(tmp_path, rows)
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["rejected"] == {reason: 1}
+    (reject,) = rejects(tmp_path)
+    assert (reject["reason"], reject["position"]) == (reason, "7")
+    assert reject["source"].endswith("readings.csv")
+    assert set(reject) == {"reason", "source", "position"}
+    assert not value or "secret" not in (tmp_path / "rejects.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("stamp", ["", "yesterday", "2024-13-01T00:00Z", "2024-03-01T25:00Z", "0001-01-01"])
+def test_a_time_that_cannot_be_parsed_is_rejected_and_tallied(tmp_path: Path, stamp: str) -> None:
+    rows = readings()
+    rows[0] = (rows[0][0], stamp, rows[0][2])
+    made = job(tmp_path, rows)
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["rejected"] == {"unparsable-time": 1}
+
+
+def test_a_column_that_is_not_there_ends_with_exit_code_2_and_names_the_columns_that_are(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    write_csv(tmp_path / "readings.csv", readings(days=1), header="meter,ts,kw")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("readings.value names the column 'kwh'")
+    assert done.said("'meter', 'ts', 'kw'")
+    assert not made.ledger.exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alice,2024-03-01T00:00Z,0.05",
+        "alice,1 Mar 2024,x",
+        "alice,March 1,x",
+        "alice,01/03/2024,",
+        "alice,x,-.5",
+        "b,c,NaN",
+    ],
+)
+def test_the_first_line_of_a_file_without_a_header_is_not_shown(tmp_path: Path, line: str) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").write_text(f"{line}\n{line}\n", encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("readings.value names the column 'kwh'")
+    assert done.said("it has 3 columns, not shown because some look like values: check that its first line is a header")
+    assert not any(f"'{field}'" in done.err for field in line.split(","))
+
+
+@pytest.mark.parametrize("content", ["", "meter,ts,kwh\n"], ids=["no byte", "a header only"])
+def test_an_empty_file_publishes_the_whole_schedule(tmp_path: Path, content: str) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").write_text(content, encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    rows = made.rows()
+    assert len(rows) == 14
+    assert {row.total for row in rows} == {0}
+
+
+def test_an_empty_file_cannot_say_what_the_settings_leave_out(tmp_path: Path) -> None:
+    made = job(tmp_path, [], roster=None, group_by=None, windows={"size": "1d"})
+    done = call("run", made.settings)
+    assert done.code == 5
+    assert done.err.startswith("Error: source: there is no reading to take roster, windows.start and windows.stop from")
+    assert done.said("source.csv: readings.csv has no rows")
+    assert "while running" not in done.err
+
+
+def test_a_source_of_rejects_only_is_told_with_its_file_and_their_reasons(tmp_path: Path) -> None:
+    rows = [(home, "secret", 0.5) for home in HOMES] + [("m1", "2024-03-01T00:00Z", "secret")]
+    made = job(tmp_path, rows, windows={"size": "1d", "start": "2024-03-01"})
+    done = call("run", made.settings)
+    assert done.code == 5
+    assert done.said("there is no reading to take windows.stop from")
+    assert done.said("source.csv: readings.csv was read, and every row rejected: ")
+    assert done.said("6 rows: the time is empty, not a time")
+    assert done.said("1 row: the value is not a number")
+    assert "roster" not in done.err
+    assert "windows.start" not in done.err
+    assert "secret" not in done.err
+    assert not made.sink.exists()
+
+
+def test_a_file_that_is_half_binary_costs_its_own_lines_only(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    path = tmp_path / "readings.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(range(256)) * 40 + b"\n" + b"m1,2024-03-08T00:00Z,1\n")
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    tallies = json.loads(done.out)["operator_only"]
+    assert tallies["readings"] == 2016
+    assert sum(tallies["rejected"].values()) > 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "avro"])
+def test_a_broken_binary_file_ends_with_exit_code_5_and_quotes_nothing(tmp_path: Path, form: str) -> None:
+    made = job(tmp_path, source={form: f"readings.{form}"})
+    path = write_as(form, tmp_path / f"readings.{form}", readings())
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + b"secret" * 200 + content[middle + 1200 :])
+    done = call("run", made.settings)
+    assert done.code == 5, (done.out, done.err)
+    assert path.name in done.err
+    assert "secret" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_truncated_parquet_file_ends_with_exit_code_5_before_anything_is_on_record(tmp_path: Path) -> None:
+    made = job(tmp_path, source={"parquet": "readings.parquet"})
+    path = write_as("parquet", tmp_path / "readings.parquet", readings())
+    path.write_bytes(path.read_bytes()[:-100])
+    done = call("run", made.settings)
+    assert done.code == 5, done.err
+    assert done.said("is not a whole Parquet file")
+    assert not made.ledger.exists()
+
+
+def test_a_source_that_is_not_there_ends_with_exit_code_2(tmp_path: Path) -> None:
+    made = job(tmp_path, source={"csv": "nothing-*.csv"})
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("source.csv: no file matches")
+
+
+def test_negative_energy_and_values_above_the_last_edge_are_counted_in_the_end_bins_silently(tmp_path: Path) -> None:
+    rows = readings()
+    rows[3], rows[9] = (rows[3][0], rows[3][1], -4.2), (rows[9][0], rows[9][1], 1e30)
+    done = call("run", job(tmp_path, rows).settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"] == {
+        "readings": 2016,
+        "duplicates": 0,
+        "outside_schedule": 288,
+        "rejected": {},
+    }
+
+
+def test_two_readings_in_a_cell_count_once_and_are_tallied(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(tmp_path, [*rows, *rows[:10]])
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["duplicates"] == 10
+    assert {row.total for row in made.rows()} == {3 * 48}
+
+
+def test_a_series_that_stops_early_is_published_to_the_end(tmp_path: Path) -> None:
+    rows = [row for row in readings() if row[0] != "m1" or row[1] < "2024-03-03"]
+    made = job(tmp_path, rows, group_by=None)
+    assert call("run", made.settings).code == 0
+    totals = [row.total for row in made.rows() if row.key == "m1"]
+    assert totals == [48, 48, 0, 0, 0, 0, 0]
+
+
+def test_local_hours_doubled_by_a_clock_change_count_once(tmp_path: Path) -> None:
+    made = job(
+        tmp_path,
+        source={"csv": str(data.path("house_hourly_dst.csv"))},
+        readings={
+            "series": {"constant": "house"},
+            "time": ["date", "hour"],
+            "time_format": "%m/%d/%Y %H",
+            "value": "energy_kWh",
+            "scale": 1000,
+        },
+        slots={"interval": "1h", "origin": "2012-10-28", "timezone": "America/Vancouver"},
+        windows={"size": "1d", "start": "2012-10-28", "stop": "2012-11-10T23:00"},
+        roster=None,
+        group_by=None,
+    )
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    tallies = json.loads(done.out)["operator_only"]
+    # the hour from 01:00 to 02:00 on 4 November comes twice, and the second of them has no reading of its own
+    assert (tallies["duplicates"], tallies["rejected"]) == (1, {})
+    assert sum(row.total or 0 for row in made.rows()) == 14 * 24 - 1
+
+
+def test_a_history_in_one_state_makes_no_model(tmp_path: Path) -> None:
+    made = job(tmp_path, [(m, t, 0.1) for m, t, _ in readings(days=2)], model="model.json")
+    done = call("fit", made.settings)
+    assert done.code == 2
+    assert done.said("never visited")
+    assert done.said("--smoothing smooths")
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_a_state_never_visited_in_the_history_is_refused_unless_smoothed(tmp_path: Path) -> None:
+    made = job(tmp_path, [(m, t, min(v, 0.9)) for m, t, v in readings()], model="model.json")
+    done = call("fit", made.settings)
+    assert done.code == 2
+    assert done.said("2000 W and above")
+    assert call("fit", made.settings, "--smoothing", "0.5").code == 0
+    assert call("run", made.settings).code == 0
+
+
+def model_file(folder: Path, transition: list[list[float]], edges: tuple[float, ...]) -> str:
+    belief = {"kind": "markov-chain", "transition": transition, "initial": None}
+    space = StateSpace(edges, unit="W")
+    Model(belief, space, HALF_HOUR_US, Provenance(method="written by a test")).save(folder / "model.json")
+    return "model.json"
+
+
+@pytest.mark.parametrize(
+    ("transition", "message"),
+    [
+        ([[0.9, 0.2], [0.4, 0.6]], "must sum to 1"),
+        ([[1.0, 0.0], [0.4, 0.6]], "reducible"),
+        ([[0.0, 1.0], [1.0, 0.0]], "period"),
+        ([[0.9, -0.1], [0.4, 0.6]], "transition"),
+        ([[0.9, 0.1]], "square"),
+    ],
+    ids=["a row that does not sum to 1", "reducible", "periodic", "a negative entry", "not square"],
+)
+def test_a_matrix_that_is_no_usable_chain_ends_with_exit_code_2(
+    tmp_path: Path, transition: list[list[float]], message: str
+) -> None:
+    made = job(tmp_path, states={"edges": [500], "unit": "W"}, model=model_file(tmp_path, transition, (500.0,)))
+    done = call("run", made.settings)
+    assert done.code == 2, done.err
+    assert done.said(message)
+    assert not made.ledger.exists()
+
+
+def test_a_chain_whose_product_with_its_reversal_is_reducible_is_refused_though_it_is_not(tmp_path: Path) -> None:
+    # 0 -> 1, 1 -> 2 or 0, 2 -> 0 or 2: irreducible and aperiodic, and P P* falls apart
+    transition = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]]
+    name = model_file(tmp_path, transition, (500.0, 1000.0))
+    made = job(tmp_path, states={"edges": [500, 1000], "unit": "W"}, model=name)
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("P P* is reducible though P is not")
+
+
+def test_a_model_of_other_states_is_refused(tmp_path: Path) -> None:
+    made = job(tmp_path, model=model_file(tmp_path, [[0.9, 0.1], [0.4, 0.6]], (500.0,)))
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("fit a model with the settings' edges")
+
+
+def test_a_model_file_that_was_edited_is_refused(tmp_path: Path) -> None:
+    made = job(tmp_path, model=model_file(tmp_path, [[0.9, 0.1], [0.4, 0.6]], (500.0,)))
+    path = tmp_path / "model.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("0.9", "0.8").replace("0.1", "0.2"), encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("it was edited")
+
+
+def test_a_model_that_is_not_there_ends_with_exit_code_2_and_says_how_to_make_one(tmp_path: Path) -> None:
+    done = call("run", job(tmp_path, model="model.json").settings)
+    assert done.code == 2
+    assert done.said("write one with `quiltstream fit`")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon is 0"),
+        ({"privacy": {"epsilon": -1.0}}, "privacy.epsilon is -1.0"),
+        ({"privacy": {"epsilon": ".nan"}}, "privacy.epsilon"),
+        ({"model": {"pi_min": 0, "gap": 0.3}}, "model.pi_min is 0"),
+        ({"model": {"pi_min": 0.6, "gap": 0.3}}, "pi_min is 0.6"),
+        ({"windows": {"size": "45min", "start": "2024-03-01"}}, "not a whole number of slots"),
+        ({"windows": {"size": "1d", "every": "7h"}}, "must divide windows.size"),
+        ({"windows": {"size": "7d", "start": "2024-03-01", "stop": "2024-03-02"}}, "no whole window"),
+        ({"states": {"edges": [500, 250]}}, "sort them"),
+        ({"states": {"edges": []}}, "states.edges is empty"),
+        ({"colour": "red"}, "colour is not a setting"),
+        ({"query": None}, "query is missing"),
+        ({"roster": "nothing.csv"}, "roster"),
+        ({"sink": None}, "sink is missing"),
+        ({"source": None}, "source is missing"),
+        ({"slots": {"interval": "30"}}, "30"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else None,
+)
+def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    made = job(tmp_path, **changes)
+    (tmp_path / "readings.csv").unlink()
+    done = call("run", made.settings)
+    assert done.code == 2, done.err
+    assert done.said(message)
+    assert not made.ledger.exists()
+    assert not made.sink.exists()
+
+
+def test_a_window_too_short_for_a_quilt_gets_the_noise_of_group_privacy_and_the_dry_run_says_so(tmp_path: Path) -> None:
+    made = job(
+        tmp_path,
+        model={"pi_min": 0.01, "gap": 0.01},
+        windows={"size": "2h", "start": "2024-03-01", "stop": "2024-03-01T04:00Z"},
+        privacy={"epsilon": 1.0, "guarantee": "window", "budget": 9.0},
+    )
+    done = call("run", "--dry-run", "--json", made.settings)
+    said = json.loads(done.out)
+    assert said["quilt"] == {"left": None, "right": None}
+    assert said["sigma"] == 4.0  # the slots of the window over epsilon
+    assert call("run", "--dry-run", made.settings).said("the window is too short for one")
+    assert call("run", made.settings).code == 0
+
+
+def test_a_settings_file_that_is_no_yaml_says_where(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
+    done = call("run", tmp_path / "bad.yaml")
+    assert done.code == 2
+    assert done.said("not YAML at line 1")
+
+
+def test_a_roster_without_the_column_is_refused_and_not_quoted(tmp_path: Path) -> None:
+    made = job(tmp_path, group_by="avenue")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("it has 2 columns, none of them 'avenue'")
+    assert "street" not in done.err
+
+
+def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> None:
+    made = job(tmp_path, readings(homes=[*HOMES, "stranger"]))
+    done = call("run", made.settings, "--json")
+    assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 384}
+    assert "stranger" not in (tmp_path / "rejects.csv").read_text(encoding="utf-8")
+    assert "stranger" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"privacy": {"epsilon": 1e-300}},
+            "privacy.epsilon is 1e-300: the noise for it has no whole numbers of 64 bits; write a larger",
+        ),
+        (
+            {"privacy": {"epsilon": 1e300}},
+            "privacy.epsilon is 1e+300: the noise for it has no whole numbers of 64 bits; write a smaller",
+        ),
+        ({"model": {"pi_min": 0.6, "gap": 0.3}}, "model.pi_min is 0.6, but must be at most 0.5"),
+    ],
+)
+def test_a_number_beyond_what_can_be_is_told_by_its_setting(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    done = call("run", "--dry-run", job(tmp_path, **changes).settings)
+    assert done.code == 2
+    assert done.said(message)
+    assert "rational_scale" not in done.err

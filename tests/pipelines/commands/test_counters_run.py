@@ -1,0 +1,69 @@
+"""``quiltstream run`` over files of counters publishes what it publishes over their differences."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines.commands.fit import transitions_in
+from quiltstream.pipelines.commands.run import publish
+from quiltstream.pipelines.live.engine import live_source
+from quiltstream.schemas.settings import SettingsError, read_settings
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.live.reader import Pace
+
+from ..jobs import Job, Row, job, readings
+
+HALF_HOUR = dt.timedelta(minutes=30)
+COLUMNS = {"series": "meter", "time": "ts", "unit": "kWh", "scale": 2000}
+
+
+def counters(rows: list[Row]) -> list[Row]:
+    """The same load as counters that are read at the end of each slot and go over their end at 100."""
+    found: list[Row] = []
+    for home, mine in groupby(rows, key=lambda row: row[0]):
+        total = 95.0
+        for number, (_, stamp, value) in enumerate(mine):
+            if not number:
+                found.append((home, stamp, total))
+            # eighths are exact, so that neither way falls on the other side of an edge
+            total = (total + round(value * 8) / 8) % 100
+            found.append((home, (dt.datetime.fromisoformat(stamp) + HALF_HOUR).isoformat(), total))
+    return found
+
+
+def jobs(folder: Path) -> tuple[Job, Job]:
+    loads = [(home, stamp, round(value * 8) / 8) for home, stamp, value in readings()]
+    given = COLUMNS | {"value": {"register": {"column": "kwh", "rollover": 100}}}
+    return job(folder / "loads", loads), job(folder / "counters", counters(loads)[::-1], readings=given)
+
+
+def test_counters_are_published_as_their_differences_are(tmp_path: Path) -> None:
+    published: list[list[tuple[int, str, list[int]]]] = []
+    for made in jobs(tmp_path):
+        settings = read_settings(made.settings)
+        summary = publish(settings, PrivateHistograms(settings, noise="none"))
+        assert summary.operator_only is not None
+        assert summary.operator_only["rejected"] == {}
+        published.append([(row.window_start, row.key, list(row.counts)) for row in made.rows()])
+    loads, rises = published
+    assert len(loads) == 14
+    # a counter knows nothing of the load before its first reading, and has one there; so nothing differs
+    assert rises == loads
+
+
+def test_a_model_is_fitted_to_the_differences(tmp_path: Path) -> None:
+    loads, rises = (transitions_in(read_settings(made.settings), None, None) for made in jobs(tmp_path))
+    assert rises.series == loads.series
+    assert loads.counts.sum() > 2_000
+    assert rises.counts.tolist() == loads.counts.tolist()
+    assert rises.visits.tolist() == loads.visits.tolist()
+
+
+def test_a_live_job_over_files_refuses_counters(tmp_path: Path) -> None:
+    (_, made) = jobs(tmp_path)
+    with pytest.raises(SettingsError, match=r"readings\.value is a register.*quiltstream run without --live"):
+        live_source(read_settings(made.settings), Pace(begin_us=0))

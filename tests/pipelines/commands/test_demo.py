@@ -1,0 +1,120 @@
+"""``quiltstream demo``: the numbers it shows, and that it spends once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from quiltstream.pipelines import data
+from quiltstream.pipelines.commands.demo import split_households, true_histograms
+from quiltstream.pipelines.commands.run import publish
+from quiltstream.schemas.releases import Release, releases_from_batch
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.formats import read_releases
+
+from ..jobs import Done, call
+
+FILES = {"settings.yaml", "model.json", "roster.csv", "releases.parquet", "ledger.db", "summary.json"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "out"
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> tuple[Done, list[Release]]:
+    done = call("demo", "--out", folder)
+    return done, releases_from_batch(read_releases(folder / "releases.parquet"))
+
+
+def test_the_demo_shows_the_sigma_and_the_quilt_that_belong_to_its_data(first: tuple[Done, list[Release]]) -> None:
+    done, rows = first
+    assert done.code == 0, done.err
+    assert done.said("sigma 81.2203, quilt 38 slots back, 34 slots ahead")
+    assert {(row.scale, row.quilt, row.half_width_95) for row in rows} == {(rows[0].scale, (38, 34), 487)}
+    assert rows[0].scale == pytest.approx(2 * 81.220337, rel=1e-7)
+
+
+def test_the_year_of_52_weeks_loses_1_where_adding_says_52(first: tuple[Done, list[Release]], folder: Path) -> None:
+    done, rows = first
+    assert (len(rows), {row.members for row in rows}) == (52, {30})
+    assert 1 - 1e-9 < rows[-1].loss_after <= 1
+    assert done.said("1.000000000 of the budget 1, after 52 releases")
+    assert done.said("naive adding says 52")
+    said = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert (said["windows_published"], said["naive_loss"], said["given_model"]) == (52, 52.0, False)
+
+
+def test_the_demo_says_who_lies_outside_and_what_is_private(first: tuple[Done, list[Release]]) -> None:
+    done, _ = first
+    assert done.said("25 of the 30 fitted homes, by their own counts; for such a home the loss below does not hold")
+    assert done.said("only this demo may print: the true histogram")
+    assert done.said("private, so they may be published")
+    assert done.said("spends the budget a second time")
+
+
+def test_the_picture_needs_neither_colour_nor_more_than_80_columns(first: tuple[Done, list[Release]]) -> None:
+    lines = first[0].out.splitlines()
+    assert "\x1b" not in first[0].out
+    assert [line for line in lines if len(line) > 80 and "/" not in line] == []
+    assert sum("┃" in line for line in lines) == 6  # five bands and the legend
+
+
+def test_the_files_are_those_it_names(first: tuple[Done, list[Release]], folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} - {"ledger.db-wal", "ledger.db-shm"} == FILES
+    for name in FILES:
+        assert first[0].said(name)
+
+
+def test_run_again_it_publishes_the_same_rows_and_charges_nothing(
+    first: tuple[Done, list[Release]], folder: Path
+) -> None:
+    again = call("demo", "--out", folder)
+    assert again.code == 0
+    assert again.said("nothing was charged: all 52 windows were on record, and the same rows came out")
+    assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
+
+
+def test_its_settings_run_by_themselves(first: tuple[Done, list[Release]], folder: Path) -> None:
+    done = call("run", folder / "settings.yaml")
+    assert done.code == 0
+    assert done.said("Nothing was charged")
+    assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
+    shown = call("ledger", "show", folder / "settings.yaml")
+    assert shown.said("1.000000000 after 52 windows charged; naive adding says 52")
+
+
+def test_the_true_histogram_of_the_picture_is_what_the_pipeline_and_a_plain_count_find(
+    first: tuple[Done, list[Release]], folder: Path, tmp_path: Path
+) -> None:
+    assert first[0].code == 0
+    for name in ("model.json", "roster.csv", "settings.yaml"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    settings = read_settings(tmp_path / "settings.yaml")
+    publish(settings, PrivateHistograms(settings, noise="none"))
+    found = [list(row.counts) for row in releases_from_batch(read_releases(tmp_path / "releases.parquet"))]
+    history, feeder = split_households()
+    truth = true_histograms(settings, feeder)
+    assert truth.tolist() == found
+    week = (pl.col("ts") >= pl.datetime(2013, 1, 29)) & (pl.col("ts") < pl.datetime(2013, 2, 5))
+    frame = pl.read_parquet(data.path("lcl2013_halfhourly_60hh.parquet")).filter(week)
+    counted = Counter(
+        sum(float(kwh) * 2000 >= edge for edge in (250, 500, 1000, 2000))
+        for home, kwh in frame.select(pl.col("household").cast(pl.Utf8), "kwh").iter_rows()
+        if home in set(feeder)
+    )
+    assert [counted[state] for state in range(5)] == found[4]
+    assert (len(history), len(feeder), set(history) & set(feeder)) == (30, 30, set())
+
+
+def test_a_folder_that_cannot_be_written_ends_with_a_message(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = call("demo", "--out", tmp_path / "file")
+    assert done.code == 2
+    assert done.said("choose a folder with --out")

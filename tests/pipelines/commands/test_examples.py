@@ -1,0 +1,61 @@
+"""Every example runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines import data
+from quiltstream.schemas.models import Model
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms.formats import read_releases
+
+from ..jobs import call
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+ROWS = {"london-feeder.yaml": 52, "households.yaml": 30, "house-power.yaml": 2, "house-dst.yaml": 11}
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The examples beside the data, where their paths expect them."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "data").symlink_to(Path(data.__file__).parent)
+    return tmp_path / "examples"
+
+
+def test_every_settings_file_is_known_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} == set(ROWS)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
+    done = call("run", copied / name)
+    assert done.code == 0, done.err
+    settings = read_settings(copied / name)
+    assert settings.sink is not None
+    assert read_releases(settings.path(settings.sink.path)).num_rows == ROWS[name]
+
+
+def test_the_model_of_the_london_example_is_what_its_settings_fit(copied: Path) -> None:
+    shipped = Model.load(copied / "london-model.json")
+    done = call(
+        "fit", copied / "london-feeder.yaml", "--exclude", copied / "london-roster.csv", "-o", copied / "again.json"
+    )
+    assert done.code == 0, done.err
+    assert Model.load(copied / "again.json").model_id == shipped.model_id
+
+
+def test_the_script_publishes_from_a_pipeline_of_its_own_and_the_same_again(copied: Path, tmp_path: Path) -> None:
+    def run() -> str:
+        command = [sys.executable, copied / "activity.py", tmp_path]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    first = run()
+    assert first.startswith("25539: [")
+    assert run() == first

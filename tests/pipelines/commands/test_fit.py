@@ -1,0 +1,182 @@
+"""``quiltstream fit``: the model file and what is said about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from quiltstream.schemas.models import Model
+
+from ..jobs import HOMES, Row, call, job, readings, write_as
+
+OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", "30min", "--scale", "2000")
+EDGES = ("--edges", "250,500,1000,2000", "--unit", "W")
+
+
+def chain_of(rows: list[Row], homes: Iterable[str]) -> list[list[float]]:
+    """The pooled chain in plain Python; the rows of a home are half an hour apart."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for home in homes:
+        path = [sum(v * 2000 >= edge for edge in (250, 500, 1000, 2000)) for m, _, v in rows if m == home]
+        pairs.update(pairwise(path))
+    return [[pairs[x, y] / sum(pairs[x, z] for z in range(5)) for y in range(5)] for x in range(5)]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: Path, form: str) -> None:
+    rows = readings()
+    path = write_as(form, tmp_path / f"history.{form}", rows)
+    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
+    assert done.code == 0, done.err
+    model = Model.load(tmp_path / "model.json")
+    assert model.belief["transition"] == chain_of(rows, set(HOMES))
+    assert (model.provenance.series, model.provenance.transitions) == (6, 6 * (48 * 8 - 1))
+    assert model.provenance.used(HOMES) == 6
+    assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
+
+
+def test_settings_say_what_to_read_and_where_the_model_goes(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(tmp_path, rows, model="models/model.json")
+    (tmp_path / "out.csv").write_text("series\nm1\nm2\n", encoding="utf-8")
+    done = call("fit", made.settings, "--exclude", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    model = Model.load(tmp_path / "models" / "model.json")
+    assert model.belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
+    assert done.said("4 of its series are in the settings' roster")
+    assert done.said("exact statistic of the history")
+
+
+def test_only_and_the_times_choose_what_is_counted(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(tmp_path, rows, model="model.json")
+    (tmp_path / "only.csv").write_text("meter,street\nm5,x\nm6,x\n", encoding="utf-8")
+    done = call("fit", made.settings, "--only", tmp_path / "only.csv", "--start", "2024-03-02", "--stop", "2024-03-08")
+    assert done.code == 0, done.err
+    model = Model.load(tmp_path / "model.json")
+    chosen = [row for row in rows if "2024-03-02" <= row[1] < "2024-03-08"]
+    assert model.belief["transition"] == chain_of(chosen, {"m5", "m6"})
+
+
+def test_the_diagnostics_and_the_picture_say_what_the_belief_is(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    done = call("fit", made.settings)
+    found = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
+    diagnostics = found["diagnostics"]
+    assert sum(diagnostics["visits"]) == 6 * 48 * 8
+    assert diagnostics["rarest_visits"] == min(diagnostics["visits"])
+    assert diagnostics["pi_min"] == min(diagnostics["stationary"])
+    assert (diagnostics["multiplicity"], diagnostics["period"], diagnostics["irreducible"]) == (1, 1, True)
+    assert found["provenance"]["outside"] > 0
+    for text in ("2000 W and above", "sigma", "quilt", f"{found['provenance']['outside']} of the 6 series"):
+        assert done.said(text), text
+
+
+def test_the_order_of_the_rows_and_duplicates_do_not_change_the_model(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(tmp_path, rows, model="model.json")
+    call("fit", made.settings)
+    first = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
+    job(tmp_path, [*rows[::-1], *rows[:500]], model="model.json")
+    call("fit", made.settings)
+    again = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
+    assert first["provenance"].pop("source_digests") != again["provenance"].pop("source_digests")
+    assert first.pop("digest") != again.pop("digest")
+    assert first == again
+
+
+def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
+    made = job(tmp_path, readings(days=1, homes=["m1", "m2"]), model="model.json")
+    done = call("fit", made.settings, "--smoothing", "0.2")
+    assert done.code == 0, done.err
+    assert done.said("the rarest state was visited")
+    assert Model.load(tmp_path / "model.json").provenance.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("readings.csv",), "--time, --value, --interval, --edges: needed to read readings.csv"),
+        (("readings.csv", *OPTIONS, "--edges", "a,b"), "--edges 'a,b': write numbers"),
+        (("readings.csv", *OPTIONS[2:], *EDGES), "--series, --series-name: give one of them"),
+        (("readings.csv", *OPTIONS, *EDGES, "--series-name", "x"), "--series, --series-name: give one of them"),
+        (("settings.yaml", "--series-name", "x"), "--series-name is for data files"),
+        (("settings.yaml", "--exclude-column", "x"), "it names a column of the file of --exclude; give that"),
+        (("settings.yaml", "-o", "ledger.db"), "ledger and the model file (-o) name the same file"),
+        (("settings.yaml", "-o", "../made/roster.csv"), "roster and the model file (-o) name the same file"),
+        (("settings.yaml", "-o", "settings.yaml"), "the command and the model file (-o) name the same file"),
+        (("readings.csv", *OPTIONS, *EDGES, "-o", "readings.csv"), "source.csv and the model file (-o) name the same"),
+        (("settings.yaml", "--time", "ts"), "--time is for data files"),
+        (("readings.xls",), "neither a settings file"),
+        (("settings.yaml", "--only", "nothing.csv"), "cannot be read as a CSV file of series"),
+        (("settings.yaml", "--start", "2030-01-01"), "none of the 0 series"),
+        (("settings.yaml", "--smoothing", "-1"), "smoothing"),
+    ],
+)
+def test_what_cannot_be_fitted_ends_with_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    job(tmp_path / "made", model="model.json")
+    monkeypatch.chdir(tmp_path / "made")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
+    done = call("fit", *words)
+    assert done.code == 2
+    assert done.said(message)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
+
+
+def test_settings_with_bounds_by_hand_need_a_place_for_the_model(tmp_path: Path) -> None:
+    done = call("fit", job(tmp_path).settings)
+    assert done.code == 2
+    assert done.said("say with -o where the model is to be written")
+
+
+def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(tmp_path: Path) -> None:
+    rows = readings()
+    roster = {"file": "homes.csv", "series": "home"}
+    made = job(tmp_path, rows, model="model.json", roster=roster, group_by=None)
+    homes = tmp_path / "homes.csv"
+    homes.write_text("series,home,other\nx,m1,m3\ny,m2,m4\n", encoding="utf-8")
+    assert call("fit", made.settings, "--exclude", homes).code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
+    assert call("fit", made.settings, "--exclude", homes, "--exclude-column", "other").code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m3", "m4"})
+    assert call("fit", made.settings, "--only", homes, "--only-column", "other").code == 0
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, {"m3", "m4"})
+
+
+@pytest.mark.parametrize("option", ["only", "exclude"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("m1\nm2\n", "its first line must be a header; it has 1 column, none of them 'series' or 'meter'"),
+        ("street,home\nx,m1\n", "it has 2 columns, none of them 'series' or 'meter'"),
+        ("series\nM1\nM2\n", "none of the 2 series it lists is among the 6 of the history, so it chooses nothing"),
+        ("", "it has 0 columns"),
+    ],
+    ids=["no header", "other columns", "other names", "empty"],
+)
+def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
+    tmp_path: Path, option: str, content: str, message: str
+) -> None:
+    made = job(tmp_path, model="model.json")
+    (tmp_path / "list.csv").write_text(content, encoding="utf-8")
+    done = call("fit", made.settings, f"--{option}", tmp_path / "list.csv")
+    assert done.code == 2
+    assert done.said(message)
+    assert done.said(f"--{option}-column")
+    assert not any(name in done.err for name in ("m1", "M1", "street"))
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json", source={"csv": "read*.csv"})
+    call("fit", made.settings)
+    digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
+    assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)

@@ -1,0 +1,59 @@
+"""``quiltstream run --dry-run``: what is said of the end of a job whose source goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..jobs import call
+from ..live_jobs import made
+
+ENDLESS = {"size": "1d", "start": "2024-03-01"}
+KAFKA = {"kafka": {"servers": "localhost:1", "topic": "meters"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [(("--live",), {"csv": "inbox/*.csv"}), ((), {"stdin": "csv"}), ((), KAFKA), (("--live",), KAFKA)],
+)
+def test_a_job_that_follows_its_source_is_said_to_have_no_end(
+    tmp_path: Path, words: tuple[str, ...], source: dict[str, Any]
+) -> None:
+    one = made(tmp_path, windows=ENDLESS, source=source)
+    done = call("run", "--dry-run", *words, one.settings)
+    assert done.code == 0, done.err
+    assert done.said("2024-03-01T00:00:00Z, without end"), done.out
+    assert not done.said("windows.stop")
+    assert not done.said("the last reading")
+    said = json.loads(call("run", "--dry-run", "--json", *words, one.settings).out)
+    assert (said["endless"], said["last"], said["from_data"]) == (True, None, [])
+    assert not one.ledger.exists()
+
+
+def test_a_job_over_files_that_are_there_ends_with_the_last_reading(tmp_path: Path) -> None:
+    one = made(tmp_path, windows=ENDLESS)
+    done = call("run", "--dry-run", one.settings)
+    assert done.said("to the last reading"), done.out
+    assert done.said("windows.stop: left out, so taken from the data, as public, and frozen by the first run")
+
+
+def test_an_end_in_the_settings_is_said_of_a_live_job_too(tmp_path: Path) -> None:
+    done = call("run", "--dry-run", "--live", made(tmp_path).settings)
+    assert done.said("2024-03-01T00:00:00Z to 2024-03-06T00:00:00Z"), done.out
+
+
+def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_run(tmp_path: Path) -> None:
+    one = made(tmp_path, windows={"size": "1d"})
+    done = call("run", "--dry-run", "--live", one.settings)
+    assert done.code == 2
+    assert done.said("windows.start is missing: a live source never ends")
+
+
+def test_a_live_job_without_a_roster_is_said_to_take_series_in_as_they_come(tmp_path: Path) -> None:
+    one = made(tmp_path, roster=None, group_by=None)
+    done = call("run", "--dry-run", "--live", one.settings)
+    assert done.code == 0, done.err
+    assert done.said("roster: left out, so taken from the data, as public, window by window"), done.out

@@ -1,0 +1,148 @@
+"""``quiltstream init``: what it guesses, and that what it writes runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines import data
+from quiltstream.schemas.settings import read_settings
+
+from ..jobs import Row, call, readings, spawn, write_as, write_csv
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+def test_settings_from_a_file_of_each_format_run_as_they_are(tmp_path: Path, form: str) -> None:
+    path = write_as(form, tmp_path / f"load.{form}", readings(days=3, homes=["m1", "m2"]))
+    done = call("init", path, "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "settings.yaml")
+    assert settings.readings is not None
+    assert (settings.readings.series, settings.readings.time, settings.readings.value) == ("meter", "ts", "kwh")
+    assert (settings.slots.interval, settings.readings.scale) == ("30min", 2000)
+    assert len(settings.schedule) == 3
+    ran = call("run", tmp_path / "settings.yaml")
+    assert ran.code == 0, ran.err
+    assert ran.said("3 published now, 0 on record before, of 3")
+    assert ran.said("288 in the schedule")
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "time", "value", "interval", "scale"),
+    [
+        ("households_halfhourly_3weeks.csv", "household", "ts", "kwh", "30min", 2000),
+        ("house_power_1min_2weeks.csv", None, "ts", "power_w", "1min", 1),
+        ("house_hourly_dst.csv", None, ["date", "hour"], "energy_kWh", "1h", 1000),
+        ("lcl2013_halfhourly_60hh.parquet", "household", "ts", "kwh", "30min", 2000),
+    ],
+)
+def test_columns_interval_and_unit_of_the_shipped_data_are_guessed(
+    tmp_path: Path, name: str, series: str | None, time: str | list[str], value: str, interval: str, scale: float
+) -> None:
+    done = call("init", data.path(name), "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "settings.yaml")
+    readings_ = settings.readings
+    assert readings_ is not None
+    named = readings_.series if isinstance(readings_.series, str) else None
+    assert (named, readings_.time, readings_.value) == (series, time, value)
+    assert (settings.slots.interval, readings_.scale) == (interval, scale)
+    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
+    assert dry.code == 0, dry.err
+
+
+def test_edges_taken_from_the_data_say_so(tmp_path: Path) -> None:
+    rows: list[Row] = [(m, t, v * 40) for m, t, v in readings(days=2)]
+    path = write_csv(tmp_path / "steps.csv", rows, header="wearer,time,steps")
+    call("init", path, "-o", tmp_path / "settings.yaml")
+    text = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    assert "TAKEN FROM A LOOK AT THE DATA" in text
+    assert "STAND-IN" in text
+    assert call("run", tmp_path / "settings.yaml").code == 0
+
+
+def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
+    lines = ["id,timestamp,watt", *(f"a,{1_700_000_000_000 + 60_000 * n},{n % 7 * 100}" for n in range(3000))]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml").code == 0
+    settings = read_settings(tmp_path / "s.yaml")
+    assert settings.readings is not None
+    assert (settings.readings.time_unit, settings.slots.interval) == ("ms", "1min")
+    assert call("run", tmp_path / "s.yaml").said("published now")
+
+
+def test_a_settings_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", readings(days=2))
+    output = tmp_path / "settings.yaml"
+    output.write_text("mine", encoding="utf-8")
+    done = call("init", path, "-o", output)
+    assert (done.code, output.read_text(encoding="utf-8")) == (2, "mine")
+    assert done.said("--force to replace it")
+    assert call("init", path, "-o", output, "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "message"),
+    [
+        ("x.xls", b"", 2, "name it with one of the endings"),
+        ("x.csv", b"", 5, "x.csv: it is empty"),
+        ("x.csv", b"\n\n", 5, "x.csv: it is empty"),
+        ("x.csv", b"\x91\x00secret,\xff\n1\n2,3,4\n", 5, "its first line is not a line of UTF-8 text"),
+        ("x.csv", b"meter;time;watt\na;2024-01-01;5.5\na;2024-01-02;5.5\n", 5, "';' looks like the delimiter"),
+        ("x.csv", b"meter;time;watt\na;2024-01-01;5,5\na;2024-01-02;5,5\n", 5, 'source.delimiter: ";" by hand'),
+        ("x.csv", b"meter\ttime\na\t2024-01-01\n", 5, 'source.delimiter: "\\t" by hand'),
+        ("x.csv", b"secret,2024-01-01T00:00,0.5\nsecret,2024-01-01T00:30,0.5\n", 5, "first line looks like data"),
+        ("x.csv", b"secret,01.02.2024,7\nsecret,01.03.2024,8\n", 5, "first line looks like data"),
+        ("x.csv", b"a,b\n", 5, "no rows to look at"),
+        ("x.parquet", b"PAR1 not really", 5, "cannot be read as parquet"),
+        ("x.avro", b"Obj", 5, "cannot be read as avro"),
+        ("x.jsonl", b"{", 5, "cannot be read as jsonl"),
+        ("x.csv", b"a,b\n1,2\n", 2, "looks like a time"),
+        ("x.csv", b"time,b\n2024-01-01,secret\n2024-01-02,secret\n", 2, "holds numbers to measure"),
+        ("x.csv", b"time,b\n2024-01-01,1\n", 2, "two readings at different times"),
+    ],
+)
+def test_what_cannot_be_looked_at_ends_with_a_message_without_data(
+    tmp_path: Path, name: str, content: bytes, code: int, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
+    assert done.code == code, done.err
+    assert done.said(message)
+    assert "secret" not in done.err
+    assert not (tmp_path / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.jsonl", "x.avro"])
+def test_a_file_that_is_not_there_is_called_so(tmp_path: Path, name: str) -> None:
+    done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
+    assert done.code == 5
+    assert done.said("there is no such file; check the path")
+
+
+def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
+    rows = readings(days=2, homes=["m1"])
+    lines = [b"meter,ts,kwh", *(f"{m},{t},{v}".encode() for m, t, v in rows)]
+    lines[5:5] = [b"secret\x91\xff,too,many,columns", b"m\x91,2024-03-01T01:00:00+00:00,0.5"]
+    (tmp_path / "x.csv").write_bytes(b"\n".join(lines))
+    done = spawn("init", "x.csv", "-o", "settings.yaml", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.said("column meter, 2 seen")
+
+
+def test_a_day_that_may_be_a_month_is_said(tmp_path: Path) -> None:
+    def of(days: range) -> str:
+        lines = [f"m,{day:02}/02/2024 {hour:02}:00,1.5" for day in days for hour in range(24)]
+        (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
+        done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml", "--force")
+        assert done.code == 0, done.err
+        settings = read_settings(tmp_path / "s.yaml")
+        assert settings.readings is not None
+        assert settings.readings.time_format == "%d/%m/%Y %H:%M"
+        return " ".join(done.out.split()) + (tmp_path / "s.yaml").read_text(encoding="utf-8")
+
+    said = of(range(1, 12))
+    assert "day or month %m/%d/%Y %H:%M reads the times too" in said
+    assert "# A GUESS: %m/%d/%Y %H:%M reads these times too" in said
+    assert "%m/%d" not in of(range(1, 20))

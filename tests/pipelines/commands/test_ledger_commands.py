@@ -1,0 +1,208 @@
+"""``quiltstream ledger``: looking at the record, exporting and keeping it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from quiltstream.pipelines.cli import main
+from quiltstream.pipelines.commands import ledger as commands
+from quiltstream.schemas.settings import FileFormat
+from quiltstream.store.bounds import bounds_of
+from quiltstream.store.records import Store
+from quiltstream.transforms.formats import read_releases, write_rows
+
+from ..jobs import Job, call, job
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    made = job(tmp_path_factory.mktemp("ledger"))
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    return made
+
+
+def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) -> None:
+    shown = [call("ledger", "show", where) for where in (ran.ledger, f"sqlite:///{ran.ledger}", ran.settings)]
+    assert {done.code for done in shown} == {0}
+    assert len({done.out for done in shown}) == 1
+    for text in ("Domain streets", "after 7 windows charged; naive adding says 7", "2024-03-07 to 2024-03-08  charged"):
+        assert text in shown[0].out
+
+
+def test_the_ledger_as_json_holds_every_entry(ran: Job) -> None:
+    (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
+    assert (domain["name"], domain["charged"], len(domain["entries"])) == ("streets", 7, 7)
+    assert [entry["sequence"] for entry in domain["entries"]] == list(range(1, 8))
+    assert domain["loss"] == domain["entries"][-1]["loss_after"]
+
+
+def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Path) -> None:
+    """A day alone loses 48 slots at 1 / 102.61 each, less than any quilt, and each theorem adds up seven of them."""
+    (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
+    bounds = domain["bounds"]
+    assert {name: one["loss"] for name, one in bounds.items() if one["loss"] is not None} == pytest.approx(
+        {"[SC17] 3.7": 7 * 48 / 102.6105, "[BHGKM] 6.2": 7 * 48 / 102.6105}, rel=1e-4
+    )
+    assert min(one["loss"] for one in bounds.values() if one["loss"] is not None) > domain["loss"]
+    shown = call("ledger", "show", ran.ledger)
+    assert shown.said("by [SC17] 3.7 3.274521464")
+    assert shown.said("by [SWC17] 4.4 does not apply: 7 different windows cannot share their quilts")
+    assert shown.said("by [SC17] 3.3 does not apply: it is about two segments, and there are 7 different windows")
+    assert call("ledger", "export", ran.ledger, "-o", tmp_path).code == 0
+    assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["bounds"] == bounds
+
+
+def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "bounds_of", partial(bounds_of, most=6))
+    shown = call("ledger", "show", ran.ledger)
+    assert shown.said("by theorem left out: 7 charges would have to be priced again, and 6 are the most")
+    assert "[SC17]" not in shown.out
+
+
+def test_a_domain_that_is_not_there_ends_with_exit_code_4_and_names_those_that_are(ran: Job) -> None:
+    done = call("ledger", "show", ran.ledger, "--domain", "avenues")
+    assert done.code == 4
+    assert done.said("it has streets")
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "message"),
+    [
+        ("nothing.db", 2, "there is no such file"),
+        ("nothing.yaml", 2, "cannot be read"),
+        ("sqlite:///nothing.db", 4, "there is none"),
+        ("mysql://me:secret@host/db", 4, "mysql"),
+    ],
+)
+def test_a_ledger_that_is_not_there_is_not_made_and_no_password_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("ledger", "show", where)
+    assert done.code == code, done.err
+    assert done.said(message)
+    assert "secret" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_ledger_ends_with_exit_code_4(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"a letter " * 500)
+    done = call("ledger", "show", path)
+    assert done.code == 4
+    assert "letter" not in done.err
+
+
+def test_what_may_be_published_is_exported(ran: Job, tmp_path: Path) -> None:
+    assert call("ledger", "export", ran.ledger, "-o", tmp_path / "p").code == 0
+    assert call("ledger", "export", ran.settings, "-o", tmp_path / "a", "--format", "avro").code == 0
+    assert pq.read_table(tmp_path / "p" / "ledger-entries.parquet").num_rows == 7
+    rows = pq.read_table(tmp_path / "p" / "releases.parquet")
+    assert sorted(rows["release_id"].to_pylist()) == sorted(row.release_id for row in ran.rows())
+    for name, count in (("ledger-entries", 7), ("releases", 14)):
+        with (tmp_path / "a" / f"{name}.avro").open("rb") as file:
+            assert len(list(fastavro.reader(file))) == count
+
+
+@pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
+def test_the_export_of_the_releases_has_the_bytes_of_a_sink(ran: Job, tmp_path: Path, form: FileFormat) -> None:
+    with Store(f"sqlite:///{ran.ledger}", create=False) as store:
+        assert store.export(tmp_path / f"releases.{form}", "releases") == 14
+    write_rows(tmp_path / "sink", form, read_releases(ran.sink))
+    assert (tmp_path / f"releases.{form}").read_bytes() == (tmp_path / "sink").read_bytes()
+    if form == "parquet":
+        assert (tmp_path / "sink").read_bytes() == ran.sink.read_bytes()
+
+
+def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    done = call("ledger", "backup", ran.ledger, "-o", copy)
+    assert done.code == 0
+    assert done.said("it forgets every charge made after now")
+    assert call("ledger", "show", copy).out == call("ledger", "show", ran.ledger).out
+    assert call("ledger", "backup", ran.ledger, "-o", copy).code == 4
+
+
+def test_a_budget_is_raised_after_asking_and_on_record_and_never_lowered(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    call("run", made.settings)
+    words = ["ledger", "budget", str(made.ledger), "streets", "2"]
+    refused = CliRunner().invoke(main, words, input="n\n")
+    assert refused.exit_code == 1
+    assert "from 1 to 2?" in refused.output
+    agreed = CliRunner().invoke(main, words, input="y\n")
+    assert agreed.exit_code == 0
+    shown = call("ledger", "show", made.ledger)
+    assert shown.said("budget raised: 1.0 to 2.0")
+    assert shown.said("2; 1.000000 is left")
+    lowered = call("ledger", "budget", made.ledger, "streets", "1.5", "--yes")
+    assert lowered.code == 4
+    assert lowered.said("can only be raised")
+    # settings that still say the old budget go on
+    assert call("run", made.settings).code == 0
+
+
+def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
+    done = call("ledger", "migrate", ran.settings)
+    assert done.code == 0
+    assert done.said("those of this version")
+
+
+def test_a_path_to_something_else_is_called_no_ledger_and_nothing_is_said_of_jobs(ran: Job) -> None:
+    done = call("ledger", "show", ran.folder / "readings.csv")
+    assert done.code == 4
+    assert done.said("readings.csv: it is no ledger; check the path")
+    assert not done.said("the job stops")
+
+
+def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every ledger's disk say that it is mounted read-only, as it does to whoever opens a file for writing."""
+
+    opened = os.open
+
+    def refuse(path: Any, *more: Any, **named: Any) -> int:
+        if str(path).endswith("ledger.db"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def test_a_ledger_on_a_disk_that_is_mounted_read_only_can_be_looked_at_and_not_changed(
+    ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(ran.folder, tmp_path / "with # and %41")
+    shown = call("ledger", "show", folder / "ledger.db")
+    before = sorted((one.name, one.read_bytes()) for one in folder.iterdir())
+    read_only_disk(monkeypatch)
+    assert call("ledger", "show", folder / "ledger.db") == shown
+    assert call("run", "--dry-run", folder / "settings.yaml").code == 0
+    for words in (
+        ("ledger", "budget", folder / "ledger.db", "streets", "2", "--yes"),
+        ("run", folder / "settings.yaml"),
+    ):
+        done = call(*words)
+        assert (done.code, done.said("mounted read-only")) == (4, True), done
+    assert sorted((one.name, one.read_bytes()) for one in folder.iterdir()) == before
+
+
+def test_a_ledger_whose_log_was_not_written_into_it_is_not_read_without_the_log(
+    ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(ran.folder, tmp_path / "copy")
+    (folder / "ledger.db-wal").write_bytes(b"newer pages")
+    read_only_disk(monkeypatch)
+    done = call("ledger", "show", folder / "ledger.db")
+    assert (done.code, done.said("cannot be opened")) == (4, True)

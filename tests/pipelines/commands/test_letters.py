@@ -1,0 +1,145 @@
+"""``quiltstream letters``: keys, and the opening of what was encrypted to them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from quiltstream.pipelines.cli import main
+from quiltstream.pipelines.live.build import _reject_writer
+from quiltstream.schemas.letters import Letters, decoded_key
+from quiltstream.schemas.readings import REJECT_SCHEMA
+from quiltstream.schemas.sealing import new_keys, seal
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms.formats import LETTERS, write_rows
+from quiltstream.transforms.letters import all_with_letters, with_letters
+from quiltstream.transforms.live.sinks import WriteLetters, WriteRejects
+from quiltstream.transforms.message_sink import reject_messages
+from quiltstream.transforms.messages import Messages
+
+from ..jobs import call, job
+
+PAYLOADS = [b'{"half', b"\xff\xfe", "Stra\u00dfe".encode()]
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return tmp_path / "private.key"
+
+
+def made(key: Path) -> str:
+    done = call("letters", "key", key)
+    assert done.code == 0
+    return done.out.strip()
+
+
+def batch(public: str) -> pa.RecordBatch:
+    count = len(PAYLOADS)
+    given = Messages(PAYLOADS, ["t"] * count, [None] * count, [()] * count, pa.array([1] * count).to_numpy(), POSITIONS)
+    rows = [{"reason": "malformed-row", "source": "t/0", "position": one} for one in POSITIONS.tolist()]
+    return with_letters(pa.RecordBatch.from_pylist(rows, schema=REJECT_SCHEMA), given, Letters(public_key=public))
+
+
+POSITIONS = pa.array([5, 6, 7]).to_numpy()
+
+
+def test_a_key_is_its_owners_alone_and_is_never_replaced(key: Path) -> None:
+    public = made(key)
+    assert len(base64.b64decode(public)) == 32
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = key.read_bytes()
+    assert public.encode() not in before
+    again = call("letters", "key", key)
+    assert again.code == 2
+    assert again.said("is there already; a key is never replaced")
+    assert key.read_bytes() == before
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
+def test_what_files_of_rejects_hold_is_printed(tmp_path: Path, key: Path, form: str) -> None:
+    path = tmp_path / f"rejects.{form}"
+    write_rows(path, form, LETTERS.table([batch(made(key))]), LETTERS)  # type: ignore[arg-type]
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["position"] for one in found] == [5, 6, 7]
+    expected = ['{"half', {"base64": base64.b64encode(b"\xff\xfe").decode()}, "Stra\u00dfe"]
+    assert [one["payload"] for one in found] == expected
+
+
+def test_a_topics_messages_are_opened_from_standard_input(key: Path) -> None:
+    lines = b"\n".join(value for _, value, _ in reject_messages(batch(made(key)), "json"))
+    result = CliRunner().invoke(main, ["letters", "open", "--key", str(key), "-"], input=lines + b"\n")
+    assert result.exit_code == 0
+    assert [json.loads(line)["position"] for line in result.stdout.splitlines()] == [5, 6, 7]
+
+
+def test_letters_for_another_key_are_counted_and_the_others_printed(tmp_path: Path, key: Path) -> None:
+    mine, others = batch(made(key)), batch(base64.b64encode(new_keys()[1]).decode())
+    path = tmp_path / "rejects.jsonl"
+    plain = all_with_letters(
+        pa.RecordBatch.from_pylist([{"reason": "late", "source": "t/0", "position": 1}], schema=REJECT_SCHEMA)
+    )
+    write_rows(path, "jsonl", LETTERS.table([mine, others, plain]), LETTERS)
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 1
+    assert len(done.out.splitlines()) == 3
+    assert done.said("3 letters could not be opened: for another key, or damaged")
+
+
+def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: Path) -> None:
+    """Whoever has the public key can encrypt anything to it."""
+    public = made(key)
+    rows = batch(public).to_pylist()
+    forged = json.dumps({"reason": "malformed-row", "source": "t/0", "position": 5}).encode()
+    rows[0]["letter"] = base64.b64encode(seal(forged, decoded_key(public))).decode()
+    path = tmp_path / "rejects.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 1, done.err
+    assert [json.loads(line)["position"] for line in done.out.splitlines()] == [6, 7]
+    assert done.said("1 letter could not be opened")
+
+
+def test_a_letter_in_the_row_of_another_message_is_told(tmp_path: Path, key: Path) -> None:
+    rows = batch(made(key)).to_pylist()
+    rows[0]["letter"] = rows[1]["letter"]
+    path = tmp_path / "rejects.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 0
+    assert done.said("1 letter stands in the row of another message")
+
+
+@pytest.mark.parametrize("text", ["", "no key", base64.b64encode(bytes(31)).decode()])
+def test_a_file_that_holds_no_key_is_told_without_what_it_holds(tmp_path: Path, key: Path, text: str) -> None:
+    key.write_text(text, encoding="utf-8")
+    done = call("letters", "open", "--key", key, tmp_path / "rejects.jsonl")
+    assert done.code == 2
+    assert done.said("holds no private key")
+    assert not text or text not in done.err
+
+
+@pytest.mark.parametrize("data", [b"a,b\n1,2\n", b'{"a": \n', b"PAR1", b"{}\n[1]\n"])
+def test_a_file_that_holds_no_letters_is_told(tmp_path: Path, key: Path, data: bytes) -> None:
+    made(key)
+    path = tmp_path / "rejects.jsonl"
+    path.write_bytes(data)
+    done = call("letters", "open", "--key", key, path)
+    assert done.code == 2
+    assert done.said("holds no rejects with letters")
+
+
+def test_a_live_jobs_folder_of_rejects_has_letters_only_where_a_key_is_named(tmp_path: Path, key: Path) -> None:
+    source = {"kafka": {"servers": "b:9092", "topic": "meters"}}
+    for encrypted, kind in ((None, WriteRejects), ({"public_key": made(key)}, WriteLetters)):
+        rejects = {"jsonl": "rejects"} if encrypted is None else {"jsonl": "rejects", "encrypted": encrypted}
+        settings = read_settings(job(tmp_path / "job", source=source, rejects=rejects).settings)
+        assert settings.rejects is not None
+        assert type(_reject_writer(settings, settings.rejects)) is kind

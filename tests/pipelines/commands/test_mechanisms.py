@@ -1,0 +1,161 @@
+"""Every mechanism of the settings from the file to the rows: its noise, what it is charged, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.privacy import Ledger, belief_from_dict, mqm_approx, mqm_exact, pairwise
+from quiltstream.privacy.classes import mixing_bounds
+from quiltstream.schemas.models import Model
+from quiltstream.transforms.calibrating import UNPROTECTED
+
+from ..jobs import Job, call, job, readings
+
+NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "group-dp")} | {"entry-dp": UNPROTECTED}
+SLOTS = 48
+
+
+def fitted(folder: Path, privacy: dict[str, Any], **changes: Any) -> tuple[Job, Model]:
+    """A job over a model with a chain, fitted on series that it does not publish."""
+    other = job(folder / "history", readings(days=30, homes=["x1", "x2"], seed=3), model="model.json")
+    assert call("fit", other.settings).code == 0
+    made = job(folder / "job", model="../history/model.json", privacy=privacy, **changes)
+    return made, Model.load(folder / "history" / "model.json")
+
+
+def sigma_of(mechanism: str, model: Model, guarantee: str) -> float:
+    belief = belief_from_dict(model.belief)
+    length = None if guarantee == "stream" else SLOTS
+    if mechanism in ("group-dp", "entry-dp"):
+        return float(SLOTS if mechanism == "group-dp" else 1)
+    method = {"mqm-approx": mqm_approx, "mqm-exact": mqm_exact, "pairwise": pairwise}[mechanism]
+    return method(belief, 1.0, length).sigma
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "guarantee"),
+    [
+        (name, guarantee)
+        for name in NAMES
+        for guarantee in ("stream", "window")
+        if (name, guarantee) != ("group-dp", "stream")
+    ],
+)
+def test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_and_gives_the_same_rows_again(
+    tmp_path: Path, mechanism: str, guarantee: str
+) -> None:
+    within = mechanism != "entry-dp" and guarantee == "stream"
+    privacy = {"epsilon": 1.0, "mechanism": mechanism, "guarantee": guarantee, "budget": 1.0 if within else 500.0}
+    made, model = fitted(tmp_path, privacy)
+    said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
+    assert (said["mechanism"], said["sigma"]) == (NAMES[mechanism], sigma_of(mechanism, model, guarantee))
+    assert said["scale"] == pytest.approx(2 * said["sigma"], rel=1e-6)
+    assert said["admitted"] is None
+
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    rows = made.rows()
+    assert len(rows) == 14
+    assert {(row.mechanism, row.guarantee, row.scale) for row in rows} == {(NAMES[mechanism], guarantee, said["scale"])}
+    assert rows[-1].loss_after == pytest.approx(said["schedule_loss"], rel=1e-12)
+    if within:
+        assert 0.5 < rows[-1].loss_after <= 1
+    first = made.sink.read_bytes()
+    assert call("run", made.settings).said("Nothing was charged")
+    assert made.sink.read_bytes() == first
+
+
+@pytest.mark.parametrize("mechanism", NAMES)
+def test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_without_protection(
+    tmp_path: Path, mechanism: str
+) -> None:
+    made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": mechanism, "guarantee": "window", "budget": 500.0})
+    assert call("run", made.settings).code == 0
+    row = made.rows()[0]
+    chains = mechanism in ("mqm-exact", "pairwise")
+    belief = belief_from_dict(model.belief)
+    account = Ledger(belief if chains else mixing_bounds(belief))
+    assert row.loss_after == pytest.approx(account.loss_of([(0, SLOTS, row.epsilon_dp)]), rel=1e-12)
+    assert (row.loss_after <= 1) == (mechanism != "entry-dp")
+
+
+def test_the_baseline_without_protection_is_refused_under_a_budget_of_its_epsilon(tmp_path: Path) -> None:
+    made, _ = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "entry-dp"})
+    dry = call("run", "--dry-run", made.settings)
+    assert dry.said("entry-dp (correlated slots not protected)")
+    assert dry.said("a slot is hidden from itself only")
+    assert dry.said("it does not allow even the first window")
+    assert dry.said("does not protect correlated slots")
+    assert call("run", made.settings).code == 3
+    assert not made.sink.exists()
+
+
+def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
+    windows = {"size": "2d", "every": "1d", "start": "2024-03-01", "stop": "2024-03-08"}
+    made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "pairwise"}, windows=windows)
+    assert call("run", made.settings).code == 0
+    rows = made.rows()
+    assert [row.scale for row in rows] == pytest.approx([4 * sigma_of("pairwise", model, "stream")] * 12, rel=1e-6)
+    assert 0.9 < rows[-1].loss_after <= 1
+
+
+@pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
+def test_a_mechanism_that_reads_chains_refuses_bounds_by_hand(tmp_path: Path, mechanism: str) -> None:
+    done = call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": mechanism}).settings)
+    assert done.code == 2
+    assert done.said("which reads the chains themselves, and the model gives bounds only")
+
+
+def test_group_privacy_of_a_stream_is_refused(tmp_path: Path) -> None:
+    done = call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": "group-dp"}).settings)
+    assert done.code == 2
+    assert done.said("has no limit for an endless stream; set privacy.guarantee to window")
+
+
+def test_a_domain_keeps_the_belief_of_its_first_query(tmp_path: Path) -> None:
+    made, _ = fitted(tmp_path, {"epsilon": 0.5, "mechanism": "pairwise", "budget": 1.0})
+    assert call("run", made.settings).code == 0
+    same = job(
+        made.folder,
+        query="again",
+        model="../history/model.json",
+        sink={"parquet": "again.parquet"},
+        privacy={"epsilon": 0.4, "mechanism": "mqm-exact", "budget": 1.0},
+    )
+    assert call("run", same.settings).code == 0
+    other = job(
+        made.folder,
+        query="bounds",
+        model="../history/model.json",
+        sink={"parquet": "bounds.parquet"},
+        privacy={"epsilon": 0.1, "mechanism": "mqm-approx", "budget": 1.0},
+    )
+    done = call("run", other.settings)
+    assert done.code == 4
+    assert done.said("belief")
+
+
+def test_the_london_homes_need_the_noise_of_the_papers_methods(tmp_path: Path, shared_data: Path) -> None:
+    made = job(
+        tmp_path,
+        source={"parquet": str(shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet")},
+        readings={"series": "household", "time": "ts", "value": "kwh", "scale": 2000},
+        slots={"interval": "30min", "origin": "2013-01-01"},
+        windows={"size": "7d", "start": "2013-01-01", "stop": "2013-12-31"},
+        group_by=None,
+        roster=None,
+        model="model.json",
+    )
+    assert call("fit", made.settings).code == 0
+    text = made.settings.read_text(encoding="utf-8")
+    for mechanism, sigma in (("mqm-approx", 84.4445), ("mqm-exact", 43.4090)):
+        made.settings.write_text(
+            text.replace("epsilon: 1.0", f"epsilon: 1.0\n  mechanism: {mechanism}"), encoding="utf-8"
+        )
+        said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
+        assert said["sigma"] == pytest.approx(sigma, abs=5e-5)
+        assert 0.9 < said["schedule_loss"] <= 1

@@ -1,0 +1,324 @@
+"""``quiltstream run``: what it publishes, says and ends with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quiltstream.pipelines.commands.run import publish
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store.records import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.survey import register
+
+from ..jobs import HOMES, Done, Job, call, job, readings, write_csv
+from ..live_jobs import drafts
+
+
+def change(made: Job, **changes: object) -> None:
+    document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
+    document.update(changes)
+    made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Done]:
+    """A job that has run, and what it said; tests that go on from there take ``ran``."""
+    made = job(tmp_path_factory.mktemp("finished") / "job")
+    return made, call("run", made.settings)
+
+
+@pytest.fixture
+def ran(finished: tuple[Job, Done], tmp_path: Path) -> Job:
+    """A copy of the job that has run, with its ledger."""
+    return Job(shutil.copytree(finished[0].folder, tmp_path / "job"))
+
+
+def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finished: tuple[Job, Done]) -> None:
+    made, done = finished
+    assert done.code == 0, done.err
+    rows = made.rows()
+    assert [(row.window_start, row.key) for row in rows] == [
+        (1_709_251_200_000_000 + day * 86_400_000_000, key) for day in range(7) for key in ("north", "south")
+    ]
+    assert {row.total for row in rows} == {3 * 48}
+    assert done.said("7 published now, 0 on record before, of 7")
+    assert done.said("0 before, 1 after, of 1; naive adding says 7")
+    assert done.said("2,016 in the schedule")
+    assert done.said("288 before or after the schedule")
+    assert 0.999_999_999 < rows[-1].loss_after <= 1
+
+
+def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) -> None:
+    first = ran.sink.read_bytes()
+    done = call("run", ran.settings)
+    assert done.code == 0
+    assert ran.sink.read_bytes() == first
+    assert done.said("Nothing was charged: every row was on record already")
+    assert done.said("0 published now, 7 on record before, of 7")
+
+
+def test_a_changed_input_gives_the_old_rows_and_says_so(ran: Job) -> None:
+    first = ran.sink.read_bytes()
+    write_csv(ran.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
+    done = call("run", ran.settings)
+    assert ran.sink.read_bytes() == first
+    assert done.said("If the input has changed since, their rows are still the old ones")
+
+
+def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_path: Path) -> None:
+    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.5, "guarantee": "window"})
+    done = call("run", made.settings)
+    assert done.code == 3
+    published = len(made.rows())
+    assert 0 < published < 14
+    assert done.said("refused, of 7")
+    again = call("run", made.settings, "--json")
+    assert again.code == 3
+    assert json.loads(again.out)["rows"] == published
+
+
+def test_a_query_that_the_budget_does_not_allow_at_all_ends_with_exit_code_3(ran: Job) -> None:
+    change(ran, query="another", sink={"parquet": "another.parquet"})
+    done = call("run", ran.settings)
+    assert done.code == 3
+    assert done.said("of the budget 1 is reserved")
+    assert not (ran.folder / "another.parquet").exists()
+
+
+def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    done = call("run", made.settings, "--json")
+    said = json.loads(done.out)
+    assert (said["windows"], said["windows_published"], said["rows"], said["naive_loss"]) == (7, 7, 14, 7.0)
+    assert said["operator_only"] == {"readings": 2016, "duplicates": 0, "outside_schedule": 288, "rejected": {}}
+    assert done.err == ""
+
+
+def test_roster_and_ends_left_out_are_taken_from_the_data_said_and_frozen(tmp_path: Path) -> None:
+    made = job(tmp_path, roster=None, group_by=None, windows={"size": "1d"})
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    assert done.said("roster: 6 series")
+    assert done.said("windows.start: 2024-03-01T00:00:00Z")
+    assert done.said("windows.stop: 2024-03-09T00:00:00Z")
+    before = made.sink.read_bytes()
+    write_csv(tmp_path / "readings.csv", readings(days=12, homes=["m1", "new"]))
+    assert call("run", made.settings).code == 0
+    assert made.sink.read_bytes() == before
+    change(made, windows={"size": "1d", "start": "2024-03-02"})
+    changed = call("run", made.settings)
+    assert changed.code == 4
+    assert changed.said("windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'")
+    assert made.sink.read_bytes() == before
+
+
+def test_a_source_of_one_named_series_takes_no_roster_from_the_data(tmp_path: Path) -> None:
+    rows = [row for row in readings() if row[0] == "m1"]
+    reading = {"series": {"constant": "house"}, "time": "ts", "value": "kwh", "scale": 2000}
+    made = job(tmp_path, rows, readings=reading, roster=None, group_by=None)
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    assert {row.key for row in made.rows()} == {"house"}
+    assert not done.said("Taken from the data")
+
+
+@pytest.mark.parametrize(
+    "lost", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], []], ids=["store missing", "store older than its sink"]
+)
+def test_releases_that_the_ledger_does_not_know_stop_the_job_unless_the_history_is_given_up(
+    tmp_path: Path, lost: list[str]
+) -> None:
+    made = job(tmp_path)
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    call("run", made.settings)
+    if not lost:
+        call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
+    call("run", made.settings)
+    if lost:
+        for name in lost:
+            (tmp_path / name).unlink(missing_ok=True)
+    else:
+        change(made, ledger="sqlite:///older.db")
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("that are not on record")
+    assert done.said("--history-lost")
+    forced = call("run", made.settings, "--history-lost")
+    assert forced.code == 0
+    assert forced.said("History lost: by the operator's word")
+
+
+@pytest.mark.parametrize("roster", ["roster.csv", None], ids=["registered before the data", "registered by the job"])
+def test_a_lost_history_stays_on_record_for_ever(tmp_path: Path, roster: str | None) -> None:
+    made = job(tmp_path, roster=roster, group_by=None)
+    call("run", made.settings)
+    made.ledger.unlink()
+    for rest in tmp_path.glob("ledger.db-*"):
+        rest.unlink()
+    assert call("run", made.settings, "--history-lost").code == 0
+    later = call("run", made.settings, "--json")
+    assert json.loads(later.out)["history_lost"] is True
+    assert call("run", made.settings).said("History lost: by the operator's word")
+    shown = call("ledger", "show", made.ledger)
+    assert shown.said("charges made elsewhere are missing from this account")
+    assert shown.said("history declared lost: 42 releases were found that are not on record")
+    call("ledger", "export", made.ledger, "-o", tmp_path / "public")
+    (account,) = json.loads((tmp_path / "public" / "domains.json").read_text(encoding="utf-8"))
+    assert (account["name"], account["history_lost"]) == ("streets", True)
+
+
+def test_the_flag_alone_marks_nothing(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    for _ in range(2):
+        done = call("run", made.settings, "--history-lost", "--json")
+        assert json.loads(done.out)["history_lost"] is False
+    assert not call("ledger", "show", made.ledger).said("lost:")
+
+
+def test_a_sink_with_rows_of_another_query_is_not_replaced(tmp_path: Path) -> None:
+    made = job(tmp_path, privacy={"epsilon": 0.5, "budget": 2.0})
+    call("run", made.settings)
+    before = made.sink.read_bytes()
+    change(made, query="another")
+    done = call("run", made.settings)
+    assert (done.code, made.sink.read_bytes()) == (2, before)
+    assert done.said("rows of daily over streets, which this job would replace")
+
+
+def test_a_sink_that_holds_something_else_is_not_replaced(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    made.sink.write_bytes(b"a letter")
+    done = call("run", made.settings)
+    assert (done.code, made.sink.read_bytes()) == (2, b"a letter")
+    assert done.said("exists and holds no releases")
+
+
+@pytest.mark.parametrize(
+    "runner", ["FlinkRunner", "DataflowRunner", "PortableRunner", "apache_beam.runners.SparkRunner"]
+)
+def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts_before_anything(
+    tmp_path: Path, runner: str
+) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").unlink()
+    done = call("run", made.settings, "--", f"--runner={runner}")
+    assert done.code == 2
+    assert done.said("may spread over several machines")
+    assert not made.ledger.exists()
+
+
+def test_a_runner_of_this_machine_may_be_named(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    done = call("run", made.settings, "--", "--runner=FnApiRunner")
+    assert done.code == 0, done.err
+    assert len(made.rows()) == 14
+
+
+def test_words_after_the_settings_that_are_no_options_are_refused(tmp_path: Path) -> None:
+    done = call("run", job(tmp_path).settings, "more.yaml")
+    assert done.code == 2
+    assert done.said("'more.yaml' is not a Beam option")
+
+
+def test_the_same_name_with_other_content_is_refused_naming_the_field(ran: Job) -> None:
+    change(ran, states={"edges": [250, 500], "unit": "W"})
+    done = call("run", ran.settings)
+    assert done.code == 4
+    assert done.said("states.edges")
+
+
+def test_rows_are_noise_free_only_through_the_hook_and_never_share_a_ledger_with_real_ones(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    settings = read_settings(made.settings)
+    publish(settings, PrivateHistograms(settings, noise="none"))
+    rows = made.rows()
+    assert {row.mechanism for row in rows} == {"none"}
+    assert all(sum(row.counts) == 144 for row in rows)
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("noise-free rows of tests")
+
+
+def test_the_ledger_holds_one_charge_per_window(ran: Job) -> None:
+    call("run", ran.settings)
+    with sqlite3.connect(ran.ledger) as connection:
+        (charges,) = connection.execute("select count(*) from quiltstream_charges").fetchone()
+    assert charges == 7
+
+
+def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").unlink()
+    done = call("run", "--dry-run", made.settings)
+    assert done.code == 0, done.err
+    for text in (
+        "7 windows of 1d (48 slots)",
+        "2 group histograms of 3 series",
+        "naive adding says 7",
+        "sigma",
+        "quilt",
+    ):
+        assert done.said(text), text
+    assert done.said("1 for the whole schedule")
+    assert done.said("the noise drowns it")
+    assert not made.ledger.exists()
+    assert not made.sink.exists()
+
+
+def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path) -> None:
+    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.5, "guarantee": "window"})
+    said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
+    result = json.loads(call("run", "--json", made.settings).out)
+    assert said["admitted"] == result["windows_published"]
+    assert said["budget"] == 0.5
+    row = made.rows()[0]
+    assert (row.half_width_95, row.epsilon_dp) == (said["half_width_95"], said["epsilon_dp"])
+    after = json.loads(call("run", "--dry-run", "--json", made.settings).out)
+    assert after["account"]["loss"] == result["loss_after"]
+
+
+def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    call("fit", made.settings)
+    assert call("run", "--dry-run", made.settings).said("estimated from 6 series that it is to protect")
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    assert done.said("hold only given the model")
+    assert all(row.given_model for row in made.rows())
+    assert set(HOMES) == {"m1", "m2", "m3", "m4", "m5", "m6"}
+
+
+def test_a_slip_in_the_year_of_an_end_is_refused_and_puts_nothing_on_record(tmp_path: Path) -> None:
+    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
+    for words in (("--dry-run",), ()):
+        done = call("run", *words, made.settings)
+        assert done.code == 2
+        assert done.said("from 2024-03-01T00:00:00Z to 9999-12-31T00:00:00Z there are 2,9")
+        assert done.said("check the years of windows.start and windows.stop")
+    assert not made.ledger.exists()
+
+
+def test_a_job_that_never_ends_may_have_any_number_of_windows(tmp_path: Path) -> None:
+    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
+    assert call("run", "--dry-run", "--live", made.settings).code == 0
+
+
+def test_windows_that_a_run_charged_and_did_not_complete_are_told_when_the_next_one_does(tmp_path: Path) -> None:
+    made = job(tmp_path / "job")
+    histograms = PrivateHistograms(read_settings(made.settings))
+    registration = register(histograms.plan)
+    begun = drafts(histograms, registration)
+    assert len(begun) > 5  # a part of the first window, and no other
+    with Store(histograms.plan.address) as store:
+        store.publish(registration, begun[:1])
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    assert done.said("7 published now (1 of them charged before, by a run that did not end), 0 on record before, of 7")
+    assert "did not end" not in call("run", made.settings).out

@@ -1,0 +1,70 @@
+"""The JSON Schema of the settings and the tables of the documentation agree with the settings themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quiltstream.pipelines.commands.schema import settings_schema, settings_tables
+from quiltstream.schemas.releases import RELEASE_SCHEMA
+from quiltstream.schemas.settings import EXAMPLE, Settings
+
+from ..jobs import call
+
+
+def test_the_schema_is_printed_as_json() -> None:
+    done = call("schema")
+    assert done.code == 0
+    assert json.loads(done.out) == settings_schema()
+
+
+def sections(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
+    """The keys of a document that the schema does not know, one level deep and in the sections it names."""
+    unknown = [key for key in document if key not in schema["properties"]]
+    for key, value in document.items():
+        names = [one["$ref"].rpartition("/")[2] for one in _members(schema["properties"].get(key, {})) if "$ref" in one]
+        if isinstance(value, dict) and names:
+            known = {field for name in names for field in schema["$defs"][name]["properties"]}
+            unknown += [f"{key}.{field}" for field in value if field not in known]
+    return unknown
+
+
+def _members(field: dict[str, Any]) -> list[dict[str, Any]]:
+    return field.get("anyOf", [field])
+
+
+def test_the_schema_knows_every_key_of_the_example() -> None:
+    assert sections(settings_schema(), yaml.safe_load(EXAMPLE)) == []
+    assert sections(settings_schema(), {"colour": 1, "slots": {"every": 1}}) == ["colour", "slots.every"]
+
+
+def test_the_schema_forbids_other_keys_everywhere() -> None:
+    schema = settings_schema()
+    forms = [schema, *schema["$defs"].values()]
+    assert all(form["additionalProperties"] is False for form in forms if form.get("type") == "object")
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_schema(repository: Path) -> None:
+    page = (repository / "docs" / "settings.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- generated: settings -->\n")[1].split("<!-- end: settings -->")[0]
+    assert shown == settings_tables(), "put what settings_tables() returns between the marks of docs/settings.md"
+
+
+def test_the_tables_hold_every_field() -> None:
+    tables = settings_tables()
+    assert [name for name in Settings.model_fields if f"| `{name}` |" not in tables] == []
+
+
+def test_the_documentation_explains_every_column_of_a_release(repository: Path) -> None:
+    page = (repository / "docs" / "releases.md").read_text(encoding="utf-8")
+    named = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert named == RELEASE_SCHEMA.names
+
+
+@pytest.mark.parametrize("page", ["settings.md", "guarantee.md", "ledger.md", "model.md", "releases.md", "cli.md"])
+def test_the_index_links_every_page(repository: Path, page: str) -> None:
+    assert f"({page})" in (repository / "docs" / "index.md").read_text(encoding="utf-8")

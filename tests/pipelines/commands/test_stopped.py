@@ -1,0 +1,82 @@
+"""Ctrl-C ends a command with a sentence and a code of its own, wherever it comes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from quiltstream.pipelines.command import STOPPED, Command
+
+from ..jobs import PROGRAM, job, readings, spawn
+
+#: Ctrl-C comes when a step has its first readings, and the step takes its time.
+IN_A_STEP = f"""
+import os, signal, time
+from quiltstream.transforms.encode import EncodeCells
+meant = EncodeCells.process
+def process(self, *words, **named):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(20):
+        time.sleep(0.05)
+    return meant(self, *words, **named)
+EncodeCells.process = process
+{PROGRAM}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - pytest uses it
+    """A shell starts what runs in its background with Ctrl-C ignored, and so would be what that starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_that_is_stopped_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    made = job(tmp_path / "job", rows=readings(days=2))
+    done = spawn("run", made.settings, cwd=tmp_path, program=IN_A_STEP)
+    assert (done.code, done.out) == (130, "")
+    # the program above imports Beam before the command can keep its remarks away
+    assert [line for line in done.err.splitlines() if not line.startswith("WARNING:root:apitools")] == [STOPPED]
+    again = spawn("run", made.settings, cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert len(made.rows()) == 14
+
+
+def by_itself() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def within_a_step() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise RuntimeError("KeyboardInterrupt [while running 'Read/Decode']") from None
+
+
+@pytest.mark.parametrize("body", [by_itself, within_a_step])
+def test_ctrl_c_is_told_from_a_failure_also_where_a_runner_made_one_of_it(body: Callable[[], None]) -> None:
+    done = CliRunner().invoke(Command("trial", callback=body), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_failure_without_ctrl_c_stays_one() -> None:
+    def body() -> None:
+        raise RuntimeError("KeyboardInterrupt [while running 'Read/Decode']")
+
+    done = CliRunner().invoke(Command("trial", callback=body), [])
+    assert done.exit_code == 1
+    assert STOPPED not in done.stderr
+
+
+def test_an_answer_that_is_not_given_is_no_stop() -> None:
+    def body() -> None:
+        raise click.Abort
+
+    assert CliRunner().invoke(Command("trial", callback=body), []).exit_code == 1

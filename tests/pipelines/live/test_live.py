@@ -1,0 +1,209 @@
+"""``quiltstream run --live``: what it does and says.
+
+The jobs here end, so that FnApiRunner, which the live command itself refuses, can run them in this process; how live
+runners behave is tested on them (``tests/e2e/live_contract.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.commands.run import summary_of
+from quiltstream.pipelines.live import build, command
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store import Store
+from quiltstream.transforms import PrivateHistograms
+
+from ..jobs import HOMES, readings, write_csv
+from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published, run, true_counts
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_live_run_publishes_the_schedule_and_says_at_its_end_what_a_batch_run_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
+    one = made(tmp_path)
+    done = run(one)
+    assert done.code == 0, done.err
+    assert published(one) == true_counts(readings(6), days=5)
+    assert done.said("on record until 2024-03-06T00:00:00Z; loss 1 of 1")
+    assert done.said("5 published now, 0 on record before, of 5")
+    assert done.said("0 before, 1 after, of 1")
+    assert done.said(f"{5 * 48 * len(HOMES):,} in the schedule")
+
+
+@pytest.mark.usefixtures("ending")
+def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_path: Path) -> None:
+    said = [json.loads(line) for line in run(made(tmp_path), "--json").out.splitlines()]
+    assert [one["kind"] for one in said] == ["start", "record", "summary"]
+    summary = said[-1]
+    assert summary["windows_published"] == summary["windows"] == 5
+    assert summary["rows"] == 10
+    assert summary["operator_only"]["rejected"] == {}
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_second_run_publishes_nothing_and_puts_back_the_files_that_the_sink_has_lost(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    run(one)
+    before = files(one)
+    for name in sorted(before)[:3]:
+        (tmp_path / "releases" / name).unlink()
+    done = run(one)
+    assert done.code == 0
+    assert done.said("3 blocks on record had no file in the sink; now they have")
+    assert done.said("0 published now, 5 on record before, of 5")
+    assert files(one) == before
+
+
+@pytest.mark.usefixtures("ending")
+def test_the_record_is_gone_through_once_at_the_start_and_a_second_time_only_for_what_the_sink_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path)
+    run(one)
+    before, taken = files(one), list[tuple[int, int] | None]()
+    records = Store.records
+
+    def noted(self: Store, *names: str, after: tuple[int, int] | None = None) -> Any:
+        taken.append(after)
+        return records(self, *names, after=after)
+
+    monkeypatch.setattr(Store, "records", noted)
+    assert graph_of(one).restored == 0
+    assert taken == [None]
+    last = max(before)
+    (tmp_path / "releases" / last).unlink()
+    taken.clear()
+    assert graph_of(one).restored == 1
+    # from the first that is missing on
+    assert [after is None or after[0] for after in taken] == [True, 4 * 48]
+    assert files(one) == before
+
+
+@pytest.mark.usefixtures("ending")
+@pytest.mark.parametrize("lost", [0, 4])
+def test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missing(tmp_path: Path, lost: int) -> None:
+    one = made(tmp_path)
+    run(one)
+    (tmp_path / "other").mkdir()
+    other = made(tmp_path / "other", privacy={"epsilon": 2.0, "budget": 2.0})
+    run(other)
+    stranger = next((tmp_path / "other" / "releases").iterdir())
+    for path in sorted((tmp_path / "releases").iterdir())[:lost]:
+        path.unlink()
+    (tmp_path / "releases" / stranger.name).write_bytes(stranger.read_bytes())
+    done = run(one)
+    assert done.code == 4
+    assert done.said("sink: it holds 1 of 1 release that are not on record"), done.err
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_budget_that_refuses_windows_ends_with_three_and_another_querys_refusal_does_not(tmp_path: Path) -> None:
+    one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
+    done = run(one)
+    assert done.code == 3, done.out + done.err
+    assert done.said("refused")
+
+
+@pytest.mark.usefixtures("ending")
+def test_rejects_are_files_of_their_own_without_values(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    write_csv(tmp_path / "inbox" / "1.csv", [("m1", "never", 1.0), ("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
+    done = run(one)
+    assert done.code == 0, done.err
+    text = [path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "rejects").iterdir()]
+    assert {lines[0] for lines in text} == {"reason,source,position"}
+    assert sorted(line for lines in text for line in lines[1:]) == [
+        "not-in-roster,(after decoding),-1",
+        f"unparsable-time,{tmp_path}/inbox/1.csv,2",
+    ]
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_sink_with_releases_that_the_ledger_does_not_know_is_refused_unless_the_history_is_said_to_be_lost(
+    tmp_path: Path,
+) -> None:
+    one = made(tmp_path)
+    run(one)
+    before = files(one)
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    done = run(one)
+    assert done.code == 4
+    assert done.said("sink: it holds 10 of 10 releases that are not on record")
+    assert not one.ledger.exists()
+    assert files(one) == before
+    assert run(one, "--history-lost").code == 0
+    with Store(f"sqlite:///{one.ledger}") as store:
+        assert store.summary("streets").history_lost
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_sink_with_another_querys_rows_or_with_no_releases_is_refused(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    run(one)
+    text = one.settings.read_text(encoding="utf-8")
+    one.settings.write_text(text.replace("query: daily", "query: other"), encoding="utf-8")
+    done = run(one)
+    assert done.code == 2
+    assert done.said("holds rows of daily over streets, and a folder is one query's; name another folder")
+    one.settings.write_text(text, encoding="utf-8")
+    (tmp_path / "releases" / "strange.parquet").write_bytes(b"PAR1")
+    done = run(one)
+    assert done.code == 2
+    assert done.said("strange.parquet exists and holds no releases")
+
+
+@pytest.mark.usefixtures("ending")
+def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until_now(tmp_path: Path) -> None:
+    one = made(tmp_path, windows={"size": "1d", "start": "2024-03-01"})
+    settings = read_settings(one.settings)
+    histograms = PrivateHistograms(settings)
+    graph = build.live_job(settings, histograms, [])
+    assert graph.pace.end_us is None
+    registration = graph.follower.registration
+    first = [draft for draft in drafts(histograms, registration) if draft.window.start < 3 * 48]
+    graph.follower.store.publish(registration, first[:-1])
+    # of the third window one shard is missing
+    standing, after = graph.follower.look("RUNNING"), graph.follower.record()
+    assert standing.until == "2024-03-03T00:00:00Z"
+    assert standing.first_missing == 2 * 48
+    summary = summary_of(settings, histograms, graph.before, after, None)
+    assert (summary.windows, summary.windows_published, summary.rows) == (2, 2, 4)
+    graph.follower.close()
+
+
+@pytest.mark.usefixtures("ending")
+def test_windows_that_were_charged_by_a_job_that_did_not_end_are_told_from_those_that_are_new(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    graph = graph_of(one)
+    registration = graph.follower.registration
+    of_first = [
+        draft
+        for draft in drafts(PrivateHistograms(read_settings(one.settings)), registration)
+        if draft.window.start == 0
+    ]
+    assert len(of_first) > 1
+    graph.follower.store.publish(registration, of_first[:1])
+    graph.follower.close()
+    for completed, published_now in ((1, 5), (0, 0)):
+        done = run(one, "--json")
+        assert done.code == 0, done.err
+        summary = json.loads(done.out.splitlines()[-1])
+        assert (summary["windows_completed"], summary["windows_published"]) == (completed, published_now)
+
+
+@pytest.mark.usefixtures("ending")
+def test_settings_that_leave_the_recorded_end_out_are_told_of_it(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    graph_of(one).follower.close()
+    one.settings.write_text(one.settings.read_text(encoding="utf-8").replace("  stop: '2024-03-06'\n", ""), "utf-8")
+    done = run(one)
+    assert done.code == 2
+    assert done.said("windows.stop is left out, and query 'daily' is on record with its end at 2024-03-06"), done.err

@@ -1,0 +1,333 @@
+"""Bad input of a live job: what each mistake ends with, before anything is read, and what may change between runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.pipelines.live import build
+from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.ledger import Ledger
+from quiltstream.schemas.slots import Window
+from quiltstream.store import Store, schema
+
+from ..jobs import HOMES, Done, Job, readings, write_as, write_csv
+from ..live_jobs import WINDOWS, made, run
+
+
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
+    return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+
+@pytest.fixture(autouse=True)
+def ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run live jobs by a runner that ends when their schedule does."""
+    monkeypatch.setattr(build, "live_pipeline", _pipeline)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that has published its whole schedule."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(build, "live_pipeline", _pipeline)
+        assert run(made(folder)).code == 0
+    return folder
+
+
+@pytest.fixture
+def one(finished: Path, tmp_path: Path) -> Job:
+    """A copy of that job."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return Job(tmp_path)
+
+
+def change(one: Job, **changes: Any) -> None:
+    """Change settings; ``None`` takes one out."""
+    document = yaml.safe_load(one.settings.read_text(encoding="utf-8")) | changes
+    one.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
+
+
+def stopped(one: Job, code: int) -> Done:
+    """Run a job that must not begin to read: reading its only file would never end."""
+    for path in (one.folder / "inbox").iterdir():
+        path.unlink()
+    os.mkfifo(one.folder / "inbox" / "0.csv")
+    done = run(one)
+    assert (done.code, done.out) == (code, ""), done.err
+    return done
+
+
+# Rosters
+
+
+def test_series_of_the_roster_that_never_send_have_rows_like_all_others_and_strangers_have_none(
+    tmp_path: Path,
+) -> None:
+    one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
+    with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
+        file.write("ghost,north\n")
+    write_csv(tmp_path / "inbox" / "1.csv", [("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
+    done = run(one)
+    assert done.code == 0, done.err
+    with Store(f"sqlite:///{one.ledger}") as store:
+        found = Counter(key for batch in store.releases("streets", "daily") for key in batch["key"].to_pylist())
+    assert found == dict.fromkeys([*HOMES, "ghost"], 5)
+    assert done.said("1: the series is not in the roster")
+
+
+def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    (tmp_path / "roster.csv").write_text("meter,street\nm1,north\n", encoding="utf-8")
+    done = stopped(one, 2)
+    assert done.said("roster.csv")
+    assert done.said("'series'")
+    assert not one.ledger.exists()
+
+
+# Lateness
+
+
+def test_a_window_that_is_late_by_any_measure_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path) -> None:
+    """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
+    first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
+    change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
+    assert run(first).code == 0
+    change(
+        first,
+        query="earlier",
+        windows=WINDOWS | {"lateness": "30d"},
+        sink={"parquet": "earlier"},
+    )
+    done = run(first)
+    assert done.code == 0, done.err
+    with Store(f"sqlite:///{first.ledger}") as store:
+        entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
+        loss = store.summary("streets").loss
+    assert [entry.query for entry in entries] == ["later"] * 5 + ["earlier"] * 5
+    truth = Ledger(MixingBounds(0.05, 0.3))
+    for entry in sorted(entries, key=lambda entry: entry.window_start):
+        truth.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
+    assert loss == truth.loss
+
+
+@pytest.mark.parametrize("lateness", ["-1h", "soon", "1e9y", 5])
+def test_a_lateness_that_is_no_length_of_time_is_told(tmp_path: Path, lateness: Any) -> None:
+    done = run(made(tmp_path, windows=WINDOWS | {"lateness": lateness}))
+    assert done.code == 2
+    assert done.said("windows.lateness")
+
+
+# The ledger
+
+
+def other_version(one: Job) -> None:
+    with Store(f"sqlite:///{one.ledger}") as store, store._database().write() as connection:
+        connection.execute(schema._version.update().values(version_num="9999"))
+
+
+def damaged(one: Job) -> None:
+    data = bytearray(one.ledger.read_bytes())
+    data[8192:16384] = b"\xff" * 8192
+    one.ledger.write_bytes(bytes(data))
+
+
+def no_ledger(one: Job) -> None:
+    for path in one.folder.glob("ledger.db*"):
+        path.unlink()
+    one.ledger.write_bytes(b"not a database" * 1000)
+
+
+def cut(one: Job) -> None:
+    one.ledger.write_bytes(one.ledger.read_bytes()[:20480])
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (other_version, "9999"),
+        (damaged, "is damaged"),
+        (no_ledger, "ledger.db"),
+        (cut, "is damaged"),
+    ],
+)
+def test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads(
+    one: Job, fault: Callable[[Job], None], said: str
+) -> None:
+    fault(one)
+    done = stopped(one, 4)
+    assert done.err.startswith("Error: ")
+    assert done.said(said), done.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_ledger_that_cannot_be_written_stops_a_live_job_before_it_reads(one: Job) -> None:
+    one.ledger.chmod(0o400)
+    assert stopped(one, 4).said("cannot be written")
+
+
+def test_a_ledger_in_a_folder_that_cannot_be_made_stops_a_live_job_before_it_reads(tmp_path: Path) -> None:
+    done = stopped(made(tmp_path, ledger="sqlite:///roster.csv/ledger.db"), 4)
+    assert done.said("ledger")
+
+
+# What may change between restarts: the rows of the table in docs/streaming.md
+
+QUERY = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
+DOMAIN = "a domain keeps what its account rests on: set it back, or use another domain, whose loss adds to this one's"
+BELIEF = "an account rests on one belief: set the model back"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "advice"),
+    [
+        ({"model": {"pi_min": 0.05, "gap": 0.2}}, "belief.gap is 0.2, but on record it is 0.3", BELIEF),
+        ({"slots": {"interval": "15min", "origin": "2024-03-01"}}, "slots.interval_us is 900000000, but", DOMAIN),
+        ({"states": {"edges": [250, 500, 1000], "unit": "W"}}, "states.edges is [250.0, 500.0, 1000.0], but", DOMAIN),
+        ({"missing": "state"}, "states.missing_state is True, but on record it is False", DOMAIN),
+        ({"missing": {"break": "2h"}}, "missing is 'break 2h', but on record it is 'public'", DOMAIN),
+        (
+            {"readings": {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 1000}},
+            "readings.scale is 1000.0, but on record it is 2000.0",
+            DOMAIN,
+        ),
+        (
+            {"privacy": {"epsilon": 0.5, "budget": 1.0}},
+            "privacy.epsilon is 0.5, but on record it is 1.0",
+            QUERY,
+        ),
+        (
+            {"privacy": {"epsilon": 1.0, "budget": 1.0, "mechanism": "entry-dp"}},
+            "mechanism is 'entry-dp (correlated slots not protected)', but on record it is 'mqm-approx'",
+            QUERY,
+        ),
+        (
+            {"group_by": None, "roster": {"file": "roster.csv"}},
+            "key_kind is 'series', but on record it is 'group'",
+            QUERY,
+        ),
+        (
+            {"privacy": {"epsilon": 1.0, "budget": 1.0, "guarantee": "window"}},
+            "guarantee is 'window', but on record it is 'stream'",
+            DOMAIN,
+        ),
+        ({"privacy": {"epsilon": 1.0, "budget": 2.0}}, "budget is 2.0, but on record it is 1.0", "ledger budget"),
+        ({"windows": WINDOWS | {"size": "12h"}}, "windows.size is '12h', but on record it is '1d'", QUERY),
+        ({"windows": WINDOWS | {"every": "12h"}}, "windows.every is '12h', but on record it is '1d'", QUERY),
+        (
+            {"windows": WINDOWS | {"start": "2024-03-02"}},
+            "windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'",
+            QUERY,
+        ),
+        (
+            {"windows": WINDOWS | {"stop": "2024-03-05"}},
+            "windows.stop is '2024-03-05T00:00:00Z', but on record it is '2024-03-06T00:00:00Z'",
+            QUERY,
+        ),
+    ],
+    ids=lambda case: "-".join(case) if isinstance(case, dict) else "",
+)
+def test_a_setting_that_may_not_change_stops_the_job_before_it_reads_and_names_both_values(
+    one: Job, changes: dict[str, Any], said: str, advice: str
+) -> None:
+    change(one, **changes)
+    done = stopped(one, 4)
+    assert done.said(said), done.err
+    assert done.said(advice), done.err
+
+
+def test_another_query_over_the_domain_is_charged_beside_the_first(one: Job) -> None:
+    change(one, query="other", sink={"parquet": "others"})
+    # the budget is spent
+    done = stopped(one, 3)
+    assert done.said("query 'other'"), done.err
+    change(one, domain="other")
+    assert len(stopped_not(one)) == 10
+
+
+def stopped_not(one: Job) -> list[str]:
+    """Run a job whose source cannot be read; the names of the blocks that it then has in its sink."""
+    for path in (one.folder / "inbox").iterdir():
+        path.unlink()
+    write_csv(one.folder / "inbox" / "0.csv", readings(6))
+    done = run(one)
+    assert done.code == 0, done.err
+    return [path.name for path in (one.folder / "others").iterdir()]
+
+
+def rows(one: Job) -> dict[str, str]:
+    """Every row on record by its name."""
+    with Store(f"sqlite:///{one.ledger}") as store:
+        batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]
+    return {row["release_id"]: repr(row) for row in batches}
+
+
+def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job) -> None:
+    before = rows(one)
+    shutil.rmtree(one.folder / "inbox")
+    (one.folder / "inbox2").mkdir()
+    write_as("jsonl", one.folder / "inbox2" / "0.jsonl", readings(9))
+    with (one.folder / "roster.csv").open("a", encoding="utf-8") as file:
+        file.write("m9,north\n")
+    (one.folder / "ledgers").mkdir()
+    for path in one.folder.glob("ledger.db*"):
+        path.rename(one.folder / "ledgers" / path.name)
+    change(
+        one,
+        source={"jsonl": "inbox2/*.jsonl"},
+        sink={"csv": "others"},
+        rejects=None,
+        live={"poll": "20ms", "idle": "1h", "restarts": 1},
+        shards=3,
+        ledger="sqlite:///ledgers/ledger.db",
+        # a later end, which the budget allows because a stream has none
+        windows=WINDOWS | {"stop": "2024-03-08", "lateness": "2h"},
+    )
+    done = run(one)
+    assert done.code == 0, done.err
+    assert done.said("2 published now, 5 on record before, of 7")
+    assert len(list((one.folder / "others").iterdir())) == 14
+    with Store(f"sqlite:///{one.folder / 'ledgers' / 'ledger.db'}") as store:
+        batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]
+        registration = store.registered("streets", "daily")
+    after = {row["release_id"]: repr(row) for row in batches}
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 14
+    # what settings say of the shards does not count once they are on record
+    assert registration is not None
+    assert registration.query.shards == 8
+    # the new roster holds for the new windows
+    sizes = [len(registration.roster_of(Window(day * 48, day * 48 + 48)).series) for day in range(7)]
+    assert sizes == [len(HOMES)] * 5 + [len(HOMES) + 1] * 2
+
+
+# Modes of runners
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("--dataflow_service_options=streaming_mode_at_least_once", "exactly-once is the default"),
+        ("--experiments=streaming_mode_at_least_once", "exactly-once is the default"),
+        ("--additional_experiments=streaming_mode_at_least_once", "exactly-once is the default"),
+        ("--enable_hot_key_logging", "the runner would write keys into its log"),
+    ],
+)
+def test_a_mode_that_breaks_the_promise_or_logs_keys_is_refused_before_anything_is_on_record(
+    tmp_path: Path, word: str, why: str
+) -> None:
+    one = made(tmp_path, ledger="postgresql://nowhere.invalid/db")
+    done = run(one, "--", "--runner=DataflowRunner", word)
+    assert (done.code, done.out) == (2, "")
+    assert done.said(f"{word}: ")
+    assert done.said(why)

@@ -1,0 +1,149 @@
+"""``quiltstream run --live``: how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.live import course
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms import PrivateHistograms
+
+from ..jobs import Job
+from ..live_jobs import Pipeline, Result, drafts, follow, graph_of, made
+
+
+@pytest.fixture
+def one(tmp_path: Path, request: pytest.FixtureRequest) -> Job:
+    request.getfixturevalue("ending")
+    return made(tmp_path)
+
+
+def test_a_job_is_followed_until_its_runner_says_that_it_ended(one: Job) -> None:
+    standing, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
+    assert (standing.state, standing.until) == ("DONE", None)
+    assert [line.partition(":")[0] for line in said.splitlines()] == ["start", "record"]
+
+
+def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "_END_S", 0.0)
+    settings = read_settings(one.settings)
+    histograms = PrivateHistograms(settings)
+
+    def publish() -> None:
+        graph = graph_of(one)
+        graph.follower.store.publish(graph.follower.registration, drafts(histograms, graph.follower.registration))
+        graph.follower.close()
+
+    result = Result(*["RUNNING"] * 9)
+    standing, _ = follow(one, Pipeline(result, publish))
+    assert result.cancelled
+    assert (standing.state, standing.first_missing) == ("DONE", None)
+
+
+def test_what_a_job_failed_of_is_the_commands_own_error(one: Job) -> None:
+    with pytest.raises(CommandError) as caught:
+        follow(one, Pipeline(Result("RUNNING", "FAILED")))
+    assert (caught.value.code, str(caught.value)) == (4, "it is read-only")
+
+
+def test_a_runner_that_has_gone_is_told(one: Job) -> None:
+    with pytest.raises(CommandError, match=r"the runner has gone away \(OSError\); what is on record stays") as caught:
+        follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
+    assert caught.value.code == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_job_even_if_its_runner_took_the_signal_for_itself(
+    one: Job, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+
+    class Interrupted(Result):
+        @property
+        def state(self) -> str:
+            if not self.cancelled and not self.states:
+                signal.raise_signal(number)
+            return super().state
+
+    result = Interrupted("RUNNING")
+
+    def ignore() -> None:
+        signal.signal(number, signal.SIG_IGN)
+
+    standing, said = follow(one, Pipeline(result, ignore))
+    assert result.cancelled
+    assert standing.state == "CANCELLED"
+    assert said.splitlines()[-1].endswith("stopped; what is on record stays")
+    assert signal.getsignal(number) is before
+
+
+def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
+    standing, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
+    assert standing.state == "CANCELLED"
+    assert "stop" in said
+
+
+@pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
+def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_that_there_were(
+    one: Job, monkeypatch: pytest.MonkeyPatch, *, afterwards: bool
+) -> None:
+    def tell(result: Result) -> dict[str, int] | None:
+        if result.cancelled:
+            return {"readings": 2} if afterwards else None
+        return {"readings": 1}
+
+    class Interrupted(Result):
+        @property
+        def state(self) -> str:
+            if not self.cancelled and not self.states:
+                signal.raise_signal(signal.SIGINT)
+            return super().state
+
+    monkeypatch.setattr(course, "counters", tell)
+    graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")))
+    _, tallies = course.follow(graph, lambda *_: None, look_s=0.0)
+    graph.follower.close()
+    assert tallies == {"readings": 2 if afterwards else 1}
+
+
+def test_a_thread_that_notices_after_the_job_that_its_runner_is_gone_says_nothing_and_others_do(
+    one: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def end(error: Exception) -> None:
+        def fail() -> None:
+            raise error
+
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+
+    def hook() -> Callable[[Any], Any]:
+        return threading.excepthook
+
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", False)
+    hooks: list[Callable[[Any], Any]] = []
+    for _ in range(2):
+        follow(one, Pipeline(Result("RUNNING", "DONE")))
+        hooks.append(hook())
+        end(grpc.RpcError())
+        end(ValueError())
+    assert told == [ValueError, ValueError]
+    assert hooks[0] is hooks[1], "they are not piled up"
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", True)
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
+    follow(one, Pipeline(Result("RUNNING", "DONE")))
+    end(grpc.RpcError())
+    assert told == [ValueError, ValueError, grpc.RpcError]

@@ -1,0 +1,142 @@
+"""What an operator can watch of a live job, and that it tells of no series, value or state."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.pipelines.live import build
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.rejects import DECODED, METRICS, counter_name
+
+from ..jobs import HOMES, Job, readings, write_csv
+from ..live_jobs import made, run
+
+
+@pytest.fixture(autouse=True)
+def ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run live jobs by a runner that ends when their schedule does."""
+
+    def pipeline(options: PipelineOptions) -> beam.Pipeline:
+        return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+    monkeypatch.setattr(build, "live_pipeline", pipeline)
+
+
+def watched(one: Job) -> dict[str, dict[str, Any]]:
+    """The metrics of the package after a job, by kind and name."""
+    settings = read_settings(one.settings)
+    job = build.live_job(settings, PrivateHistograms(settings), [])
+    result = job.pipeline.run()
+    result.wait_until_finish()
+    job.follower.close()
+    found: dict[str, dict[str, Any]] = {}
+    for kind, metrics in result.metrics().query().items():
+        ours = [each for each in metrics if each.key.metric.namespace == METRICS]
+        found[kind] = {each.key.metric.name: each.committed for each in ours}
+        assert all(not each.key.labels for each in ours)
+    return found
+
+
+def documented(repository: Path) -> set[str]:
+    """The names in the table of the documentation."""
+    page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
+    table = page.split("| counter | what it counts |\n")[1].split("\n\n")[0]
+    return {name for line in table.splitlines()[1:] for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+
+
+def made_in_the_code(repository: Path) -> set[str]:
+    """The names that the transforms give to Beam's metrics, as they are written; reasons as dots."""
+    found: set[str] = set()
+    for path in sorted((repository / "transforms").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and re.fullmatch(r"Metrics\.\w+", ast.unparse(call.func)):
+                namespace, name = call.args
+                assert ast.unparse(namespace) == "METRICS", f"{path.name}:{call.lineno}"
+                if isinstance(name, ast.Constant):
+                    found.add(str(name.value))
+                else:
+                    found.add({"DECODED": DECODED, "counter_name(reason)": "rejected-..."}[ast.unparse(name)])
+    return found
+
+
+def test_the_documented_metrics_are_those_that_the_code_makes_and_no_others(repository: Path) -> None:
+    assert made_in_the_code(repository) == documented(repository)
+    assert counter_name(RejectReason.LATE) == "rejected-late"
+    page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(rejected-[a-z-]+)`", page))
+    assert "rejected-late" in named
+    assert named <= {counter_name(reason) for reason in RejectReason}
+
+
+def test_every_metric_is_documented_and_is_a_number_of_readings_rows_or_windows_or_a_loss_or_a_delay(
+    tmp_path: Path, repository: Path
+) -> None:
+    one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
+    rows = readings(1)
+    write_csv(
+        tmp_path / "inbox" / "1.csv",
+        [*rows[:10], ("stranger", "2024-03-02T00:00:00+00:00", 1.0), ("m1", "never", 1.0), ("m1", rows[0][1], "nan")],
+    )
+    found = watched(one)
+    counters = found["counters"]
+    with Store(f"sqlite:///{one.ledger}") as store:
+        entries = store.entries("streets")
+    charged = [entry for entry in entries if entry.decision == "charged"]
+    assert 0 < len(charged) < 5
+    assert counters.pop("polls") > 0
+    assert counters == {
+        "decoded-readings": 6 * 48 * len(HOMES) + 11,
+        "readings": 5 * 48 * len(HOMES) + 10,
+        "readings-on-record": 0,
+        "duplicates": 10,
+        "outside-schedule": 48 * len(HOMES),
+        "rejected-unparsable-time": 1,
+        "rejected-not-finite": 1,
+        "rejected-not-in-roster": 1,
+        "windows-released": len(charged),
+        "windows-refused": 5 - len(charged),
+        "rows-released": 2 * len(charged),
+    }
+    losses = [round(entry.loss_after * 1e6) for entry in charged]
+    loss = found["distributions"].pop("loss-micro-epsilon")
+    assert (loss.min, loss.max, loss.count) == (min(losses), max(losses), 2 * len(charged))
+    assert set(found["distributions"]) == {"watermark-behind-ms"}
+    assert all(not metrics for kind, metrics in found.items() if kind not in ("counters", "distributions"))
+    known = documented(repository)
+    reasons = {f"rejected-{reason.value}" for reason in RejectReason}
+    assert "rejected-..." in known
+    assert set(counters) - reasons <= known
+    assert {"loss-micro-epsilon", "watermark-behind-ms", "polls"} <= known
+
+
+def test_the_summary_of_a_live_run_shows_what_the_counters_say(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    told = json.loads(run(one, "--json").out.splitlines()[-1])["operator_only"]
+    assert told == {
+        "readings": 5 * 48 * len(HOMES),
+        "duplicates": 0,
+        "outside_schedule": 48 * len(HOMES),
+        "rejected": {},
+        "readings_on_record": 0,
+        "windows_released": 5,
+        "windows_refused": 0,
+        "rows_already_on_record": 0,
+        "blocks_incomplete": 0,
+    }
+    # the whole schedule is on record, so nothing of it is read as new again
+    again = run(one)
+    assert again.said("1,440 of windows on record, because the job began anew"), again.out
+    assert again.said("0 released, 0 refused")
+    assert again.said("0 rows sent again, 0 incomplete blocks dropped")

@@ -1,0 +1,178 @@
+"""``quiltstream run --live``: what it refuses before anything is charged, and where it finds Prism."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.live.engine import live_pipeline
+from quiltstream.pipelines.live.prism import VARIABLE, how_to_get, prism_program
+
+from ..jobs import Job, call
+from ..live_jobs import made, run
+
+
+def made_beside(one: Job) -> set[str]:
+    """What of a job is there that only its command makes."""
+    return {path.name for path in (one.ledger, one.folder / "releases", one.folder / "rejects") if path.exists()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sink": None}, "sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"),
+        ({"windows": {"size": "1d"}}, "windows.start is missing: a live source never ends"),
+        ({"source": None}, "source is missing: it names the files to follow"),
+        ({"source": {"csv": "absent/*.csv"}}, "absent is not there; make it, or check its name"),
+        ({"sink": {"parquet": "roster.csv"}}, "roster.csv"),
+        ({"sink": {"parquet": "settings.yaml"}}, "settings.yaml is a file, and a live job adds files to a folder"),
+        ({"rejects": {"csv": "settings.yaml"}}, "rejects: "),
+        ({"sink": {"csv": "inbox"}}, "source.csv and sink name the same file"),
+        ({"rejects": {"csv": "inbox"}}, "source.csv and rejects name the same file"),
+        ({"sink": {"parquet": "releases"}, "rejects": {"parquet": "releases"}}, "sink and rejects name the same file"),
+        ({"live": {"poll": "soon"}}, "live.poll"),
+        ({"live": {"idle": "-1h"}}, "live.idle"),
+    ],
+)
+@pytest.mark.usefixtures("ending")
+def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    one = made(tmp_path, **changes)
+    done = run(one)
+    assert done.code == 2
+    assert done.said(said), done.err
+    assert done.out == ""
+    assert made_beside(one) == set()
+    assert one.settings.read_text(encoding="utf-8")
+
+
+def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
+    """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
+    estimate = {"from": {"csv": "others/*.csv"}, "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}}
+    one = made(tmp_path, model={"estimate": estimate}, ledger="postgresql://nobody@localhost:1/none")
+    for runner in ("FlinkRunner", "PortableRunner"):
+        done = call("run", str(one.settings), "--live", "--", f"--runner={runner}")
+        assert done.code == 2
+        assert done.said("on a Flink cluster add --flink_master=HOST:PORT"), done.err
+        assert not one.ledger.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.usefixtures("ending")
+def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    (tmp_path / "releases").mkdir(mode=0o500)
+    done = run(one)
+    assert done.code == 2
+    assert done.said("cannot be written (PermissionError); nothing was charged")
+    assert not one.ledger.exists()
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:
+    one = made(tmp_path, sink={"parquet": "roster.csv/releases"})
+    done = run(one)
+    assert done.code == 2
+    assert done.said("cannot be written (NotADirectoryError); nothing was charged"), done.err
+    assert not one.ledger.exists()
+
+
+@pytest.mark.parametrize("name", ["DirectRunner", "FnApiRunner", "BundleBasedDirectRunner"])
+def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    one = made(tmp_path)
+    done = run(one, "--", f"--runner={name}")
+    assert done.code == 2
+    assert done.said(f"--runner={name} cannot run an endless job")
+    assert made_beside(one) == set()
+
+
+def test_a_word_that_is_no_option_of_beam_is_told(tmp_path: Path) -> None:
+    done = run(made(tmp_path), "--", "inbox")
+    assert done.code == 2
+    assert done.said("'inbox' is not a Beam option")
+
+
+def test_standard_input_is_only_for_live_runs(tmp_path: Path) -> None:
+    done = call("run", made(tmp_path, source={"stdin": "csv"}).settings)
+    assert done.code == 2
+    assert done.said("source.stdin is read as it comes: use quiltstream run --live")
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_ledger_that_cannot_be_used_ends_the_job_with_its_own_code(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    one.ledger.mkdir()
+    done = run(one)
+    assert done.code == 4
+    assert done.out == ""
+
+
+# Prism
+
+
+def test_a_missing_prism_is_told_in_one_line_with_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (VARIABLE, "XDG_CACHE_HOME", "GOBIN", "GOPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    one = made(tmp_path)
+    done = run(one)
+    assert done.code == 2
+    assert done.err.startswith("Error: a live run needs Prism, Beam's local runner, and it is not here.")
+    assert f"go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert made_beside(one) == set()
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    "place",
+    [f".cache/quiltstream/prism-{beam.__version__}/prism", "go/bin/prism", "on/the/path/prism"],
+)
+def test_prism_is_found_where_it_may_be(tmp_path: Path, place: str) -> None:
+    there = program(tmp_path / place)
+    environment = {"HOME": str(tmp_path), "PATH": str(tmp_path / "on/the/path")}
+    assert prism_program(environment) == there
+
+
+def test_the_variable_comes_before_every_other_place_and_must_name_a_program(tmp_path: Path) -> None:
+    program(tmp_path / "go/bin/prism")
+    named = program(tmp_path / "mine")
+    environment = {"HOME": str(tmp_path), "PATH": ""}
+    assert prism_program(environment | {VARIABLE: str(named)}) == named
+    for wrong in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(CommandError, match=f"{VARIABLE} names .*, which is no program"):
+            prism_program(environment | {VARIABLE: str(wrong)})
+
+
+def test_another_versions_prism_in_the_cache_is_not_taken(tmp_path: Path) -> None:
+    program(tmp_path / ".cache/quiltstream/prism-1.0.0/prism")
+    with pytest.raises(CommandError) as caught:
+        prism_program({"HOME": str(tmp_path), "PATH": ""})
+    assert how_to_get() in str(caught.value)
+
+
+def test_a_live_pipeline_streams_on_prism_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = program(tmp_path / "mine")
+    monkeypatch.setenv(VARIABLE, str(there))
+    pipeline = live_pipeline(PipelineOptions([]))
+    assert type(pipeline.runner).__name__ == "PrismRunner"
+    options = pipeline.options.get_all_options()
+    assert (options["streaming"], options["prism_location"]) == (True, str(there))
+    other = live_pipeline(PipelineOptions(["--runner=PrismRunner", "--prism_location=elsewhere"]))
+    assert other.options.get_all_options()["prism_location"] == "elsewhere"

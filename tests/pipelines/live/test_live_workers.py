@@ -1,0 +1,56 @@
+"""What a live job tells workers that are other processes than the one that submits it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.live.build import stay_of
+from quiltstream.pipelines.live.engine import live_source
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms.live.reader import Pace
+
+from ..jobs import call, job
+
+FLINK = ("--runner=FlinkRunner", "--flink_master=localhost:1")
+PORTABLE = ("--runner=PortableRunner", "--job_endpoint=localhost:1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*FLINK, "--environment_type=PROCESS", "--environment_option=process_command=none"),
+        (*PORTABLE, "--environment_type=EXTERNAL", "--environment_config=localhost:2"),
+        PORTABLE,
+    ],
+)
+def test_standard_input_that_other_processes_would_find_empty_is_refused_before_anything_is_charged(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    one = job(
+        tmp_path,
+        source={"stdin": "csv"},
+        windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"},
+        sink={"parquet": "releases"},
+        ledger="postgresql://nobody@localhost:1/nothing",
+    )
+    done = call("run", "--live", one.settings, "--", *words)
+    assert done.code == 2, done.err
+    assert done.said("source.stdin can be read in this process only"), done.err
+
+
+def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inbox").mkdir()
+    job(tmp_path, source={"csv": "inbox/*.csv"}, sink={"parquet": "releases"})
+    monkeypatch.chdir(tmp_path)
+    source: Any = live_source(read_settings(Path("settings.yaml")), Pace(0))
+    assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
+
+
+@pytest.mark.parametrize(("poll", "stay"), [(0.1, 5.0), (0.7, 7.0), (1.0, 10.0), (60.0, 10.0)])
+def test_a_call_of_the_reader_makes_ten_looks_and_keeps_a_checkpoint_waiting_for_ten_seconds_at_most(
+    poll: float, stay: float
+) -> None:
+    assert stay_of(poll) == pytest.approx(stay)

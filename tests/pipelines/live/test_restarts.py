@@ -1,0 +1,375 @@
+"""A live job that its runner failed is begun again by itself, as often as the settings allow."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.pipelines.exits import ExitCode
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.live import build, command, course, restarts
+from quiltstream.pipelines.live.course import LiveJob
+from quiltstream.pipelines.live.engine import PrismRunner
+from quiltstream.pipelines.live.restarts import Restarts, RunnerError, ended, failure_of, gone
+from quiltstream.pipelines.live.standing import Follower, LiveStanding
+from quiltstream.schemas.settings import SettingsError
+from quiltstream.store import Store
+from quiltstream.store.errors import BudgetRefused, StoreBusy, StoreDamaged, StoreError, StoreUnavailable
+
+from ..jobs import Done, Job, readings
+from ..live_jobs import Pipeline, Result, TrueHistograms, made, published, run, true_counts
+
+# What a failure means
+
+
+@pytest.mark.parametrize(
+    ("text", "symptom"),
+    [
+        ("panic in stage.Execute bundle processing goroutine: secret", "Prism's panic in stage.Execute"),
+        ("java.lang.OutOfMemoryError: secret", "the runner ran out of memory"),
+        ("Heartbeat of TaskManager with id secret timed out.", "a TaskManager was lost"),
+        ("io.grpc.StatusRuntimeException: UNAVAILABLE: io exception secret", "a connection of the runner was cut"),
+        ("NoResourceAvailableException: secret", "no slot was free for the job"),
+        ("KeyError: 'secret' [while running 'Read/Follow-ptransform-3']", "KeyError in the step 'Read/Follow'"),
+        ("secret", "RuntimeError (the runner's own text may quote data and is not shown"),
+    ],
+)
+def test_a_runners_failure_is_named_and_its_text_is_not_shown(text: str, symptom: str) -> None:
+    failure = failure_of(RuntimeError(text))
+    assert isinstance(failure, RunnerError)
+    assert failure.symptom.startswith(symptom)
+    assert "secret" not in str(failure)
+    assert "what is on record stays: run it again to go on" in str(failure)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("the server is away"), StoreBusy("it is locked")])
+def test_a_ledger_that_is_away_may_come_back(error: StoreError) -> None:
+    failure = failure_of(error)
+    assert isinstance(failure, RunnerError)
+    assert (failure.code, str(failure), failure.symptom) == (ExitCode.STORE, str(error), str(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SettingsError(["x"]), ExitCode.SETTINGS),
+        (StoreDamaged("x"), ExitCode.STORE),
+        (BudgetRefused("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
+        (ImportError("x"), ExitCode.FAILURE),
+        (CommandError("x", ExitCode.SOURCE), ExitCode.SOURCE),
+        (
+            RuntimeError("Traceback\nquiltstream.store.errors.StoreDamaged: x\n\nTraceback\nKeyError: secret"),
+            ExitCode.STORE,
+        ),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_would_come_again_is_not_tried_again(error: Exception, code: ExitCode) -> None:
+    failure = failure_of(error)
+    assert not isinstance(failure, RunnerError)
+    assert failure.code == code
+    assert "secret" not in str(failure)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ended("CANCELLED"),
+        failure_of(RuntimeError("org.apache.flink.runtime.client.JobCancellationException: Job was cancelled.")),
+        failure_of(RuntimeError("Pipeline x failed in state CANCELLED: secret")),
+    ],
+)
+def test_a_job_that_was_cancelled_at_its_runner_stays_so_and_is_told_plainly(failure: CommandError) -> None:
+    assert not isinstance(failure, RunnerError)
+    assert failure.code == ExitCode.FAILURE
+    assert str(failure) == (
+        "the job was cancelled from outside, at its runner; nothing is lost, and what is on record stays: run it again "
+        "to go on"
+    )
+
+
+def test_a_job_that_was_drained_is_told_what_that_left_open() -> None:
+    assert "ended from outside, at its runner, as DRAINED: the windows that were open then stay missing" in str(
+        ended("DRAINED")
+    )
+
+
+def test_a_runner_elsewhere_that_does_not_answer_may_run_on_so_no_second_job_is_begun() -> None:
+    assert isinstance(gone("OSError", here=True), RunnerError)
+    away = gone("OSError", here=False)
+    assert not isinstance(away, RunnerError)
+    assert "the job may run on in its cluster: look there" in str(away)
+
+
+# How often
+
+
+def test_pauses_grow_and_are_counted_over_an_hour() -> None:
+    at = [0.0]
+    policy = Restarts(3, clock=lambda: at[0])
+    failed = RunnerError("it")
+    assert [policy.pause(failed) for _ in range(3)] == [2.0, 4.0, 8.0]
+    at[0] = restarts.WITHIN_S - 1
+    with pytest.raises(CommandError, match=r"It was begun again 3 times within an hour, and live\.restarts allows"):
+        policy.pause(failed)
+    at[0] = restarts.WITHIN_S
+    assert policy.pause(failed) == 2.0
+    assert policy.count == 4
+    many = Restarts(9, clock=lambda: 0.0)
+    assert [many.pause(failed) for _ in range(9)][-3:] == [60.0, 60.0, 60.0]
+
+
+def test_no_restarts_and_standard_input_are_told_as_the_reason() -> None:
+    with pytest.raises(CommandError, match=r"failed on its runner: it; .*\. live\.restarts is 0, so it is not begun"):
+        Restarts(0).pause(RunnerError("it"))
+    with pytest.raises(CommandError, match="standard input cannot be read again: send what is missing") as caught:
+        Restarts(5, once=True).pause(RunnerError("it", ExitCode.STORE))
+    assert caught.value.code == ExitCode.STORE
+
+
+# A whole job
+
+
+class Failing(Result):
+    """A job whose runner says what it failed of."""
+
+    def __init__(self, text: str, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__("FAILED", "FAILED")
+        self.text = text
+        self.before = before
+
+    def wait_until_finish(self) -> None:
+        self.before()
+        raise RuntimeError(self.text)
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
+    """Runners that take the job's first attempts; the next one is a runner that ends when its schedule does."""
+    given: list[Pipeline] = []
+    built = build.live_job
+
+    def pipeline(options: PipelineOptions) -> beam.Pipeline:
+        return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+    def job_of(*words: Any, **named: Any) -> LiveJob:
+        job = built(*words, **named)
+        return replace(job, pipeline=given.pop(0)) if given else job
+
+    monkeypatch.setattr(build, "live_pipeline", pipeline)
+    monkeypatch.setattr(command, "live_job", job_of)
+    monkeypatch.setattr(course, "_END_S", 0.1)
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.001)
+    return given
+
+
+def kinds(done: Done) -> list[str]:
+    return [json.loads(line)["kind"] for line in done.out.splitlines()]
+
+
+PANIC = "panic in stage.Execute: secret"
+
+
+def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
+    one = made(tmp_path)
+    attempts += [
+        Pipeline(Failing(PANIC)),
+        Pipeline(Result(OSError("secret"))),
+        Pipeline(Failing("Traceback\nquiltstream.store.errors.StoreBusy: the ledger is locked\n\nTraceback")),
+        # its runner loses a part of it and says that all is well
+        Pipeline(Result("DONE")),
+    ]
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    said = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["text"].partition(";")[0] for line in said if line["kind"] == "restart"] == [
+        "Prism's panic in stage.Execute",
+        "the runner has gone away (OSError)",
+        "the ledger is locked",
+        "the job ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: its runner lost a "
+        "part of it",
+    ]
+    assert "secret" not in done.out
+    assert [one["kind"] for one in said].count("start") == 5
+    assert said[-1]["restarts"] == 4
+    assert (said[-1]["windows_published"], said[-1]["windows_on_record"]) == (5, 0)
+    with Store(f"sqlite:///{one.ledger}") as store:
+        assert [entry.decision for entry in store.entries("streets")] == ["charged"] * 5
+    assert published(one) == true_counts(readings(6), days=5)
+
+
+def test_a_runner_that_was_started_for_a_job_ends_with_it_and_not_with_the_command(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+    attempts += [Pipeline(Failing(PANIC)), Pipeline(Result(OSError("secret")))]
+    expected = [*attempts]
+    monkeypatch.setattr(LiveJob, "let_go", lambda job: ended.append(job.pipeline))
+    assert run(made(tmp_path)).code == 0
+    assert ended[:2] == expected
+    assert len(ended) == 3
+
+
+def test_each_job_has_a_prism_of_its_own_and_ends_it_whatever_it_says() -> None:
+    options = PipelineOptions(["--prism_location=nowhere"])
+    runners = [PrismRunner(), PrismRunner()]
+    for runner in runners:
+        runner.let_go()  # nothing was started yet
+    servers = [runner.default_job_server(options) for runner in runners]
+    assert servers[0] is not servers[1]
+    assert "PrismRunner" in {kind.__name__ for kind in PrismRunner.__mro__[1:]}
+
+    class Stubborn:
+        runner = runners[0]
+
+    stopped: list[str] = []
+    servers[0].stop = lambda: stopped.append("once") or 1 / 0
+    LiveJob(Stubborn(), *[None] * 4).let_go()  # type: ignore[arg-type] - only the pipeline counts
+    assert stopped == ["once"]
+
+
+def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
+    tmp_path: Path, attempts: list[Pipeline]
+) -> None:
+    one = made(tmp_path, live={"poll": "10ms", "restarts": 2})
+    attempts += [Pipeline(Failing(PANIC)) for _ in range(9)]
+    done = run(one, "--json")
+    assert done.code == 1
+    assert kinds(done).count("restart") == 2
+    assert done.said("the job failed on its runner: Prism's panic in stage.Execute; what is on record stays")
+    assert done.said("It was begun again 2 times within an hour, and live.restarts allows no more")
+    assert len(attempts) == 6
+
+
+def test_with_no_restarts_allowed_the_first_failure_ends_the_job(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(made(tmp_path, live={"poll": "10ms", "restarts": 0}))
+    assert done.code == 1
+    assert done.said("live.restarts is 0, so it is not begun again by itself")
+
+
+def test_a_job_that_reads_standard_input_is_not_begun_again(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(made(tmp_path, source={"stdin": "csv"}), "--json")
+    assert done.code == 1
+    assert "restart" not in kinds(done)
+    assert done.said("standard input cannot be read again: send what is missing, or write it to files")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("Traceback\nquiltstream.store.errors.StoreDamaged: it is damaged\n\nTraceback", 4, "it is damaged"),
+        ("Traceback\nquiltstream.schemas.settings_text.SettingsError: a problem\n\nTraceback", 2, "a problem"),
+        ("JobCancellationException: Job was cancelled.", 1, "the job was cancelled from outside"),
+    ],
+)
+def test_a_failure_that_would_come_again_ends_the_job_at_once(
+    tmp_path: Path, attempts: list[Pipeline], text: str, code: int, said: str
+) -> None:
+    attempts += [Pipeline(Failing(text))]
+    done = run(made(tmp_path), "--json")
+    assert done.code == code
+    assert "restart" not in kinds(done)
+    assert done.said(said)
+
+
+def test_a_job_that_was_cancelled_at_its_runner_is_no_success(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    attempts += [Pipeline(Result("CANCELLED", "CANCELLED"))]
+    done = run(made(tmp_path))
+    assert done.code == 1
+    assert done.said("the job was cancelled from outside, at its runner")
+
+
+def test_a_job_elsewhere_that_ends_as_done_without_all_its_windows_is_a_failure_and_not_begun_again(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts += [Pipeline(Result("DONE"))]
+    built = vars(command)["live_job"]  # with the runners of the test
+    monkeypatch.setattr(command, "live_job", lambda *given, **named: replace(built(*given, **named), here=False))
+    done = run(made(tmp_path), "--json")
+    assert done.code == 1
+    assert "restart" not in kinds(done)
+    assert done.said("ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: the job was")
+
+
+def test_a_runner_that_does_not_take_the_job_at_all_is_told_at_once(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    def refuse() -> None:
+        raise OSError("secret")
+
+    attempts += [Pipeline(Result(), refuse)]
+    done = run(made(tmp_path), "--json")
+    assert done.code == 1
+    assert done.out == ""
+    assert done.said("OSError")
+    assert "secret" not in done.err
+
+
+def test_a_runner_that_takes_the_job_only_later_is_waited_for_once_it_had_run(
+    tmp_path: Path, attempts: list[Pipeline]
+) -> None:
+    def refuse() -> None:
+        raise OSError("secret")
+
+    attempts += [Pipeline(Failing(PANIC)), Pipeline(Result(), refuse)]
+    done = run(made(tmp_path), "--json")
+    assert done.code == 0, done.err
+    assert kinds(done).count("restart") == 2
+
+
+def test_a_job_that_is_stopped_while_it_waits_to_be_begun_again_ends_well(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.2)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    attempts += [Pipeline(Failing(PANIC, lambda: signal.setitimer(signal.ITIMER_REAL, 0.1) and None))]
+    done = run(made(tmp_path), "--json")
+    assert done.code == 0, done.err
+    assert kinds(done)[-3:] == ["restart", "stop", "summary"]
+
+
+def test_a_ledger_that_is_away_for_a_moment_does_not_end_the_job(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, seen = Follower.look, list[str]()
+
+    def away(self: Follower, state: str) -> LiveStanding:
+        seen.append(state)
+        if len(seen) == 2:
+            raise StoreUnavailable("the server is away")
+        return look(self, state)
+
+    monkeypatch.setattr(Follower, "look", away)
+    attempts += [Pipeline(Result("RUNNING", "FAILED", "FAILED"))]
+    done = run(made(tmp_path), "--json")
+    assert seen[:2] == ["STARTING", "RUNNING"]
+    assert "warning" in kinds(done)
+    assert done.said("the ledger of record cannot be looked at, and the job waits for it: the server is away")
+    # what it then failed of is its runner's, whose handle here says that the ledger is read-only
+    assert (done.code, done.said("it is read-only")) == (4, True)
+
+
+def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
+
+    def join(job: Job = one) -> None:
+        path = job.folder / "roster.csv"
+        path.write_text(path.read_text(encoding="utf-8") + "m9,north\n", encoding="utf-8")
+
+    attempts += [Pipeline(Failing(PANIC, join))]
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 7

@@ -1,0 +1,133 @@
+"""The watchdog's verdict as a metric: what the page says, and where it is served."""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.live.verdict import BOARD, Board, Cause, Verdict, verdict_page
+
+from ..jobs import call
+from ..live_jobs import made
+
+
+def samples(page: str) -> dict[str, float]:
+    """Name with labels, and value, of every line of a page."""
+    lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+    return {name.removeprefix("quiltstream_live_"): float(value) for name, value in lines}
+
+
+def causes(page: str) -> set[str]:
+    """The causes that hold."""
+    found = {name: value for name, value in samples(page).items() if name.startswith("trouble")}
+    assert set(found.values()) <= {0.0, 1.0}
+    assert len(found) == len(Cause)
+    return {name.split('"')[1] for name, value in found.items() if value}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    BOARD.reset()
+    yield
+    BOARD.reset()
+
+
+def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
+    board = Board(now=lambda: 100.0)
+    board.begin()
+    board.note(Verdict(frozenset(), 1.5, 1_356_998_400_000_000))
+    assert causes(board.text()) == set()
+    found = {name: value for name, value in samples(board.text()).items() if not name.startswith("trouble")}
+    assert found == {
+        "running": 1.0,
+        "begun_total": 1.0,
+        "looked_seconds": 100.0,
+        "worker_silent_seconds": 1.5,
+        "clock_seconds": 1_356_998_400.0,
+    }
+
+
+def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners() -> None:
+    at = [100.0]
+    board = Board(now=lambda: at[0])
+    assert "looked_seconds" not in samples(board.text())
+    board.begin()
+    board.note(Verdict(frozenset({Cause.NO_WORKER, Cause.LEDGER}), 31.0))
+    assert causes(board.text()) == {"no-worker", "ledger-away"}
+    at[0] = 107.0
+    board.end(failed=True)
+    # between two runners: nobody has the job, and why is told
+    assert causes(board.text()) == {"job-failed"}
+    assert samples(board.text())["running"] == 0
+    board.begin()
+    assert causes(board.text()) == set()
+    assert samples(board.text())["begun_total"] == 2
+    assert samples(board.text())["looked_seconds"] == 107.0
+    board.end(failed=False)
+    assert (causes(board.text()), samples(board.text())["running"]) == (set(), 0.0)
+
+
+def test_the_page_is_in_the_text_format_of_prometheus_and_every_metric_has_help_and_type() -> None:
+    board = Board()
+    board.begin()
+    board.note(Verdict(frozenset({Cause.SILENT}), 1.0, 7))
+    text = board.text()
+    assert text.endswith("\n")
+    typed = dict(re.findall(r"^# TYPE (\S+) (gauge|counter)$", text, re.MULTILINE))
+    helped = set(re.findall(r"^# HELP (\S+) \S.*$", text, re.MULTILINE))
+    named = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert set(typed) == helped == named
+    assert all(name.endswith("_total") == (kind == "counter") for name, kind in typed.items())
+    assert all(re.fullmatch(r'[a-z_]+(\{cause="[a-z-]+"\})? \S+', x) for x in text.splitlines() if x[0] != "#")
+
+
+def test_the_documented_causes_are_those_that_there_are(repository: Path) -> None:
+    page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
+    table = page.split("| cause | what it means |\n")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == [cause.value for cause in Cause]
+    assert all(cause.well for cause in Cause)
+
+
+def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() -> None:
+    said: list[tuple[str, str]] = []
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with verdict_page(0, lambda kind, text: said.append((kind, text))):
+        ((kind, text),) = said
+        port = int(re.fullmatch(r"the watchdog's verdict is at 127\.0\.0\.1:(\d+)/metrics", text)[1])  # type: ignore[index]
+        assert kind == "metrics"
+        BOARD.begin()
+        BOARD.note(Verdict(frozenset({Cause.RUNNER})))
+        with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            assert causes(answer.read().decode()) == {"runner-away"}
+        with socket.socket() as other:
+            assert other.connect_ex(("127.0.0.2", port)) != 0
+    with socket.socket() as other:
+        assert other.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_without_a_port_nothing_is_served_and_nothing_said() -> None:
+    with verdict_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
+        pass
+
+
+def test_a_port_that_is_taken_is_told_with_the_settings_name() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        port = one.getsockname()[1]
+        page = verdict_page(port, lambda *_: None)
+        with pytest.raises(CommandError, match=rf"^live\.metrics_port {port}: cannot be listened on"), page:
+            pytest.fail("it was to be refused")
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "soon"])
+def test_a_port_that_is_none_is_refused_by_the_settings(tmp_path: Path, port: object) -> None:
+    done = call("run", "--live", made(tmp_path, live={"metrics_port": port}).settings)
+    assert done.code == 2
+    assert done.said("live.metrics_port")

@@ -1,0 +1,230 @@
+"""A runner or a ledger that does not answer at all is told meanwhile, and a job on such a runner can be stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.pipelines.live import build, course, vigil, watchdog
+from quiltstream.pipelines.live.flink_health import FlinkHealth
+from quiltstream.pipelines.live.flink_rest import FlinkJob
+from quiltstream.pipelines.live.standing import Follower, LiveStanding
+from quiltstream.pipelines.live.verdict import BOARD, Cause
+from quiltstream.pipelines.live.vigil import Vigil
+from quiltstream.pipelines.live.watchdog import Watchdog
+from quiltstream.transforms.live.reader import Pace
+
+from ..jobs import Job
+from ..live_jobs import Pipeline, Result, follow, made
+from .test_verdict import causes, samples
+
+#: A thread that is waited for ends long before.
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A watchdog that is quick to say so."""
+    monkeypatch.setattr(watchdog, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(watchdog, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(vigil, "BEAT_S", 0.02)
+    BOARD.reset()
+    yield
+    BOARD.reset()
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job whose graph is never run: its runner is the test's."""
+
+    def pipeline(options: PipelineOptions) -> beam.Pipeline:
+        return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+    monkeypatch.setattr(build, "live_pipeline", pipeline)
+    return made(tmp_path)
+
+
+def noticed(cause: Cause) -> threading.Event:
+    """An event that happens when the metric tells of a cause."""
+    seen, note = threading.Event(), BOARD.note
+
+    def noted(verdict: Any) -> None:
+        note(verdict)
+        if cause.value in causes(BOARD.text()):
+            seen.set()
+
+    BOARD.note = noted  # type: ignore[method-assign]
+    return seen
+
+
+@pytest.fixture(autouse=True)
+def whole_board() -> Iterator[None]:
+    yield
+    vars(BOARD).pop("note", None)
+
+
+def test_a_runner_that_does_not_answer_is_told_while_the_job_waits_for_it_and_when_it_does(one: Job) -> None:
+    seen = noticed(Cause.RUNNER)
+
+    class Standing(Result):
+        asked = 0
+
+        @property
+        def state(self) -> str:
+            self.asked += 1
+            if self.asked == 2:
+                # nobody but the watchdog's own thread can see that
+                assert seen.wait(LONG)
+            return super().state
+
+    _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "RUNNING", "DONE")))
+    assert "warning: the runner has not answered for 0 s when it was asked how the job is" in said
+    assert "resumed: the runner answers again" in said
+    assert said.index("warning: the runner") < said.index("resumed: the runner")
+    assert causes(BOARD.text()) == set()
+    assert samples(BOARD.text())["running"] == 0
+
+
+def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
+    one: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = noticed(Cause.LEDGER)
+    look, asked = Follower.look, list[str]()
+
+    def slow(self: Follower, state: str) -> LiveStanding:
+        asked.append(state)
+        if len(asked) == 2:
+            assert seen.wait(LONG)
+        return look(self, state)
+
+    monkeypatch.setattr(Follower, "look", slow)
+    _, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
+    assert "warning: the ledger of record has not answered for 0 s, and the job waits for it" in said
+    assert "resumed: the ledger of record can be looked at again" in said
+
+
+def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "_END_S", 0.1)
+    monkeypatch.setattr(course, "_LAST_S", 0.1)
+    never = threading.Event()
+
+    class Gone(Result):
+        stopped = False
+
+        @property
+        def state(self) -> str:
+            if not self.states and not self.stopped:
+                self.stopped = True
+                signal.raise_signal(signal.SIGINT)
+            return super().state
+
+        def cancel(self) -> None:
+            never.wait(LONG)
+            super().cancel()
+
+        def metrics(self) -> Any:
+            if self.stopped:
+                never.wait(LONG)
+            raise NotImplementedError
+
+    try:
+        standing, said = follow(one, Pipeline(Gone("RUNNING")))
+    finally:
+        never.set()
+    assert standing.state == "CANCELLED"
+    assert said.splitlines()[-1] == "stop: stopped; what is on record stays"
+
+
+def test_a_job_that_failed_is_on_the_metric_until_it_is_begun_again(one: Job) -> None:
+    with pytest.raises(Exception, match="gone away"):
+        follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
+    assert causes(BOARD.text()) == {"job-failed"}
+
+
+def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = noticed(Cause.NO_WORKER)
+    told: list[str] = []
+
+    def closed(_: str, text: str) -> None:
+        told.append(text)
+        raise BrokenPipeError
+
+    monkeypatch.setattr(watchdog, "_REPEAT_S", 0.0)
+    dog = Watchdog(Pace(begin_us=0), 0.0, lambda _: 0)
+    guard = Vigil(dog, closed, beat_s=0.01)
+    with guard.rounds():
+        assert seen.wait(LONG)
+        seen.clear()
+        assert seen.wait(LONG)
+    assert len(told) >= 2
+    # whoever follows the job hears of it
+    with pytest.raises(BrokenPipeError):
+        guard.say("record", "x")
+
+
+def test_what_a_cluster_says_is_told_beside_the_rounds_also_while_it_takes_its_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    seen, slow = noticed(Cause.NO_WORKER), threading.Event()
+    said: list[str] = []
+
+    def cluster() -> tuple[Cause, str] | None:
+        if not seen.is_set():
+            return Cause.NO_WORKER, "no TaskManager is left"
+        slow.set()
+        return None
+
+    dog = Watchdog(Pace(begin_us=0), 0.0, lambda _: 0, here=False)
+    guard = Vigil(dog, lambda kind, text: said.append(f"{kind}: {text}"), beat_s=0.01, cluster=cluster)
+    with guard.rounds():
+        assert seen.wait(LONG)
+        assert slow.wait(LONG)
+        for _ in range(1000):
+            if any(one.startswith("resumed") for one in said):
+                break
+            threading.Event().wait(0.01)
+    assert [one for one in said if one.startswith("resumed")] == ["resumed: workers look at the source again"]
+    assert sum("no TaskManager is left" in one for one in said) == 1
+
+
+def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
+    one: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = noticed(Cause.NO_WORKER)
+    asked: list[tuple[str, str]] = []
+
+    def trouble(self: FlinkHealth) -> tuple[Cause, str]:
+        asked.append((self.place, self.name))
+        return Cause.NO_WORKER, "no TaskManager is left"
+
+    class Standing(Result):
+        asked = 0
+
+        @property
+        def state(self) -> str:
+            self.asked += 1
+            if self.asked == 2:
+                assert seen.wait(LONG)
+            return super().state
+
+    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(FlinkHealth, "trouble", trouble)
+    begun = course._watch
+
+    def in_cluster(result: Any, job: Any, *rest: Any) -> Any:
+        return begun(result, replace(job, flink=FlinkJob("127.0.0.1:1", "mine")), *rest)
+
+    monkeypatch.setattr(course, "_watch", in_cluster)
+    _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "DONE")))
+    assert "no TaskManager is left" in said
+    assert set(asked) == {("127.0.0.1:1", "mine")}

@@ -1,0 +1,409 @@
+"""The watchdog of a live job, by clocks of the tests' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.live.verdict import Cause
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Stuck, Watchdog
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.live.reader import Pace
+
+DAY_US = 86_400_000_000
+NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00Z
+
+
+@dataclass
+class Post:
+    """A watchdog over one job, whose time the test moves on."""
+
+    pace: Pace = field(default_factory=lambda: Pace(begin_us=0))
+    at: float = 1_000.0
+    dog: Watchdog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dog = Watchdog(self.pace, self.at, lambda slot: slot * DAY_US, lambda: self.at, lambda: NOW_US)
+
+    def after(self, seconds: float) -> float:
+        self.at += seconds
+        return self.at
+
+    def look(
+        self, *pulses: Pulse, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
+    ) -> list[str]:
+        return self.dog.look(missing, dict(enumerate(pulses)), tallies, **around)
+
+    @property
+    def causes(self) -> set[str]:
+        """What the metric says of the last look."""
+        return {cause.value for cause in self.dog.verdict.causes}
+
+    def pulse(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Pulse:
+        """A reader that looked just now."""
+        return Pulse(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
+
+
+def test_a_job_that_goes_on_gives_no_warning() -> None:
+    post = Post()
+    for window in range(100):
+        post.after(PATIENCE_S - 1)
+        assert post.look(post.pulse(clock_us=window * DAY_US), missing=window) == []
+
+
+def test_readers_that_stopped_looking_are_told_within_a_minute_and_again_only_after_a_while() -> None:
+    post = Post()
+    assert post.look(post.pulse()) == []
+    still = post.pulse()
+    post.after(PATIENCE_S)
+    assert post.look(still) == []
+    post.after(1)
+    (text,) = post.look(still)
+    assert text.startswith("no worker has looked at the source for 31 s: the worker pool may be gone")
+    post.after(200)
+    assert post.look(still) == []
+    post.after(100)
+    assert len(post.look(still)) == 1
+
+
+def test_a_job_that_never_looked_at_its_source_is_told_too() -> None:
+    post = Post()
+    assert post.look() == []
+    post.after(PATIENCE_S + 1)
+    assert "no worker has looked" in post.look()[0]
+
+
+def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
+    post = Post()
+    for polls in range(1, 10):
+        post.after(PATIENCE_S - 1)
+        assert post.look(tallies={"polls": polls}) == []
+    post.after(PATIENCE_S + 1)
+    assert "no worker has looked" in post.look(tallies={"polls": 9})[0]
+
+
+@pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
+def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
+    post = Post(Pace(begin_us=0, poll_s=poll_s))
+    still = post.pulse()
+    post.after(PATIENCE_S)
+    assert post.look(still) == []
+    post.after(1)
+    assert "no worker" in post.look(still)[0]
+    assert post.causes == {"no-worker"}
+
+
+@pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
+def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float, patience_s: float) -> None:
+    """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
+    post = Post(Pace(begin_us=0, poll_s=poll_s, rest_s=1.1))
+    post.dog.here = False
+    for polls in range(1, 6):
+        assert post.look(tallies={"polls": polls}) == []
+        post.after(poll_s)
+        assert post.look(tallies={"polls": polls}) == []
+        assert post.causes == set()
+    post.after(patience_s - poll_s)
+    assert post.look(tallies={"polls": 5}) == []
+    post.after(1)
+    assert f"no worker has looked at the source for {patience_s + 1:.0f} s" in post.look(tallies={"polls": 5})[0]
+    assert post.causes == {"no-worker"}
+
+
+def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
+    """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
+    post = Post(Pace(begin_us=0, poll_s=60.0))
+    heard = post.at
+    for minute in range(10):
+        heard = looked = post.at
+        for _ in range(6):
+            post.after(10.0)
+            pulse = Pulse(post.at, heard, None, 0, 1, looked=looked)
+            assert not any("nothing new" in text or "no worker" in text for text in post.look(pulse)), minute
+            assert "source-silent" not in post.causes
+    # a look that found nothing tells it
+    assert "nothing new for over 30 s" in post.look(Pulse(post.at, heard, None, 0, 1, looked=post.at))[0]
+    assert "source-silent" in post.causes
+
+
+@pytest.mark.parametrize(("idle_us", "end"), [(None, "Its windows wait"), (1, "wait until live.idle has passed")])
+def test_a_silent_source_is_told_with_what_becomes_of_its_windows(idle_us: int | None, end: str) -> None:
+    post = Post(Pace(begin_us=0, idle_us=idle_us))
+    heard = post.at
+    post.after(PATIENCE_S + 1)
+    (text,) = post.look(post.pulse(heard=heard))
+    assert text.startswith("the source has had nothing new for over 30 s: is what feeds it away?")
+    assert text.endswith(end)
+
+
+def test_one_silent_part_of_several_is_told_as_such() -> None:
+    post = Post()
+    heard = post.at
+    post.after(PATIENCE_S + 1)
+    (text,) = post.look(post.pulse(heard=heard), post.pulse(), post.pulse())
+    assert "for over 30 s in 1 of its 3 parts" in text
+
+
+def test_a_reading_of_the_future_is_told_with_its_instant() -> None:
+    post = Post()
+    assert post.look(post.pulse(latest_us=NOW_US + DAY_US)) == []
+    (text,) = post.look(post.pulse(latest_us=NOW_US + 3652 * DAY_US))
+    assert "2036-01-01T00:00:00Z" in text
+    assert "a meter's clock may have jumped" in text
+
+
+def test_a_window_that_its_source_has_passed_and_that_is_not_on_record_is_told() -> None:
+    post = Post()
+    assert post.look(post.pulse(clock_us=DAY_US), missing=1) == []
+    post.after(PATIENCE_S + 1)
+    (text,) = post.look(post.pulse(clock_us=DAY_US), missing=1, tallies={"blocks-incomplete": 7})
+    assert "past a window that is not on record" in text
+    assert "7 incomplete blocks were dropped" in text
+
+
+def test_a_window_that_its_source_has_not_passed_or_that_just_became_the_first_missing_is_not() -> None:
+    post = Post()
+    assert post.look(post.pulse(clock_us=DAY_US - 1), missing=1) == []
+    post.after(PATIENCE_S + 1)
+    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US - 1), missing=1))
+    assert post.look(post.pulse(clock_us=3 * DAY_US), missing=2) == []
+    post.after(PATIENCE_S + 1)
+    assert post.look(post.pulse(clock_us=3 * DAY_US), missing=None) == []
+
+
+def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
+    Pulse.reset()
+    Pulse.of(3).beat(None, 7, rows=0)
+    assert Pulse.of(3).heard == 0
+    Pulse.of(3).beat(9, 8, rows=2)
+    Pulse.of(3).beat(9, 8, rows=3)
+    seen = Pulse.all()[3]
+    assert (seen.latest_us, seen.clock_us, seen.rows) == (9, 8, 5)
+    assert seen.heard > 0
+    Pulse.reset()
+    assert Pulse.all() == {}
+
+
+def test_where_neither_pulse_nor_counters_are_seen_only_a_window_that_is_late_on_record_is_told() -> None:
+    post = Post()
+    post.dog.here = False
+    today = NOW_US // DAY_US
+    post.look(missing=today)
+    post.after(10 * PATIENCE_S)
+    assert post.look(missing=today) == []  # it ends now, and may be published any second
+    overdue = Post()
+    overdue.dog.here = False
+    overdue.look(missing=today - 1)
+    overdue.after(PATIENCE_S)
+    assert overdue.look(missing=today - 1) == []
+    overdue.after(1)
+    (text,) = overdue.look(missing=today - 1)
+    assert text.startswith("nothing was put on record for 31 s, and the window that ends at 2025-12-31T00:00:00Z")
+    # once the runner has told a counter, its readers are watched by it
+    overdue.look(missing=today - 1, tallies={"polls": 5})
+    overdue.after(PATIENCE_S + 1)
+    assert "no worker has looked" in overdue.look(missing=today - 1, tallies={"polls": 5})[0]
+
+
+def test_a_source_that_cannot_be_read_is_told_at_once_with_the_readers_own_words_and_not_as_silence() -> None:
+    post = Post()
+    heard = post.at
+    post.after(PATIENCE_S + 1)
+    away = post.pulse(heard=heard)
+    away.trouble = "the folder inbox is not there"
+    assert post.look(away) == [
+        "the source cannot be read: the folder inbox is not there. Its windows wait; it is tried again"
+    ]
+    assert post.look(away) == []
+    away.trouble = None
+    assert "nothing new for over" in post.look(away)[0]
+
+
+@pytest.mark.parametrize(("idle_us", "until"), [(None, "they have one"), (1, "live.idle has passed")])
+def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
+    idle_us: int | None, until: str
+) -> None:
+    post = Post(Pace(begin_us=0, idle_us=idle_us))
+
+    def look(*names: str) -> list[str]:
+        pulse = post.pulse()
+        pulse.waited_for = names
+        return post.look(pulse)
+
+    assert look("topic/3", "topic/1") == []
+    post.after(PATIENCE_S)
+    assert look("topic/1", "topic/3") == []
+    post.after(1)
+    assert look("topic/1", "topic/3") == [
+        f"no reading has come yet of 2 sources (topic/1, topic/3): the windows wait until {until}"
+    ]
+    # another set is waited for anew
+    assert look("a", "b", "c", "d") == []
+    post.after(300)
+    assert "4 sources (a, b, c and others)" in look("a", "b", "c", "d")[0]
+    assert look() == []
+
+
+def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> None:
+    post = Post()
+    said = ["the ledger of record cannot be looked at, and the job waits for it: busy"]
+    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.causes == {"ledger-away"}
+    assert post.look(post.pulse(), missing=None, away="busy") == []
+    post.after(300)
+    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.dog.over() == []
+    assert post.look(post.pulse(), missing=None) == []
+    assert post.causes == set()
+    assert post.dog.over() == ["the ledger of record can be looked at again"]
+    assert post.dog.over() == []
+
+
+def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> None:
+    post = Post()
+    assert post.look(post.pulse(), waits={"sink.kafka": "it waits"}) == ["it waits"]
+    assert post.look(post.pulse(), waits={"sink.kafka": "it waits", "rejects.kafka": "so does this"}) == [
+        "so does this"
+    ]
+    assert post.causes == {"sink-away"}
+    post.look(post.pulse())
+    assert post.dog.over() == ["the sink goes on"]
+
+
+@pytest.mark.parametrize(
+    ("whom", "cause", "said"),
+    [
+        (Cause.RUNNER, "runner-away", "the runner has not answered for 29 s when it was asked how the job is"),
+        (Cause.LEDGER, "ledger-away", "the ledger of record has not answered for 29 s, and the job waits for it"),
+    ],
+)
+def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still(
+    whom: Cause, cause: str, said: str
+) -> None:
+    post = Post()
+    still = post.pulse()
+    post.after(2)
+    asked = Asked(whom, post.at)
+    post.after(29)
+    (text,) = post.look(still, asked=asked)
+    assert text.startswith(said)
+    assert post.causes == {cause}
+    # as long as workers are heard it has more time
+    other = Post()
+    other.after(PATIENCE_S)
+    assert other.look(other.pulse(), asked=Asked(whom, 1_000.0)) == []
+    other.after(1)
+    assert "has not answered for 31 s" in other.look(other.pulse(), asked=Asked(whom, 1_000.0))[0]
+
+
+def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None:
+    post = Post()
+    for _ in range(3):
+        still = post.pulse()
+        post.after(PATIENCE_S + 1)
+        assert len(post.look(still)) == 1
+        post.after(5)
+        assert post.look(still) == []
+        assert post.causes == {"no-worker"}
+        assert post.look(post.pulse()) == []
+        assert post.causes == set()
+        assert post.dog.over() == ["workers look at the source again"]
+
+
+def test_a_source_that_is_often_silent_for_a_while_is_told_once_in_a_while_though_the_metric_follows_it() -> None:
+    post = Post()
+    said = 0
+    for _ in range(9):
+        heard = post.at
+        post.after(PATIENCE_S + 1)
+        said += len(post.look(post.pulse(heard=heard)))
+        assert post.causes == {"source-silent"}
+        post.look(post.pulse())
+        assert post.causes == set()
+    assert said == 1
+    assert post.dog.over() == ["the source has something new again"]
+
+
+def test_while_no_worker_is_heard_nothing_that_only_workers_can_tell_is_said_to_be_over() -> None:
+    post = Post()
+    away = post.pulse()
+    away.trouble = "the folder inbox is not there"
+    post.look(away)
+    post.after(PATIENCE_S + 1)
+    post.look(away)
+    assert post.causes == {"no-worker", "source-away"}
+    assert post.dog.over() == []
+    post.look(post.pulse())
+    assert post.dog.over() == ["workers look at the source again", "the source can be read again"]
+
+
+def test_the_verdict_says_how_long_no_worker_was_heard_and_how_far_the_slowest_part_has_come() -> None:
+    post = Post()
+    post.look(post.pulse(clock_us=5), Pulse(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
+    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (0.0, 3)
+    post.after(4)
+    post.look()
+    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (4.0, None)
+    elsewhere = Post()
+    elsewhere.dog.here = False
+    elsewhere.look()
+    assert elsewhere.dog.verdict.worker_s is None
+
+
+def test_readings_that_move_no_clock_past_a_window_that_is_due_are_told_with_where_it_stands() -> None:
+    post = Post()
+    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    post.after(PATIENCE_S)
+    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    post.after(1)
+    (text,) = post.look(post.pulse(clock_us=DAY_US // 2))
+    assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T12:00:00Z for 31 s, so the")
+    assert "the window that ends at 1970-01-02T00:00:00Z waits" in text
+
+
+def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on() -> None:
+    post = Post()
+    for _ in range(3):
+        assert post.look(post.pulse(clock_us=5)) == []
+        post.after(PATIENCE_S)
+        assert not any("has stood" in text for text in post.look(post.pulse(clock_us=5)))
+        still = post.pulse(clock_us=5)
+        post.after(PATIENCE_S + 1)
+        assert len(post.look(still)) == 1
+
+
+def test_a_clock_that_stands_is_not_told_where_it_moves_or_no_window_is_due_or_nothing_arrives() -> None:
+    moving = Post()
+    for second in range(5):
+        assert moving.look(moving.pulse(clock_us=second)) == []
+        moving.after(PATIENCE_S - 1)
+    early = Post()
+    today = NOW_US // DAY_US
+    silent = Post()
+    heard = silent.at
+    for _ in range(3):
+        # the window ends now, by the clock on the wall
+        assert early.look(early.pulse(clock_us=5), missing=today) == []
+        early.after(PATIENCE_S + 1)
+        silent.after(PATIENCE_S + 1)
+        assert not any("has stood" in text for text in silent.look(silent.pulse(clock_us=5, heard=heard)))
+
+
+def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itself() -> None:
+    post = Post()
+    post.dog.here = False
+    since = post.at
+    stuck = Stuck(Cause.NO_WORKER, "no TaskManager is left", since)
+    assert post.look(missing=None, stuck=stuck) == []
+    post.after(PATIENCE_S)
+    assert post.look(missing=None, stuck=stuck) == []
+    assert post.causes == set()
+    post.after(1)
+    assert post.look(missing=None, stuck=stuck) == ["for 31 s, no TaskManager is left"]
+    assert post.look(missing=None, stuck=stuck) == []
+    assert post.causes == {"no-worker"}
+    assert post.look(missing=None) == []
+    assert post.dog.over() == ["workers look at the source again"]
+    assert post.causes == set()

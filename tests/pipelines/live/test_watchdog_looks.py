@@ -1,0 +1,185 @@
+"""What the watchdog makes of looks that are far apart: a slow poll makes it slower here and there, and never wrong."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from quiltstream.pipelines.live.watchdog import PATIENCE_S
+from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.decode.steps import FileDecoder
+from quiltstream.transforms.live.file_feed import ArrivingFiles
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.live.reader import Pace, ReadPart, Span
+
+from ...transforms.live.test_live_pauses import Estimator, Runner
+from .test_watchdog import DAY_US, NOW_US, Post
+
+#: The promise.
+MINUTE_S = 60.0
+
+
+def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) -> Pulse:
+    """A reader that looked some seconds ago and is alive."""
+    looked = post.at - ago
+    return Pulse(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
+
+
+def test_a_clock_that_cannot_move_because_nobody_has_looked_meanwhile_does_not_stand_still() -> None:
+    """A window becomes due between two looks: the next one closes it."""
+    post = Post(Pace(begin_us=0, poll_s=300.0))
+    for window in range(1, 4):
+        # read to its end just now, and due long ago by the clock on the wall
+        for ago in range(0, 300, 10):
+            assert not any("has stood" in text for text in post.look(seen(post, ago, window * 5), missing=1)), ago
+            assert "clock-stalled" not in post.causes
+            post.after(10)
+
+
+def test_a_clock_that_a_second_rare_look_leaves_where_it_was_is_told_when_that_look_is_over() -> None:
+    post = Post(Pace(begin_us=0, poll_s=300.0))
+    for ago in range(0, 300, 10):
+        assert post.look(seen(post, ago, 5)) == []
+        post.after(10)
+    # it may be in the middle of what it reads
+    assert post.look(seen(post, 0, 5)) == []
+    post.after(10)
+    assert post.look(seen(post, 10, 5)) == []
+    post.after(2)
+    (text,) = post.look(seen(post, 12, 5))
+    assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T00:00:00.000005Z for 312 s")
+
+
+def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() -> None:
+    post = Post(Pace(begin_us=0, poll_s=300.0))
+    for ago in range(0, 300, 10):
+        post.look(seen(post, ago, 5))
+        post.after(10)
+    for _ in range(4):
+        assert not any("has stood" in text for text in post.look(seen(post, 0, 5)))
+        post.after(10)
+    assert any("has stood" in text for text in post.look(seen(post, 0, 5)))
+
+
+def test_sources_without_a_reading_are_told_by_a_look_and_not_because_nobody_has_looked() -> None:
+    post = Post(Pace(begin_us=0, poll_s=300.0))
+
+    def look(ago: float) -> list[str]:
+        pulse = seen(post, ago)
+        pulse.waited_for = ("topic/1",)
+        return post.look(pulse)
+
+    for ago in range(0, 300, 10):
+        assert look(ago) == []
+        post.after(10)
+    assert "no reading has come yet of 1 source (topic/1)" in look(0)[0]
+
+
+def test_the_runner_has_its_time_to_put_a_window_on_record_also_when_none_was_for_long() -> None:
+    post = Post()
+    assert post.look(post.pulse(clock_us=DAY_US // 2), missing=1) == []
+    for _ in range(12):
+        post.after(300)
+        assert "window-held" not in (post.look(post.pulse(clock_us=DAY_US // 2), missing=1), post.causes)[1]
+    # passed this moment
+    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    post.after(PATIENCE_S)
+    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    assert "window-held" not in post.causes
+    post.after(1)
+    assert any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    # the next one is another
+    post.look(post.pulse(clock_us=3 * DAY_US), missing=2)
+    assert "window-held" not in post.causes
+
+
+def test_where_nothing_is_seen_a_window_is_late_only_when_its_source_was_to_be_looked_at() -> None:
+    today = NOW_US // DAY_US
+    # it ended 100 s ago
+    for poll_s, late in ((60.0, True), (80.0, False)):
+        post = Post(Pace(begin_us=0, poll_s=poll_s))
+        post.dog.here = False
+        post.dog.due_us = lambda slot: slot * DAY_US - 100_000_000
+        post.look(missing=today)
+        post.after(PATIENCE_S + 1)
+        assert bool(post.look(missing=today)) is late
+        assert post.causes == ({"window-overdue"} if late else set())
+
+
+def test_a_silent_source_that_goes_away_has_nothing_new_and_is_not_said_to_have() -> None:
+    post = Post()
+    heard = post.at
+    post.after(PATIENCE_S + 1)
+    assert "nothing new for over" in post.look(post.pulse(heard=heard))[0]
+    away = post.pulse(heard=heard)
+    away.trouble = "the folder inbox is not there"
+    assert "the source cannot be read" in post.look(away)[0]
+    assert post.causes == {"source-silent", "source-away"}
+    assert post.dog.over() == []
+    assert post.look(post.pulse(heard=heard)) == []
+    assert post.dog.over() == ["the source can be read again"]
+    post.look(post.pulse())
+    assert post.dog.over() == ["the source has something new again"]
+    # though another part cannot be read
+    other = Post()
+    heard = other.at
+    other.after(PATIENCE_S + 1)
+    other.look(other.pulse(heard=heard), other.pulse())
+    away = other.pulse()
+    away.trouble = "the folder inbox is not there"
+    other.look(other.pulse(), away)
+    assert other.dog.over() == ["the source has something new again"]
+
+
+@pytest.mark.parametrize("poll_s", [1.0, 300.0])
+def test_a_folder_that_goes_away_is_told_within_a_minute_and_when_it_is_back_however_slow_the_poll_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll_s: float
+) -> None:
+    """A real reader of a real folder, called as a runner does, by a clock that moves when somebody waits."""
+    post = Post(Pace(begin_us=0, poll_s=poll_s))
+    monkeypatch.setattr(time, "sleep", post.after)
+    monkeypatch.setattr(time, "monotonic", lambda: post.at)
+    Pulse.reset()
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(inbox / "*.jsonl"),))
+    part = ReadPart(feed, Pace(0, poll_s=poll_s))
+    part.setup()
+    span, estimator = part.initial_restriction(0), Estimator()
+
+    def turns(seconds: float) -> tuple[list[str], list[str]]:
+        """What is told of the source, and what is said to be over."""
+        nonlocal span
+        begun, told, over = post.at, list[str](), list[str]()
+        while post.at - begun < seconds:
+            runner = Runner(span)
+            assert list(part.process(0, runner, estimator)) == []
+            span = Span(runner.current_restriction().stop)  # pyright: ignore[reportArgumentType] - what is handed back
+            assert runner.asked is not None
+            until = post.at + runner.asked
+            # the watchdog looks every two seconds
+            while post.at < until:
+                post.at = min(until, post.at + 2.0)
+                told += post.dog.look(1, Pulse.all(), None)
+                over += post.dog.over()
+        return [one for one in told if "silent" not in one and "nothing new" not in one], over
+
+    try:
+        assert turns(90.0) == ([], [])
+        inbox.rename(tmp_path / "elsewhere")
+        told, over = turns(MINUTE_S)
+        assert told == [
+            f"the source cannot be read: the folder {inbox} is not there. Its windows wait; it is tried again"
+        ]
+        assert over == []
+        assert "source-away" in post.causes
+        (tmp_path / "elsewhere").rename(inbox)
+        assert turns(MINUTE_S) == ([], ["the source can be read again"])
+        assert "source-away" not in post.causes
+        assert "no-worker" not in post.causes
+    finally:
+        part.teardown()
+        Pulse.reset()

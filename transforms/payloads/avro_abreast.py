@@ -1,0 +1,435 @@
+"""Avro bodies read abreast: each step of a schema is taken for many messages at once, and readings become columns.
+
+The library makes a dictionary of each reading and reads a number byte by byte; with many readings in a message that is
+most of what a job does. Here a cursor stands in the body of each message, and a step moves all of them. It is for what
+is written as a rule: records within records, one array of readings, unions with null, and numbers and text without
+logical types where the mapping looks. Other schemas are unfit. A message that is not read here without doubt is *odd*,
+and is left to the library, which alone decides what is damaged: one whose bytes do not end where its record does, or
+hold no UTF-8, a union without such a type, an array in blocks with sizes, a time that is null, or so long an array that
+few others keep it company.
+
+>>> fields = [{"name": "t", "type": "long"}, {"name": "v", "type": "double"}]
+>>> reading = {"type": "record", "name": "R", "fields": fields}
+>>> abreast = Abreast({"type": "array", "items": reading}, {"time": (None, "t"), "value": (None, "v")})
+>>> body = bytes([4, 1]) + bytes(8) + bytes([6]) + bytes(8) + bytes([0])
+>>> found = abreast.read([body] * 50 + [body[:-1]])
+>>> found.columns["time"][:4].to_pylist(), found.at[:4].tolist(), found.odd.tolist()
+([-1, 3, -1, 3], [0, 0, 1, 1], [50])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.mappings import Steps
+from .avro_cursors import Bools, Cursors, Ints
+from .rows import GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
+
+#: Fewer messages, or fewer that are still within an array, are read faster one by one.
+FEW = 40
+
+#: Types in a schema: each is a step for all messages, however few of them have it.
+_MOST_TYPES = 200
+
+#: Bytes of so many messages; more are not read here at once.
+_MOST_BYTES = 1 << 28
+
+_RECORDS, _NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
+_LONGS, _FLOATS = frozenset({"int", "long"}), frozenset({"float", "double"})
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+#: Types of the leaves that a part of a reading may be.
+_FIT = {
+    SERIES: _LONGS | {"string"},
+    GROUP: _LONGS | {"string"},
+    TIME: _LONGS | _FLOATS | {"string"},
+    VALUE: _LONGS | _FLOATS,
+}
+
+#: The parts of a reading that are in the body, and where.
+Wanted = Mapping[str, Steps]
+
+
+class UnfitError(ValueError):
+    """A schema that is not read abreast, or not for what is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What some messages hold.
+
+    Attributes:
+        columns: what is wanted, an entry for each reading, shape (n,); names as dictionaries.
+        at: number of each reading's message among those that were read, rising, shape (n,).
+        read: places of the messages that were read.
+        odd: places of the others.
+    """
+
+    columns: dict[str, pa.Array]
+    at: Ints
+    read: Ints
+    odd: Ints
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """The values of a part: numbers, or where texts begin and their sizes; it belongs to one batch."""
+
+    rows: list[Ints] = field(default_factory=list[Ints])
+    values: list[npt.NDArray[Any]] = field(default_factory=list[npt.NDArray[Any]])
+    sizes: list[Ints] = field(default_factory=list[Ints])
+
+
+class _Batch:
+    """What is read of some messages; it belongs to one call."""
+
+    def __init__(self, cursors: Cursors, parts: Mapping[str, str]) -> None:
+        self.cursors = cursors
+        self.leaves = {part: _Leaf() for part in parts}
+        #: texts that nobody wants, but which must be texts: where they begin, their sizes, and whose they are
+        self.texts: tuple[list[Ints], list[Ints], list[Ints]] = ([], [], [])
+        #: of each reading in the array the message, and how many of the message are before it
+        self.owners: list[Ints] = []
+        self.before: list[Ints] = []
+        self._count = 0
+
+    def readings(self, who: Ints, before: Ints) -> Ints:
+        """Numbers for the next readings of some messages."""
+        self.owners.append(who)
+        self.before.append(before)
+        first, self._count = self._count, self._count + len(who)
+        return np.arange(first, self._count)
+
+
+#: Goes behind a value of each of some messages: from where their cursors stand, which messages they are, and the number
+#: under which what is wanted is kept (a reading's, or the message's), to where the cursors stand then.
+_Step = Callable[[_Batch, Ints, Ints, Ints], Ints]
+
+
+class Abreast:
+    """A schema, and what is wanted of it; a plain value.
+
+    Args:
+        schema: as the library has parsed it; the size of a body bounds the work of reading it.
+        wanted: the parts of a reading that are in the body.
+
+    Raises:
+        UnfitError: it must be left to the library.
+    """
+
+    def __init__(self, schema: Any, wanted: Wanted) -> None:
+        self._named: dict[str, Any] = {}
+        self._types = 0
+        #: the type of each part, and those that are within the array
+        self._parts: dict[str, str] = {}
+        self._inside: set[str] = set()
+        self._is_array = False
+        if not wanted:
+            raise UnfitError("nothing is wanted")
+        self._step = self._of(schema, wanted, inside=False)
+
+    def type_of(self, part: str) -> str | None:
+        """The type of a part of a reading; ``None`` if it is not in the body."""
+        return self._parts.get(part)
+
+    def read(self, payloads: Sequence[bytes], head: int = 0) -> Found:
+        """Read messages.
+
+        Args:
+            payloads: n of them.
+            head: bytes before the body of each.
+        """
+        count = len(payloads)
+        everyone = np.arange(count)
+        if count < FEW or sum(map(len, payloads)) > _MOST_BYTES:
+            return Found({}, everyone[:0], everyone[:0], everyone)
+        cursors = Cursors(payloads, head)
+        batch = _Batch(cursors, self._parts)
+        at = self._step(batch, cursors.begin, everyone, everyone)
+        cursors.odd |= at != cursors.end
+        return self._found(batch, count)
+
+    # What was found
+
+    def _found(self, batch: _Batch, count: int) -> Found:
+        odd = batch.cursors.odd
+        # each reading's message
+        inside = _joined(batch.owners) if self._is_array else np.arange(count)
+        whose = {part: inside if part in self._inside else np.arange(count) for part in self._parts}
+        leaves = {
+            part: (_joined(one.rows), _joined(one.values), _joined(one.sizes)) for part, one in batch.leaves.items()
+        }
+        self._doubt(batch, leaves, whose)
+        keep = ~odd
+        read = np.flatnonzero(keep)
+        number = np.cumsum(keep) - 1
+        if self._is_array:
+            counts = np.bincount(inside[keep[inside]], minlength=count)
+            place = (np.cumsum(counts) - counts)[inside] + _joined(batch.before)
+            at = np.repeat(number, counts)
+        else:
+            place, at = number, np.arange(len(read))
+        columns: dict[str, pa.Array] = {}
+        for part, (rows, values, sizes) in leaves.items():
+            # nothing of an odd message is looked at: it may be as long as all messages
+            kept = keep[whose[part][rows]]
+            mine = (values[kept], sizes[kept] if len(sizes) else sizes)
+            if part in self._inside:
+                columns[part] = self._column(part, batch.cursors, place[rows[kept]], *mine, len(at))
+            else:
+                each = self._column(part, batch.cursors, number[rows[kept]], *mine, len(read))
+                columns[part] = each.take(pa.array(at)) if self._is_array else each
+        return Found(columns, at, read, np.flatnonzero(odd))
+
+    def _doubt(
+        self, batch: _Batch, leaves: Mapping[str, tuple[Ints, npt.NDArray[Any], Ints]], whose: Mapping[str, Ints]
+    ) -> None:
+        """Mark messages as odd for what is not seen while they are read."""
+        cursors = batch.cursors
+        texts = [tuple(map(_joined, batch.texts))]
+        for part, (rows, values, sizes) in leaves.items():
+            who = whose[part][rows]
+            if self._parts[part] == "string":
+                # it may have no more letters than it may have, but bytes
+                cursors.doubt(who, sizes > (LONGEST_TEXT if part == TIME else LONGEST_NAME))
+                texts.append((values, sizes, who))
+            if part == TIME:
+                missing = np.ones(len(whose[part]), dtype=np.bool_)
+                missing[rows] = False
+                cursors.doubt(whose[part], missing)
+        for begin, size, who in texts:
+            kept = ~cursors.odd[who]
+            cursors.check_texts(begin[kept], size[kept], who[kept])
+
+    def _column(
+        self, part: str, cursors: Cursors, places: Ints, values: npt.NDArray[Any], sizes: Ints, count: int
+    ) -> pa.Array:
+        """Values at their places as a column of so many; the others are null."""
+        kind = self._parts[part]
+        missing: Bools | None = None
+        if len(places) < count:
+            missing = np.ones(count, dtype=np.bool_)
+            missing[places] = False
+        dtype = np.float64 if part == VALUE else values.dtype
+        spread = np.zeros(count, dtype=dtype)
+        spread[places] = values
+        if kind == "string":
+            lengths = np.zeros(count, dtype=np.int64)
+            lengths[places] = sizes
+            ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+            buffers = [None, pa.py_buffer(ends), pa.py_buffer(cursors.joined(spread, lengths))]
+            column = pa.Array.from_buffers(pa.utf8(), count, buffers)
+            if missing is not None:
+                column = column.take(pa.array(np.arange(count), mask=missing))
+        else:
+            column = pa.array(spread, mask=missing)
+        if part not in {SERIES, GROUP}:
+            return column
+        return (column if kind == "string" else column.cast(pa.utf8())).dictionary_encode()
+
+    # The steps of a schema
+
+    def _of(self, kind: Any, wanted: Wanted, *, inside: bool) -> _Step:
+        """The step over a type.
+
+        Args:
+            kind: the type.
+            wanted: what is wanted of it.
+            inside: whether it is within the array of readings.
+
+        Raises:
+            UnfitError: it must be left to the library.
+        """
+        self._types += 1
+        if self._types > _MOST_TYPES:
+            raise UnfitError("too many types")
+        if isinstance(kind, list):
+            return self._union(cast("list[Any]", kind), wanted, inside=inside)
+        kind, name = self._whole(kind)
+        if name in _RECORDS:
+            return self._record(kind["fields"], wanted, inside=inside)
+        if name == "array":
+            return self._array(kind["items"], wanted, inside=inside)
+        if wanted:
+            return self._leaf(name, wanted, inside=inside)
+        if name == "map":
+            return _rounds(_in_turn([_pass_text, self._of(kind["values"], {}, inside=inside)]), is_wanted=False)
+        return _single(name, kind)
+
+    def _whole(self, kind: Any) -> tuple[Any, Any]:
+        """A type with its name replaced by what it stands for, and which kind of type it is."""
+        kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
+        if not isinstance(kind, dict):
+            return kind, kind
+        found = cast("dict[str, Any]", kind)
+        if "logicalType" in found:
+            raise UnfitError("a logical type")
+        if found["type"] in _NAMED:
+            self._named[found["name"]] = found
+        return found, found["type"]
+
+    def _record(self, fields: Any, wanted: Wanted, *, inside: bool) -> _Step:
+        names = [one["name"] for one in fields]
+        if len(set(names)) < len(names) or any(not steps or steps[0] not in names for steps in wanted.values()):
+            raise UnfitError("a path to a record, or to no field")
+        steps: list[_Step] = []
+        for one in fields:
+            mine = {part: path[1:] for part, path in wanted.items() if path[0] == one["name"]}
+            steps.append(self._of(one["type"], mine, inside=inside))
+        return _in_turn(steps)
+
+    def _array(self, items: Any, wanted: Wanted, *, inside: bool) -> _Step:
+        if not wanted:
+            return _rounds(self._of(items, {}, inside=inside), is_wanted=False)
+        if inside or self._is_array or any(not steps or steps[0] is not None for steps in wanted.values()):
+            raise UnfitError("a path to an array, to one element, or through two arrays")
+        self._is_array = True
+        return _rounds(self._of(items, {part: path[1:] for part, path in wanted.items()}, inside=True), is_wanted=True)
+
+    def _leaf(self, name: Any, wanted: Wanted, *, inside: bool) -> _Step:
+        for part, path in wanted.items():
+            if path or name not in _FIT[part] or part in self._parts:
+                raise UnfitError("a part of a reading that is of no fitting type")
+            self._parts[part] = name
+            if inside:
+                self._inside.add(part)
+        parts = tuple(wanted)
+
+        def read(batch: _Batch, at: Ints, who: Ints, rows: Ints) -> Ints:
+            cursors, sizes = batch.cursors, None
+            if name in _LONGS:
+                values, behind = cursors.long(at, who)
+            elif name == "string":
+                values, sizes, behind = cursors.counted(at, who)
+            else:
+                values = cursors.double(at) if name == "double" else cursors.float(at)
+                behind = cursors.on(at, _SIZES[name])
+            for part in parts:
+                leaf = batch.leaves[part]
+                leaf.rows.append(rows)
+                leaf.values.append(values)
+                if sizes is not None:
+                    leaf.sizes.append(sizes)
+            return behind
+
+        return read
+
+    def _union(self, kinds: list[Any], wanted: Wanted, *, inside: bool) -> _Step:
+        others = [one for one in kinds if one != "null"]
+        if wanted and len(others) != 1:
+            raise UnfitError("a part of a reading that may be of several types")
+        # without its array a message is no message of readings
+        needed = any(None in path for path in wanted.values())
+        nothing = _doubted if needed else _single("null", "null")
+        steps = [nothing if one == "null" else self._of(one, wanted, inside=inside) for one in kinds]
+
+        def read(batch: _Batch, at: Ints, who: Ints, rows: Ints) -> Ints:
+            place, at = batch.cursors.long(at, who)
+            batch.cursors.doubt(who, (place < 0) | (place >= len(steps)))
+            behind = at
+            for number, step in enumerate(steps):
+                chosen = place == number
+                if chosen.all():
+                    return step(batch, at, who, rows)
+                if chosen.any():
+                    behind = behind.copy() if behind is at else behind
+                    behind[chosen] = step(batch, at[chosen], who[chosen], rows[chosen])
+            return behind
+
+        return read
+
+
+def _joined(given: list[Any]) -> npt.NDArray[Any]:
+    return np.concatenate(given) if given else np.empty(0, dtype=np.int64)
+
+
+def _in_turn(steps: list[_Step]) -> _Step:
+    def read(batch: _Batch, at: Ints, who: Ints, rows: Ints) -> Ints:
+        for step in steps:
+            at = step(batch, at, who, rows)
+        return at
+
+    return read
+
+
+def _single(name: Any, kind: Any) -> _Step:
+    """The step over a single value that nobody wants."""
+    if name == "string":
+        return _pass_text
+    if name == "bytes":
+        return lambda batch, at, who, _: batch.cursors.counted(at, who)[2]
+    if name in _LONGS:
+        return lambda batch, at, who, _: batch.cursors.long(at, who)[1]
+    if name == "enum":
+        symbols = len(kind["symbols"])
+
+        def read(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
+            place, at = batch.cursors.long(at, who)
+            batch.cursors.doubt(who, (place < 0) | (place >= symbols))
+            return at
+
+        return read
+    size = kind["size"] if name == "fixed" else _SIZES.get(name)
+    if not isinstance(size, int):
+        raise UnfitError("a type of another kind")
+
+    def go_on(batch: _Batch, at: Ints, _who: Ints, _: Ints) -> Ints:
+        return batch.cursors.on(at, size)
+
+    return go_on
+
+
+def _pass_text(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
+    begin, size, behind = batch.cursors.counted(at, who)
+    for column, one in zip(batch.texts, (begin, size, who), strict=True):
+        column.append(one)
+    return behind
+
+
+def _doubted(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
+    batch.cursors.odd[who] = True
+    return at
+
+
+def _rounds(item: _Step, *, is_wanted: bool) -> _Step:
+    """The step over an array: of every message that has so many the first thing, then the second, and so on."""
+
+    def read(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
+        cursors = batch.cursors
+        at, live, taken = at.copy(), np.arange(len(at)), np.zeros(len(at), dtype=np.int64)
+        while len(live):
+            count, here = cursors.long(at[live], who[live])
+            # a thing has a byte at least, so no damage makes more rounds than a body has bytes
+            bad = (count < 0) | (count > cursors.end[who[live]] - here)
+            if cursors.doubt(who[live], bad):
+                count = np.where(bad, 0, count)
+            at[live] = here
+            order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
+            live, here, falling = live[order], here[order], count[order].tolist()
+            mine, before, many = who[live], taken[live], len(live)
+            for number in range(falling[0] if falling else 0):
+                while falling[many - 1] <= number:
+                    many -= 1
+                if many < FEW:
+                    cursors.odd[mine[:many]] = True
+                    break
+                now = mine[:many]
+                rows = batch.readings(now, before[:many] + number) if is_wanted else now
+                here[:many] = item(batch, here[:many], now, rows)
+            else:
+                many = 0
+            at[live] = here
+            taken[live] += count[order]
+            live = live[many:]
+        return at
+
+    return read
+
+
+__all__ = ["FEW", "Abreast", "Found", "UnfitError", "Wanted"]
