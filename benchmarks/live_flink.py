@@ -2,10 +2,11 @@
 
 Run as ``python benchmarks/live_flink.py``, with the Python that has the cluster's Beam named as the end-to-end tests
 have it (``QUILTSTREAM_FLINK_PYTHON``). One JobManager, one TaskManager, one slot, a checkpoint every two seconds to
-files, bundles of one element, the ledger in PostgreSQL: what the tests run on, and the source of ``live.py``. After a
-job that is not measured, because a new cluster first has to compile itself, every line is a job of its own. "Last row"
-is when the last file of the sink was written. The last line is the pipeline of Beam's guide, an element a reading, on
-the same cluster, with the time at which the last count came out; its bundles have the size that Flink gives them of
+files, bundles of one element, the ledger in PostgreSQL: what the tests run on, and the source of ``live.py``. Where the
+source is pausing, it rests after each window, so that about a million readings come in a second and not what can. After
+a job that is not measured, because a new cluster first has to compile itself, every line is a job of its own. "Last
+row" is when the last file of the sink was written. The last line is the pipeline of Beam's guide, an element a reading,
+on the same cluster, with the time at which the last count came out; its bundles have the size that Flink gives them of
 itself, because with an element in each it would be slower by far. "Ledger" is the share of a run in which the worker is
 in the store, the draw of the noise included, and "noise" that of the draw alone, as a clock on the wall says it. A job
 that lost its source (Beam 2.62 does so now and then, the more the larger bundles are) is run once more, and told.
@@ -45,6 +46,7 @@ LOADS = (
     Load("not measured", 2_000_000, 500),
     Load("blocks of 8k", 40_000_000, 500),
     Load("blocks of 64k", 40_000_000, 500, rows=65_536),
+    Load("8k, pausing", 20_000_000, 500, pause_s=0.27),
     Load("800 windows", 40_000_000, 50),
     Load("element-wise Beam", 200_000, 10, element_wise=True),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+import select
 import selectors
 import sqlite3
 import time
@@ -144,21 +144,32 @@ def server_engine(url: sa.URL, wait: float) -> Engine:
         connection.commit()
 
     @event.listens_for(engine, "checkin")
-    def left(_connection: Any, record: ConnectionPoolEntry) -> None:
+    def leave(_connection: Any, record: ConnectionPoolEntry) -> None:
         record.info[_LEFT] = time.monotonic()
 
     @event.listens_for(engine, "checkout")
     def revive(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
         # A server may have been restarted between two bundles. To ask it would cost each transaction a message more;
         # what it says unasked is its farewell, and only a long silence may hide that there is nobody.
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection.fileno(), selectors.EVENT_READ)
-            gone = bool(selector.select(0))
-        silent = time.monotonic() - record.info.get(_LEFT, math.inf) > _SILENCE_S
-        if gone or (silent and not _answers(engine, connection)):
+        left = record.info.get(_LEFT)
+        if left is None:  # made just now
+            return
+        silent = time.monotonic() - left > _SILENCE_S
+        if _says_something(connection) or (silent and not _answers(engine, connection)):
             raise DisconnectionError  # the pool connects again
 
     return engine
+
+
+def _says_something(connection: Any) -> bool:
+    """Whether there is something to read from a server."""
+    if not hasattr(select, "poll"):  # not on every system; this takes a descriptor more
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            return bool(selector.select(0))
+    asked = select.poll()
+    asked.register(connection.fileno(), select.POLLIN)
+    return bool(asked.poll(0))
 
 
 def _answers(engine: Engine, connection: Any) -> bool:

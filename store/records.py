@@ -139,7 +139,8 @@ class Store:
     def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:
         """Settle the rosters of windows for ever, before they are counted, by charging those that are not charged.
 
-        A window that is charged and has no block yet is missing, and is published whenever it is counted again.
+        A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
+        that were removed from the ledger before the last one are noticed when a window of theirs is published.
 
         Args:
             registration: the query, of any age.

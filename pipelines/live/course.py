@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -26,6 +25,7 @@ from ..record import OnRecord
 from .engine import PrismRunner
 from .flink_health import FlinkHealth
 from .flink_rest import APPEAR_S, OPTION, Ended, FlinkJob
+from .quiet import quiet_threads
 from .restarts import RunnerError, ended, failure_of, gone
 from .standing import Follower, LiveStanding
 from .verdict import BOARD, Cause
@@ -139,7 +139,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
 
 def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
     result: Any = None
-    with stoppable() as arm, _quiet_threads():
+    with stoppable() as arm, quiet_threads():
         try:
             result = _begun(job)
             arm()  # Beam's runners put a handler of their own in place
@@ -311,36 +311,6 @@ def stoppable() -> Generator[Callable[[], None]]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-@contextmanager
-def _quiet_threads() -> Generator[None]:
-    """Keep the tracebacks of Beam's threads away, unless asked for: Ctrl-C ends their runner before it ends them.
-
-    That a runner has gone is noticed where its state is asked for. A thread may notice it only after the job, so what
-    is said of lost connections is kept away for good.
-    """
-    before = threading.excepthook
-    if logging.getLogger("apache_beam").propagate:
-        yield
-        return
-    threading.excepthook = lambda _: None
-    try:
-        yield
-    finally:
-        threading.excepthook = before if isinstance(before, _ButLostRunners) else _ButLostRunners(before)
-
-
-@dataclass(frozen=True)
-class _ButLostRunners:
-    """Tells of a thread's end what ``tell`` does, but nothing of the connection to a runner that is gone."""
-
-    tell: Callable[[Any], Any]
-
-    def __call__(self, ended: Any) -> None:
-        # Beam's own dependency, and not ours
-        if not any(kind.__module__.partition(".")[0] == "grpc" for kind in ended.exc_type.__mro__):
-            self.tell(ended)
 
 
 __all__ = ["LOOK_S", "STOPPED", "LiveJob", "NotBegunError", "Say", "follow", "stoppable"]

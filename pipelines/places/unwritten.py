@@ -20,8 +20,9 @@ Field = Literal["sink", "rejects"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-#: Python and Arrow write the number of a system's error like this; the runner hands on texts only.
-_NUMBER = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
+#: Where Python and Arrow write the number of a system's error, which may stand in a path, too; the runner hands on texts
+#: only.
+_NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

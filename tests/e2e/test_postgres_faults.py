@@ -131,6 +131,18 @@ def test_a_connection_that_has_ended_between_two_transactions_is_replaced_before
         assert backend_of(store) == backends[1]
 
 
+def test_a_server_that_always_has_something_to_say_costs_connections_and_serves(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that was made just now is not judged by it, or there would never be one."""
+    monkeypatch.setattr(engines, "_says_something", lambda _: True)
+    with new_schema(postgres_url) as url, Store(url) as store:
+        held = store.register(domain(), query())
+        windows = list(held.query.schedule.windows())
+        assert all(record.fresh for record in store.publish(held, drafts(held, windows[:2])))
+        assert backend_of(store) != backend_of(store)
+
+
 def backend_of(store: Store) -> int:
     """The server's process for a store's connection."""
     with store._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it

@@ -179,7 +179,10 @@ class _Schema:
         """
         if self._abreast is None or len(payloads) < FEW:
             return [self._plainly([one[head:] for one in payloads], numbers)]
-        found = self._abreast.read(payloads, head)
+        try:
+            found = self._abreast.read(payloads, head)
+        except Exception:  # noqa: BLE001 - whatever it stumbles over, no message may stop a job
+            return [self._plainly([one[head:] for one in payloads], numbers)]
         read: list[Parsed | Apart] = []
         if len(found.read):
             columns = found.columns

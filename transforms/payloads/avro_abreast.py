@@ -259,7 +259,8 @@ class Abreast:
         if wanted:
             return self._leaf(name, wanted, inside=inside)
         if name == "map":
-            return _rounds(_in_turn([_pass_text, self._of(kind["values"], {}, inside=inside)]), is_wanted=False)
+            value = self._of(kind["values"], {}, inside=inside)
+            return _rounds(_in_turn([_pass_text, value]), 1 + self._least(kind["values"]), is_wanted=False)
         return _single(name, kind)
 
     def _whole(self, kind: Any) -> tuple[Any, Any]:
@@ -286,11 +287,24 @@ class Abreast:
 
     def _array(self, items: Any, wanted: Wanted, *, inside: bool) -> _Step:
         if not wanted:
-            return _rounds(self._of(items, {}, inside=inside), is_wanted=False)
+            return _rounds(self._of(items, {}, inside=inside), self._least(items), is_wanted=False)
         if inside or self._is_array or any(not steps or steps[0] is not None for steps in wanted.values()):
             raise UnfitError("a path to an array, to one element, or through two arrays")
         self._is_array = True
-        return _rounds(self._of(items, {part: path[1:] for part, path in wanted.items()}, inside=True), is_wanted=True)
+        each = self._of(items, {part: path[1:] for part, path in wanted.items()}, inside=True)
+        return _rounds(each, self._least(items), is_wanted=True)
+
+    def _least(self, kind: Any) -> int:
+        """The fewest bytes that a thing of an array has; its type was gone through before, so it ends."""
+        return max(1, self._fewest(kind))
+
+    def _fewest(self, kind: Any) -> int:
+        if isinstance(kind, list):
+            return 1 + min(map(self._fewest, cast("list[Any]", kind)))
+        kind, name = self._whole(kind)
+        if name in _RECORDS:
+            return sum(self._fewest(one["type"]) for one in kind["fields"])
+        return kind["size"] if name == "fixed" else _SIZES.get(name, 1)
 
     def _leaf(self, name: Any, wanted: Wanted, *, inside: bool) -> _Step:
         for part, path in wanted.items():
@@ -376,8 +390,9 @@ def _single(name: Any, kind: Any) -> _Step:
 
         return read
     size = kind["size"] if name == "fixed" else _SIZES.get(name)
-    if not isinstance(size, int):
-        raise UnfitError("a type of another kind")
+    # the library takes any size, also one below nothing, by which a cursor would go back
+    if not isinstance(size, int) or not 0 <= size <= _MOST_BYTES:
+        raise UnfitError("a type of another kind, or of a size that no message has")
 
     def go_on(batch: _Batch, at: Ints, _who: Ints, _: Ints) -> Ints:
         return batch.cursors.on(at, size)
@@ -397,36 +412,39 @@ def _doubted(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
     return at
 
 
-def _rounds(item: _Step, *, is_wanted: bool) -> _Step:
-    """The step over an array: of every message that has so many the first thing, then the second, and so on."""
+def _rounds(item: _Step, least: int, *, is_wanted: bool) -> _Step:
+    """The step over an array: of every message that has one the first thing, then the second, and so on.
+
+    Who claims more things than fit into what is left of its body is odd, and so is a message as soon as it has read
+    behind its body: so there are no more rounds and no more things than the bodies have bytes.
+    """
 
     def read(batch: _Batch, at: Ints, who: Ints, _: Ints) -> Ints:
         cursors = batch.cursors
         at, live, taken = at.copy(), np.arange(len(at)), np.zeros(len(at), dtype=np.int64)
         while len(live):
-            count, here = cursors.long(at[live], who[live])
-            # a thing has a byte at least, so no damage makes more rounds than a body has bytes
-            bad = (count < 0) | (count > cursors.end[who[live]] - here)
-            if cursors.doubt(who[live], bad):
-                count = np.where(bad, 0, count)
+            mine = who[live]
+            count, here = cursors.long(at[live], mine)
+            bad = (count < 0) | (count > (cursors.end[mine] - here) // least)
+            cursors.doubt(mine, bad)
             at[live] = here
-            order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
-            live, here, falling = live[order], here[order], count[order].tolist()
-            mine, before, many = who[live], taken[live], len(live)
-            for number in range(falling[0] if falling else 0):
-                while falling[many - 1] <= number:
-                    many -= 1
-                if many < FEW:
-                    cursors.odd[mine[:many]] = True
+            begun = live = live[~bad & (count > 0)]
+            here, mine, before = at[live], who[live], taken[live]
+            count = count[~bad & (count > 0)]
+            taken[live] += count
+            for number in range(int(count.max(initial=0))):
+                going = (count > number) & ~cursors.odd[mine]
+                if not going.all():
+                    at[live] = here
+                    live, here, mine, before, count = (one[going] for one in (live, here, mine, before, count))
+                if len(live) < FEW:
+                    cursors.odd[mine] = True
                     break
-                now = mine[:many]
-                rows = batch.readings(now, before[:many] + number) if is_wanted else now
-                here[:many] = item(batch, here[:many], now, rows)
-            else:
-                many = 0
+                rows = batch.readings(mine, before + number) if is_wanted else mine
+                here = item(batch, here, mine, rows)
+                cursors.doubt(mine, here > cursors.end[mine])
             at[live] = here
-            taken[live] += count[order]
-            live = live[many:]
+            live = begun[~cursors.odd[who[begun]]]
         return at
 
     return read

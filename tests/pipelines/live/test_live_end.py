@@ -8,13 +8,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import grpc
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.worker import sdk_worker
 
 from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.live import course
+from quiltstream.pipelines.live.quiet import quiet_threads
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms import PrivateHistograms
 
@@ -147,3 +151,26 @@ def test_a_thread_that_notices_after_the_job_that_its_runner_is_gone_says_nothin
     follow(one, Pipeline(Result("RUNNING", "DONE")))
     end(grpc.RpcError())
     assert told == [ValueError, ValueError, grpc.RpcError]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_step_that_fails_is_quoted_to_its_runner_and_on_the_terminal_only_where_that_was_asked_for(
+    asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beam's worker prints a failed step's traceback, with whatever text a library put into it."""
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", asked)
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "handlers", [logging.NullHandler()])
+
+    def fail() -> Any:
+        raise ValueError("a reading of meter-7")
+
+    def answer() -> str:
+        harness: Any = object.__new__(sdk_worker.SdkHarness)
+        harness._responses = Queue()
+        harness._execute(fail, beam_fn_api_pb2.InstructionRequest(instruction_id="one"))
+        return harness._responses.get_nowait().error
+
+    with quiet_threads():
+        assert "meter-7" in answer()
+    assert ("meter-7" in capsys.readouterr().err) == asked
+    assert "print" not in vars(sdk_worker)

@@ -43,6 +43,8 @@ def no_room(*_: Any) -> None:
         (RuntimeError(WRAPPED.format(errno.ENOSPC)), True),
         (RuntimeError("OSError: failed. Detail: [errno 28] No space left on device"), True),
         (RuntimeError(WRAPPED.format(errno.EIO)), False),
+        (RuntimeError("OSError: [Errno 13] Permission denied: '/data/[Errno 28]/x'"), False),
+        (RuntimeError("apache_beam.Wrapped: OSError: [Errno 28] No space left on device: '/data/[Errno 13]/x'"), True),
         (RuntimeError("FileNotFoundError: [Errno 2] x\nTraceback\n" + WRAPPED.format(errno.ENOSPC)), True),
         (RuntimeError("28"), False),
     ],

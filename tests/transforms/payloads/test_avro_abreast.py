@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -225,6 +226,55 @@ def test_sizes_that_a_message_only_claims_take_no_memory():
     found = Abreast(parsed(SCHEMA), PATHS).read(payloads)
     assert found.read.tolist() == list(range(MANY))
     assert found.odd.tolist() == list(range(MANY, MANY + 20_000))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_things_that_a_message_only_claims_are_not_counted_out(wanted: bool):
+    """Each claims almost as many things as it has bytes, and the first is a text of all of them."""
+    item = {"type": "record", "name": "I", "fields": [{"name": "s", "type": "string"}, *READING["fields"]]}
+    array = {"type": "array", "items": item if wanted else "string"}
+    fields = [{"name": "id", "type": "string"}, {"name": "t", "type": "long"}, {"name": "v", "type": "double"}]
+    schema = {"type": "record", "name": "C", "fields": [*fields, {"name": "r", "type": array}]}
+    paths = PATHS if wanted else FLAT
+    size = 16_000
+    head = body({"type": "record", "name": "H", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
+    least = 3 if wanted else 1
+    claim = head + zigzag(size // least) + zigzag(size - 20) + b"a" * (size - 20) + bytes(50)
+    abreast, cost = Abreast(parsed(schema), paths), 0
+    payloads = [claim] * MANY
+    tracemalloc.start()
+    try:
+        found = abreast.read(payloads)
+        cost = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found.odd) == MANY
+    assert cost < 4 * sum(map(len, payloads))
+
+
+@pytest.mark.parametrize("size", [-(1 << 63), -21, -1, 1 << 29, (1 << 63) - 1, 1 << 63])
+def test_a_fixed_of_no_possible_size_goes_to_the_library(size: int):
+    """By a size below nothing a cursor would go back, into the message before."""
+    fixed = {"type": "fixed", "name": "F", "size": size}
+    schema = flat("long", fields=[{"name": "f", "type": fixed}])
+    with pytest.raises(UnfitError):
+        Abreast(parsed(schema), FLAT)
+    mapping = {"series": "id", "time": "t", "time_unit": "ms", "value": "v", "payload": "avro"}
+    fields = [one for one in schema["fields"] if one["name"] != "f"]
+    whole = body({"type": "record", "name": "W", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
+    rows, rejects = same(mapping, schema, [wire(whole)] * MANY)
+    assert (len(rows), len(rejects)) == (0, MANY)
+
+
+def test_what_reading_abreast_stumbles_over_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
+    expected = same(MAPPING, SCHEMA, [whole(number) for number in range(MANY)])
+
+    def stumble(*_: Any) -> None:
+        raise OverflowError
+
+    monkeypatch.setattr(Abreast, "read", stumble)
+    decoder = PayloadDecoder(Readings.model_validate(MAPPING), schemas=lambda _: SCHEMA)
+    assert outcome(decoder, messages(*[whole(number) for number in range(MANY)])) == expected
 
 
 def flat(kind: Any, **more: Any) -> dict[str, Any]:
