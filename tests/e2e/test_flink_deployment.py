@@ -24,7 +24,7 @@ OWN = ("jobmanager.", "rest.", "taskmanager.bind", "taskmanager.memory.", "state
 #: What the alert rules go by, behind the names of the steps that count it.
 WATCHED = {
     "_3__Read__Publish__quiltstream_decoded_readings",
-    "_5__Publish__Sink__quiltstream_rows_released",
+    "_7__Publish__Sink__quiltstream_rows_released",
     "Publish_Collect_GroupByKey_currentInputWatermark",
 }
 
