@@ -20,8 +20,7 @@ Field = Literal["sink", "rejects"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-#: Where Python and Arrow write the number of a system's error, which may stand in a path, too; the runner hands on texts
-#: only.
+#: Where Python and Arrow write the number of an error; it may stand in a path, too. The runner hands on texts only.
 _NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECASE | re.MULTILINE)
 
 
