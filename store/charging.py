@@ -65,8 +65,7 @@ class Charger:
         """
         schedule = self.query.schedule
         charged, segments = lookups.segments(self.connection, self.query_row["id"])
-        start = schedule.first if charged is None else charged + schedule.every
-        windows = list(_up_to(schedule, start, last, MOST_AT_ONCE))
+        windows = list(_up_to(schedule, lookups.start_after(charged, schedule), last, MOST_AT_ONCE))
         if windows:
             sequence = int(self.domain_row["last_sequence"])
             values: list[dict[str, Any]] = []

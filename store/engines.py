@@ -39,6 +39,20 @@ for _logger in ("engine.Engine", "pool.impl.QueuePool"):
     logging.getLogger(f"sqlalchemy.{_logger}.{_LOGGING_NAME}").setLevel(logging.WARNING)
 
 
+def _engine(url: sa.URL | str, **options: Any) -> Engine:
+    """An engine with one connection, which says nothing of what goes over it."""
+    return sa.create_engine(
+        url,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        **options,
+    )
+
+
 def still_engine(path: Path, wait: float) -> Engine:
     """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
 
@@ -50,12 +64,12 @@ def still_engine(path: Path, wait: float) -> Engine:
         connection.isolation_level = None
         return connection
 
-    return _one_connection("sqlite://", creator=connect)
+    return _sqlite("sqlite://", creator=connect)
 
 
 def sqlite_engine(url: sa.URL, wait: float) -> Engine:
     """An engine of an SQLite file, whose commits are on the disk when they return."""
-    engine = _one_connection(url, connect_args={"timeout": wait, "check_same_thread": False})
+    engine = _sqlite(url, connect_args={"timeout": wait, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: Any) -> None:
@@ -68,18 +82,9 @@ def sqlite_engine(url: sa.URL, wait: float) -> Engine:
     return engine
 
 
-def _one_connection(url: sa.URL | str, **options: Any) -> Engine:
-    """An engine of SQLite with one connection, whose transactions begin where they say so."""
-    engine = sa.create_engine(
-        url,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        **options,
-    )
+def _sqlite(url: sa.URL | str, **options: Any) -> Engine:
+    """An engine of SQLite, whose transactions begin where they say so."""
+    engine = _engine(url, **options)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -114,14 +119,8 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
 def server_engine(url: sa.URL, wait: float) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
     defaults: dict[str, Any] = {"connect_timeout": 10, "application_name": "quiltstream"}
-    engine = sa.create_engine(
+    engine = _engine(
         url,
-        hide_parameters=True,
-        logging_name=_LOGGING_NAME,
-        pool_logging_name=_LOGGING_NAME,
-        poolclass=sa.QueuePool,
-        pool_size=1,
-        max_overflow=0,
         # after a wait for the domain's row, the next statement must see what the other one wrote
         isolation_level="READ COMMITTED",
         connect_args={name: value for name, value in defaults.items() if name not in url.query},

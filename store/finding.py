@@ -11,9 +11,6 @@ from .database import Database
 from .layout import layout_of
 from .specs import Registration
 
-#: Windows looked at in one short transaction.
-_WINDOWS = 4_096
-
 
 def strike(database: Database, registration: Registration, starts: Sequence[int], wanted: set[str]) -> None:
     """Take the release ids that a query has on record out of some that are looked for, the newest windows first.
@@ -27,10 +24,10 @@ def strike(database: Database, registration: Registration, starts: Sequence[int]
     names = (registration.domain.name, registration.query.name)
     grid = SlotGrid(**registration.domain.grid)
     size, every = registration.query.schedule.size, registration.query.schedule.every
-    for at in range(len(starts), 0, -_WINDOWS):
+    for at in range(len(starts), 0, -reading.WINDOWS):
         if not wanted:
             return
-        page = starts[max(0, at - _WINDOWS) : at]
+        page = starts[max(0, at - reading.WINDOWS) : at]
         with database.read() as connection:
             _, blocks = reading.finished(connection, *names, range(page[0], page[-1] + every))
         for start, shard in blocks:

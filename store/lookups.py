@@ -161,7 +161,12 @@ def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int
     """Start of the first window without an entry: entries are made in the order of the schedule."""
     charges = tables.charges
     last = connection.scalar(sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_id))
-    return schedule.first if last is None else int(last) + schedule.every
+    return start_after(last, schedule)
+
+
+def start_after(last: int | None, schedule: Schedule) -> int:
+    """Start of the window behind the last one with an entry, or of the first one where none has."""
+    return schedule.first if last is None else last + schedule.every
 
 
 def begun(connection: Connection, registration: Registration) -> int:
@@ -196,7 +201,7 @@ def _versions(connection: Connection, query_id: int, newest: Row, roster: Roster
     return {
         "versions": tuple(RosterVersion(row.start, rosters[row.roster_id]) for row in visible),
         "joined": tuple(name for row in rows for name in names_from_bytes(row.joined)),
-        "revision": len(rows) - 1,
+        "revision": revision(len(rows)),
     }
 
 

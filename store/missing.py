@@ -12,9 +12,6 @@ from . import lookups, reading
 from .layout import layout_of
 from .specs import Registration
 
-#: Windows looked at in one short transaction.
-_WINDOWS = 4_096
-
 
 def pages(registration: Registration, start: int | None) -> Iterator[list[Window]]:
     """The windows of a query, some at a time; endlessly many of an endless schedule.
@@ -29,7 +26,7 @@ def pages(registration: Registration, start: int | None) -> Iterator[list[Window
     page: list[Window] = []
     for window in schedule.windows():
         page.append(window)
-        if len(page) == _WINDOWS:
+        if len(page) == reading.WINDOWS:
             yield page
             page = []
     if page:

@@ -143,20 +143,19 @@ class Publisher:
         self, registration: Registration, domain_row: Row, query_row: Row, drafts: Sequence[Draft]
     ) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
-        windows = {draft.window for draft in drafts}
         places = {(draft.window.start, draft.shard) for draft in drafts}
-        found = self._on_record(query_row["id"], places)
-        absent = [window for window in windows if window.start not in found[0]]
+        charges, blocks = self._on_record(query_row["id"], places)
+        absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
             if not self._charger(registration, domain_row, query_row).charge_through(max(absent)):
                 return None
-            found = self._on_record(query_row["id"], places)
-        if {window.start for window in windows} - found[0].keys():
+            charges, blocks = self._on_record(query_row["id"], places)
+        if any(start not in charges for start, _ in places):
             raise StoreDamaged(
                 f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
                 f"of the ledger were removed: restore the newest backup"
             )
-        return found
+        return charges, blocks
 
     def _charger(self, registration: Registration, domain_row: Row, query_row: Row) -> Charger:
         domain = domain_from_row(domain_row)

@@ -21,6 +21,9 @@ from .specs import Record, Registration
 #: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
 PAGE = 64
 
+#: Windows looked at in one short transaction.
+WINDOWS = 4_096
+
 
 @dataclass(frozen=True, slots=True)
 class QuerySummary:

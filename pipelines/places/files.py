@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -113,26 +114,38 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def check_writable(settings: Settings) -> None:
-    """Make the folders of sink and rejects, and try to write there. Files of other machines are not tried.
+    """Make the folders of the files of sink and rejects, and try to write there.
 
     Raises:
         SettingsError: a folder cannot be made, or nothing can be written in it.
+        SinkError: no room is left there.
+    """
+    try_places(settings, lambda path: try_folder(path.parent, path.name), "mend its folder, or name another file")
+
+
+def try_places(settings: Settings, attempt: Callable[[Path], None], advice: str) -> None:
+    """Try to write where sink and rejects do, before anything is charged. Files of other machines are not tried.
+
+    Args:
+        settings: the job.
+        attempt: raises an ``OSError`` where nothing can be written to a place.
+        advice: what to do then.
+
+    Raises:
+        SettingsError: nothing can be written to some of them.
         SinkError: no room is left there.
     """
     problems: list[str] = []
     for output in outputs_of(settings):
         if not output.files or not is_local(output.place):
             continue
-        field, path = output.field, Path(output.place)
         try:
-            try_folder(path.parent, path.name)
+            attempt(Path(output.place))
         except OSError as error:
             if is_full(error):
                 raise not_begun(output, error) from error
-            problems.append(
-                f"{field}: {path} cannot be written ({type(error).__name__}); nothing was charged: mend its folder, or "
-                "name another file"
-            )
+            kind = type(error).__name__
+            problems.append(f"{output.field}: {output.place} cannot be written ({kind}); nothing was charged: {advice}")
     if problems:
         raise SettingsError(problems)
 

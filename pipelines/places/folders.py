@@ -18,12 +18,11 @@ from ...store.specs import Record, Registration
 from ...transforms.files import is_local
 from ...transforms.live.sinks import block_name, in_folder, write_block
 from .blocks import recorded_blocks
-from .files import Place, check_places, places_of, try_folder
+from .files import Place, check_places, places_of, try_folder, try_places
 from .kafka import SinkTopic, topic_of
 from .pubsub import SinkPubSub, pubsub_topic_of
 from .sinks import ids_in
 from .topics import check_message_topics
-from .unwritten import is_full, not_begun, outputs_of
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
 _LIKE = "20130101T000000-0123456789abcdef"
@@ -68,21 +67,7 @@ def make_folders(settings: Settings) -> None:
         SettingsError: one cannot be made or written.
         SinkError: no room is left there.
     """
-    problems: list[str] = []
-    for output in outputs_of(settings):
-        if not output.files or not is_local(output.place):
-            continue
-        try:
-            try_folder(Path(output.place), "trial")
-        except OSError as error:
-            if is_full(error):
-                raise not_begun(output, error) from error
-            problems.append(
-                f"{output.field}: {output.place} cannot be written ({type(error).__name__}); nothing was charged: mend "
-                "it, or name another folder"
-            )
-    if problems:
-        raise SettingsError(problems)
+    try_places(settings, lambda folder: try_folder(folder, "trial"), "mend it, or name another folder")
 
 
 def sink_place(settings: Settings) -> SinkPlace:

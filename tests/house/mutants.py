@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return self.complete(start) and all(",
         new="return self.complete(start) and None is not all(",
         tests=(
-            "tests/transforms/test_panes.py::"
+            "tests/transforms/test_pieces.py::"
             "test_however_the_elements_of_a_window_are_cut_into_panes_it_is_whole_only_with_all_of_them",
         ),
     ),
@@ -157,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/release.py",
         old="parts[bit] = max(parts.get(bit, counts), counts, key=",
         new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
-        tests=("tests/transforms/test_panes.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
+        tests=("tests/transforms/test_pieces.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",

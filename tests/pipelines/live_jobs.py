@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,18 @@ class Result:
         raise RuntimeError(
             "Pipeline failed: Traceback\nquiltstream.store.errors.StoreReadOnly: it is read-only\n\nTraceback"
         )
+
+
+class Interrupted(Result):
+    """Somebody stops the job when its last state was told."""
+
+    number: int = signal.SIGINT
+
+    @property
+    def state(self) -> str:
+        if not self.cancelled and not self.states:
+            signal.raise_signal(self.number)
+        return super().state
 
 
 class Pipeline:

@@ -21,10 +21,10 @@ from typing import Any, BinaryIO, cast
 
 import fastavro
 
-_RECORDS, _NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
+RECORDS, NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
 
 #: Bytes of what has always so many; those of the others are found in the record.
-_BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONGS = frozenset({"int", "long", "enum"})
 _COUNTED = frozenset({"bytes", "string"})
 
@@ -56,7 +56,7 @@ class Shapes:
         self._schema = schema
         self._named: dict[str, Any] = {}
         self._sizes: dict[str, float] = {}
-        self._empty: dict[str, bool] = {}
+        self._fewest: dict[str, int] = {}
         self._find(schema)
 
     @property
@@ -99,7 +99,7 @@ class Shapes:
             one = next(inside[-1], None)
             if one is None:
                 inside.pop()
-            elif (within := self._within(stream, self._whole(one))) is not None:
+            elif (within := self._within(stream, self.whole(one))) is not None:
                 if len(inside) >= _DEEPEST:
                     raise ValueError("a value has too many levels")
                 inside.append(within)
@@ -110,9 +110,9 @@ class Shapes:
             place = _long(stream)
             if not 0 <= place < len(cast("list[Any]", kind)):
                 raise ValueError("a union has no such type")
-            kind = self._whole(kind[place])
+            kind = self.whole(kind[place])
         name = kind["type"] if isinstance(kind, dict) else kind
-        if name in _RECORDS:
+        if name in RECORDS:
             return (one["type"] for one in kind["fields"] if not self._is_empty(one["type"]))
         if name == "array":
             return self._items(stream, (), kind["items"])
@@ -123,7 +123,7 @@ class Shapes:
         elif name in _COUNTED:
             _skip(stream, _long(stream))
         else:
-            _skip(stream, kind["size"] if name == "fixed" else _BYTES[name])
+            _skip(stream, kind["size"] if name == "fixed" else BYTES[name])
         return None
 
     def _items(self, stream: BinaryIO, before: tuple[str, ...], kind: Any) -> Iterator[Any]:
@@ -137,7 +137,7 @@ class Shapes:
                     yield from before
                     yield kind
 
-    def _whole(self, kind: Any) -> Any:
+    def whole(self, kind: Any) -> Any:
         """A type with its name replaced by what it stands for."""
         return self._named.get(kind, kind) if isinstance(kind, str) else kind
 
@@ -145,7 +145,7 @@ class Shapes:
         for one in kind if isinstance(kind, list) else [kind]:
             if not isinstance(one, dict):
                 continue
-            if one["type"] in _NAMED:
+            if one["type"] in NAMED:
                 self._named[one["name"]] = one
             for inner in (*(field["type"] for field in one.get("fields", ())), one.get("items"), one.get("values")):
                 self._find(inner)
@@ -154,7 +154,7 @@ class Shapes:
         """How many types there are within one; infinity if it is within itself, or holds many things without bytes."""
         if isinstance(kind, list):
             return 1 + sum(map(self._types, cast("list[Any]", kind)))
-        kind = self._whole(kind)
+        kind = self.whole(kind)
         if not isinstance(kind, dict):
             return 1
         name = kind["type"]
@@ -162,7 +162,7 @@ class Shapes:
             return float("inf") if self._is_empty(kind["items"]) else 1 + self._types(kind["items"])
         if name == "map":
             return 1 + self._types(kind["values"])
-        if name not in _RECORDS:
+        if name not in RECORDS:
             return 1
         if kind["name"] not in self._sizes:
             # met again while it is open, it is within itself
@@ -172,14 +172,24 @@ class Shapes:
 
     def _is_empty(self, kind: Any) -> bool:
         """Whether values of a type have no bytes."""
-        kind = self._whole(kind)
+        return self.fewest(kind) == 0
+
+    def fewest(self, kind: Any) -> int:
+        """The fewest bytes that a value of a type has."""
+        kind = self.whole(kind)
         name = kind["type"] if isinstance(kind, dict) else kind
-        if isinstance(name, list) or name not in _RECORDS:
-            return name == "null" or (name == "fixed" and kind["size"] == 0)
-        if kind["name"] not in self._empty:
-            self._empty[kind["name"]] = False
-            self._empty[kind["name"]] = all(self._is_empty(one["type"]) for one in kind["fields"])
-        return self._empty[kind["name"]]
+        if isinstance(name, list):
+            return 1 + min(map(self.fewest, cast("list[Any]", name)), default=0)
+        if name == "fixed":
+            # the library takes any size; below nothing none has a value
+            return kind["size"] if kind["size"] >= 0 else 1
+        if name not in RECORDS:
+            return BYTES.get(name, 1)
+        if kind["name"] not in self._fewest:
+            # met again while it is open, it is within itself
+            self._fewest[kind["name"]] = 1
+            self._fewest[kind["name"]] = sum(self.fewest(one["type"]) for one in kind["fields"])
+        return self._fewest[kind["name"]]
 
 
 def whole_record(schema: Any) -> ReadRecord:
@@ -250,4 +260,4 @@ def _skip(stream: BinaryIO, size: int) -> None:
         raise EOFError
 
 
-__all__ = ["KEPT", "ReadRecord", "Shapes", "check_header", "whole_record"]
+__all__ = ["BYTES", "KEPT", "NAMED", "RECORDS", "ReadRecord", "Shapes", "check_header", "whole_record"]

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.mappings import Steps
+from ..decode.avro_shapes import BYTES, RECORDS, Shapes
 from .avro_cursors import Bools, Cursors, Ints
 from .rows import GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
 
@@ -40,9 +41,7 @@ _MOST_TYPES = 200
 #: Bytes of so many messages; more are not read here at once.
 _MOST_BYTES = 1 << 28
 
-_RECORDS, _NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
 _LONGS, _FLOATS = frozenset({"int", "long"}), frozenset({"float", "double"})
-_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 #: Types of the leaves that a part of a reading may be.
 _FIT = {
@@ -124,7 +123,7 @@ class Abreast:
     """
 
     def __init__(self, schema: Any, wanted: Wanted) -> None:
-        self._named: dict[str, Any] = {}
+        self._shapes = Shapes(schema)
         self._types = 0
         #: the type of each part, and those that are within the array
         self._parts: dict[str, str] = {}
@@ -252,7 +251,7 @@ class Abreast:
         if isinstance(kind, list):
             return self._union(cast("list[Any]", kind), wanted, inside=inside)
         kind, name = self._whole(kind)
-        if name in _RECORDS:
+        if name in RECORDS:
             return self._record(kind["fields"], wanted, inside=inside)
         if name == "array":
             return self._array(kind["items"], wanted, inside=inside)
@@ -260,19 +259,17 @@ class Abreast:
             return self._leaf(name, wanted, inside=inside)
         if name == "map":
             value = self._of(kind["values"], {}, inside=inside)
-            return _rounds(_in_turn([_pass_text, value]), 1 + self._least(kind["values"]), is_wanted=False)
+            return _rounds(_in_turn([_pass_text, value]), 1 + self._shapes.fewest(kind["values"]), is_wanted=False)
         return _single(name, kind)
 
     def _whole(self, kind: Any) -> tuple[Any, Any]:
         """A type with its name replaced by what it stands for, and which kind of type it is."""
-        kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
+        kind = self._shapes.whole(kind)
         if not isinstance(kind, dict):
             return kind, kind
         found = cast("dict[str, Any]", kind)
         if "logicalType" in found:
             raise UnfitError("a logical type")
-        if found["type"] in _NAMED:
-            self._named[found["name"]] = found
         return found, found["type"]
 
     def _record(self, fields: Any, wanted: Wanted, *, inside: bool) -> _Step:
@@ -287,24 +284,12 @@ class Abreast:
 
     def _array(self, items: Any, wanted: Wanted, *, inside: bool) -> _Step:
         if not wanted:
-            return _rounds(self._of(items, {}, inside=inside), self._least(items), is_wanted=False)
+            return _rounds(self._of(items, {}, inside=inside), self._shapes.fewest(items), is_wanted=False)
         if inside or self._is_array or any(not steps or steps[0] is not None for steps in wanted.values()):
             raise UnfitError("a path to an array, to one element, or through two arrays")
         self._is_array = True
         each = self._of(items, {part: path[1:] for part, path in wanted.items()}, inside=True)
-        return _rounds(each, self._least(items), is_wanted=True)
-
-    def _least(self, kind: Any) -> int:
-        """The fewest bytes that a thing of an array has; its type was gone through before, so it ends."""
-        return max(1, self._fewest(kind))
-
-    def _fewest(self, kind: Any) -> int:
-        if isinstance(kind, list):
-            return 1 + min(map(self._fewest, cast("list[Any]", kind)))
-        kind, name = self._whole(kind)
-        if name in _RECORDS:
-            return sum(self._fewest(one["type"]) for one in kind["fields"])
-        return kind["size"] if name == "fixed" else _SIZES.get(name, 1)
+        return _rounds(each, self._shapes.fewest(items), is_wanted=True)
 
     def _leaf(self, name: Any, wanted: Wanted, *, inside: bool) -> _Step:
         for part, path in wanted.items():
@@ -323,7 +308,7 @@ class Abreast:
                 values, sizes, behind = cursors.counted(at, who)
             else:
                 values = cursors.double(at) if name == "double" else cursors.float(at)
-                behind = cursors.on(at, _SIZES[name])
+                behind = cursors.on(at, BYTES[name])
             for part in parts:
                 leaf = batch.leaves[part]
                 leaf.rows.append(rows)
@@ -389,7 +374,7 @@ def _single(name: Any, kind: Any) -> _Step:
             return at
 
         return read
-    size = kind["size"] if name == "fixed" else _SIZES.get(name)
+    size = kind["size"] if name == "fixed" else BYTES.get(name)
     # the library takes any size, also one below nothing, by which a cursor would go back
     if not isinstance(size, int) or not 0 <= size <= _MOST_BYTES:
         raise UnfitError("a type of another kind, or of a size that no message has")
@@ -425,12 +410,12 @@ def _rounds(item: _Step, least: int, *, is_wanted: bool) -> _Step:
         while len(live):
             mine = who[live]
             count, here = cursors.long(at[live], mine)
-            bad = (count < 0) | (count > (cursors.end[mine] - here) // least)
+            bad = (count < 0) | (count > (cursors.end[mine] - here) // max(1, least))
             cursors.doubt(mine, bad)
             at[live] = here
-            begun = live = live[~bad & (count > 0)]
-            here, mine, before = at[live], who[live], taken[live]
-            count = count[~bad & (count > 0)]
+            more = ~bad & (count > 0)
+            begun = live = live[more]
+            here, mine, before, count = at[live], who[live], taken[live], count[more]
             taken[live] += count
             for number in range(int(count.max(initial=0))):
                 going = (count > number) & ~cursors.odd[mine]

@@ -8,10 +8,8 @@ import fastavro
 import pyarrow as pa
 
 from ...schemas.mappings import Steps
-from ..decode.avro_shapes import Shapes
+from ..decode.avro_shapes import NAMED, Shapes
 from ..decode.avro_times import TIMES, bare
-
-_NAMED = ("record", "error", "enum", "fixed")
 
 _Names = dict[str, Any]
 
@@ -30,7 +28,7 @@ def _find(schema: Any, named: _Names) -> None:
     for one in schema if isinstance(schema, list) else [schema]:
         if not isinstance(one, dict):
             continue
-        if one["type"] in _NAMED:
+        if one["type"] in NAMED:
             named[_short(one["name"])] = one
         fields = [field["type"] for field in one.get("fields", ())]
         for inner in (*fields, one.get("items"), one.get("values"), one["type"]):

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
+from quiltstream.pipelines.estimates import generations
+from quiltstream.pipelines.live import command
 from quiltstream.privacy.classes import belief_from_dict
 from quiltstream.privacy.ledger import Ledger
 from quiltstream.schemas.releases import Release, releases_from_batch
@@ -92,3 +95,14 @@ def published(one: Job) -> list[tuple[str, int]]:
         for batch in pq.read_table(path).to_batches():
             found |= {(row.query, day_of(row)) for row in releases_from_batch(batch)}
     return sorted(found, key=lambda pair: pair[1])
+
+
+def worse_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other series that mix more slowly turn up before the first estimate."""
+    decide = generations.decide
+
+    def changed(*given: Any) -> Any:
+        write_csv(folder / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
+        return decide(*given)
+
+    monkeypatch.setattr(command, "decide", changed)

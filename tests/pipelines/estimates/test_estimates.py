@@ -27,6 +27,7 @@ from .estimate_jobs import (
     sticky,
     store,
     truth,
+    worse_later,
 )
 
 pytestmark = pytest.mark.usefixtures("ending")
@@ -36,13 +37,7 @@ def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"})
-    decide = generations.decide
-
-    def changed(*given: Any) -> Any:
-        write_csv(tmp_path / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
-        return decide(*given)
-
-    monkeypatch.setattr(command, "decide", changed)
+    worse_later(tmp_path, monkeypatch)
     done = run(one, "--json")
     assert done.code == 0, done.err
     (text,) = said(done)

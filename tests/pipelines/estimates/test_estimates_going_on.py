@@ -34,6 +34,7 @@ from .estimate_jobs import (
     sticky,
     store,
     truth,
+    worse_later,
 )
 
 pytestmark = pytest.mark.usefixtures("ending")
@@ -48,17 +49,6 @@ def edited(one: Job, **changes: Any) -> None:
 
 def until(day: str) -> dict[str, str]:
     return {"size": "1d", "start": "2024-03-01", "stop": day}
-
-
-def worse_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other series that mix more slowly turn up before the first estimate."""
-    decide = generations.decide
-
-    def changed(*given: Any) -> Any:
-        write_csv(folder / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
-        return decide(*given)
-
-    monkeypatch.setattr(command, "decide", changed)
 
 
 def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from quiltstream.transforms import PrivateHistograms
 
 from ..estimates import estimate_jobs
 from ..jobs import Job, call
-from ..live_jobs import Pipeline, Result, drafts, graph_of, made
+from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
 from .flink_api import FlinkApi, flink_api
 
 FLINK = "--runner=FlinkRunner"
@@ -238,14 +238,6 @@ def followed(graph: LiveJob) -> tuple[str, list[str]]:
     standing, _ = course.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
     return standing.state, said
-
-
-class Interrupted(Result):
-    @property
-    def state(self) -> str:
-        if not self.cancelled and not self.states:
-            signal.raise_signal(signal.SIGINT)
-        return super().state
 
 
 def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) -> None:

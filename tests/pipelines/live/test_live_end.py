@@ -23,7 +23,7 @@ from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
-from ..live_jobs import Pipeline, Result, drafts, follow, graph_of, made
+from ..live_jobs import Interrupted, Pipeline, Result, drafts, follow, graph_of, made
 
 
 @pytest.fixture
@@ -72,14 +72,8 @@ def test_a_signal_cancels_the_job_even_if_its_runner_took_the_signal_for_itself(
 ) -> None:
     before = signal.getsignal(number)
 
-    class Interrupted(Result):
-        @property
-        def state(self) -> str:
-            if not self.cancelled and not self.states:
-                signal.raise_signal(number)
-            return super().state
-
     result = Interrupted("RUNNING")
+    result.number = number
 
     def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -105,13 +99,6 @@ def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_
         if result.cancelled:
             return {"readings": 2} if afterwards else None
         return {"readings": 1}
-
-    class Interrupted(Result):
-        @property
-        def state(self) -> str:
-            if not self.cancelled and not self.states:
-                signal.raise_signal(signal.SIGINT)
-            return super().state
 
     monkeypatch.setattr(course, "counters", tell)
     graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")))
