@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -328,6 +329,11 @@ def test_a_reader_that_is_closed_lets_go_of_its_file(tmp_path: Path) -> None:
 
     assert mapped()
     reader.close()
+    # the thread of Arrow's pool that read the last column lets go of it a moment after its result is there: seen once
+    # in 2,000 readings on a busy machine, for 1 to 4 ms
+    until = time.monotonic() + 30
+    while mapped() and time.monotonic() < until:
+        time.sleep(0.001)
     assert not mapped()
 
 
