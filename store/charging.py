@@ -21,6 +21,7 @@ from ..schemas.slots import Schedule, Window
 from . import lookups, tables
 from .accounts import Account, loss_of, priced, promised
 from .codec import Row
+from .lookups import Progress
 from .schema import now_us
 from .specs import DomainSpec, QuerySpec
 
@@ -47,6 +48,7 @@ class Charger:
         domain_row: its row.
         query: the query of record.
         query_row: its row.
+        progress: how far it has come.
     """
 
     connection: Connection
@@ -55,6 +57,7 @@ class Charger:
     domain_row: Row
     query: QuerySpec
     query_row: Row
+    progress: Progress
 
     def charge_through(self, last: Window) -> bool:
         """Charge or refuse every window up to one that are not on record yet.
@@ -64,19 +67,19 @@ class Charger:
             commit and call again.
         """
         schedule = self.query.schedule
-        charged, segments = lookups.segments(self.connection, self.query_row["id"])
-        windows = list(_up_to(schedule, lookups.start_after(charged, schedule), last, MOST_AT_ONCE))
+        begin = lookups.start_after(self.progress.last, schedule)
+        windows = list(_up_to(schedule, begin, last, MOST_AT_ONCE))
         if windows:
             sequence = int(self.domain_row["last_sequence"])
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
-                values.append(self._entry(window, sequence, segments))
+                values.append(self._entry(window, sequence))
             self.connection.execute(_CHARGE, values)
             self.connection.execute(_COUNT_ON, {"domain": self.domain_row["id"], "sequence": sequence})
         return not windows or windows[-1].start >= last.start
 
-    def _entry(self, window: Window, sequence: int, segments: list[tuple[int, int | None]]) -> dict[str, Any]:
+    def _entry(self, window: Window, sequence: int) -> dict[str, Any]:
         entry_id = secrets.token_hex(16)
         values = {
             "entry_id": entry_id,
@@ -102,7 +105,8 @@ class Charger:
                 "loss_after": lost + self.account.ledger.would_cost(*span),
                 "rule": "refused: the domain is closed, the ledgers it was united from have lost more than its budget",
             }
-        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in segments):
+        admitted = self.progress.admitted
+        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
             try:
                 made = self.account.ledger.charge(*span)
             except BudgetExceeded as refusal:
@@ -122,17 +126,17 @@ class Charger:
         return values | {
             "decision": "refused",
             "loss_before": self.account.ledger.loss,
-            "loss_after": self._loss_through(window, segments),
+            "loss_after": self._loss_through(window),
             "rule": "refused: with all that is reserved, the query's windows up to this one would pass the budget",
         }
 
-    def _loss_through(self, window: Window, segments: list[tuple[int, int | None]]) -> float:
+    def _loss_through(self, window: Window) -> float:
         """What the domain would lose by all that is reserved and this query up to a window it has no budget for.
 
         The window alone could seem cheap, because others before it were refused and left a gap.
         """
         schedule = self.query.schedule
-        admitted = max(stop for _, stop in segments if stop is not None)
+        admitted = max(stop for _, stop in self.progress.admitted if stop is not None)
         more = priced(
             schedule, self.query.epsilon_dp, start=admitted - schedule.size + schedule.every, stop=window.stop
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -35,8 +35,16 @@ _LAST = (
     .scalar_subquery()
 )
 
-_REVISED = sa.select(tables.queries, _REVISION.label("versions")).where(
-    tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name")
+_ADMITTED = (
+    _LAST.label("last"),
+    tables.reservations.c.start.label("admitted_start"),
+    tables.reservations.c.stop.label("admitted_stop"),
+)
+
+_REVISED = (
+    sa.select(tables.queries, _REVISION.label("versions"), *_ADMITTED)
+    .select_from(tables.queries.outerjoin(tables.reservations))
+    .where(tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name"))
 )
 
 _SETTLED = (
@@ -45,8 +53,8 @@ _SETTLED = (
     .where(tables.domains.c.name == sa.bindparam("domain"), tables.queries.c.name == sa.bindparam("query"))
 )
 
-_SEGMENTS = (
-    sa.select(_LAST.label("last"), tables.reservations.c.start, tables.reservations.c.stop)
+_PROGRESS = (
+    sa.select(*_ADMITTED)
     .select_from(tables.queries.outerjoin(tables.reservations))
     .where(tables.queries.c.id == sa.bindparam("query_id"))
 )
@@ -58,14 +66,34 @@ class Settled(NamedTuple):
     Attributes:
         start: the last window with an entry starts here or later, and all before it have one; ``None`` for none.
         revision: a registration that is as new as this has the rosters of all these windows.
+        mine: whether this process made the last of these entries: then it is likely to make the next one too.
     """
 
     start: int | None
     revision: int
+    mine: bool = False
 
     def reaches(self, window: Window) -> bool:
         """Whether a window has an entry, and thereby a roster."""
         return self.start is not None and window.start <= self.start
+
+
+class Progress(NamedTuple):
+    """How far a query has come, and how far it may go.
+
+    Attributes:
+        last: start of the last window with an entry; ``None`` where none has.
+        admitted: spans that budget is reserved for, as first slot and the one behind the last; ``None`` is no end.
+    """
+
+    last: int | None
+    admitted: list[tuple[int, int | None]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Progress:
+        """What rows of the two statements say that have it."""
+        spans = [(row["admitted_start"], row["admitted_stop"]) for row in rows if row["admitted_start"] is not None]
+        return cls(rows[0]["last"] if rows else None, spans)
 
 
 def lock_domain(connection: Connection, name: str) -> Row | None:
@@ -73,9 +101,10 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
     return connection.execute(_LOCKED, {"name": name}).mappings().first()
 
 
-def revised_query_row(connection: Connection, domain_id: int, name: str) -> Row | None:
-    """A query's row, and how many versions of its roster there are."""
-    return connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().first()
+def revised_query_row(connection: Connection, domain_id: int, name: str) -> tuple[Row, Progress] | None:
+    """A query's row with the number of versions of its roster, and how far it has come, in one statement."""
+    rows = connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().all()
+    return (rows[0], Progress.of(rows)) if rows else None
 
 
 def settled(connection: Connection, domain: str, query: str) -> Settled | None:
@@ -89,10 +118,9 @@ def revision(versions: int) -> int:
     return max(0, versions - 1)
 
 
-def segments(connection: Connection, query_id: int) -> tuple[int | None, list[tuple[int, int | None]]]:
-    """Start of the last window with an entry, and what is reserved for a query, in one statement."""
-    rows = connection.execute(_SEGMENTS, {"query_id": query_id}).all()
-    return rows[0].last if rows else None, [(row.start, row.stop) for row in rows if row.start is not None]
+def progress(connection: Connection, query_id: int) -> Progress:
+    """How far a query has come."""
+    return Progress.of(connection.execute(_PROGRESS, {"query_id": query_id}).mappings().all())
 
 
 def domain_row(connection: Connection, name: str) -> Row:

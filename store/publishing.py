@@ -22,7 +22,7 @@ from .charging import Charger
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
 from .errors import ChargeMismatch, DraftError, RosterChanged, StoreDamaged, UnknownNameError
 from .layout import Layout, layout_of, total_is_public
-from .lookups import lock_domain, payers_of, revised_query_row, revision
+from .lookups import Progress, Settled, lock_domain, payers_of, progress, revised_query_row, revision
 from .schema import now_us
 from .specs import Block, Draft, Record, Registration
 
@@ -35,13 +35,16 @@ Place = tuple[int, int]
 Kept = tuple[Block, str | None]
 """A block of record, and the name of the flagged charge that paid for it, if one did."""
 
-OnRecord = tuple[dict[int, Row], dict[Place, Kept]]
-"""Charges by the start of their window, and blocks."""
+OnRecord = tuple[Row, dict[int, Row], dict[Place, Kept]]
+"""A query's row, charges by the start of their window, and blocks."""
 
 
-#: The charges of some windows, each with the blocks of some of its shards; those without one come once.
+_OF_QUERY = {column.name: f"{column.name}_of_query" for column in tables.queries.c}
+
+#: A query with the charges of some windows, each with the blocks of some of its shards; what has none comes once.
 _ON_RECORD = (
     sa.select(
+        *(column.label(_OF_QUERY[column.name]) for column in tables.queries.c),
         tables.charges,
         tables.rosters.c.digest.label("roster_digest"),
         tables.releases.c.shard,
@@ -49,7 +52,15 @@ _ON_RECORD = (
         tables.releases.c.block,
         tables.releases.c.paid_by,
     )
-    .join(tables.rosters, tables.rosters.c.id == tables.charges.c.roster_id)
+    .select_from(tables.queries)
+    .outerjoin(
+        tables.charges,
+        sa.and_(
+            tables.charges.c.query_id == tables.queries.c.id,
+            tables.charges.c.window_start.in_(sa.bindparam("starts", expanding=True)),
+        ),
+    )
+    .outerjoin(tables.rosters, tables.rosters.c.id == tables.charges.c.roster_id)
     .outerjoin(
         tables.releases,
         sa.and_(
@@ -59,10 +70,7 @@ _ON_RECORD = (
             tables.releases.c.shard.in_(sa.bindparam("shards", expanding=True)),
         ),
     )
-    .where(
-        tables.charges.c.query_id == sa.bindparam("query_id"),
-        tables.charges.c.window_start.in_(sa.bindparam("starts", expanding=True)),
-    )
+    .where(tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name"))
 )
 
 _KEEP = tables.releases.insert()
@@ -92,13 +100,12 @@ class Publisher:
             RosterChanged: the roster of a window is not the registration's.
             DraftError: a block does not have the keys and the shape of its shard.
         """
-        domain_row, query_row = self._rows(registration)
-        _check_same(registration, query_row)
+        domain_row = self._domain_row(registration)
         domain = domain_from_row(domain_row)
-        found = self._charged(registration, domain_row, query_row, drafts)
+        found = self._charged(registration, domain_row, drafts)
         if found is None:
             return None
-        charges, held = found
+        query_row, charges, held = found
         for charge in charges.values():
             _check_charge(registration, charge)
         wanted: dict[Place, Draft] = {}
@@ -123,41 +130,45 @@ class Publisher:
             records.append(Record(draft.window, draft.shard, entry, block, is_fresh))
         return records
 
-    def freeze(self, registration: Registration, last: Window) -> int | None:
+    def freeze(self, registration: Registration, last: Window) -> Settled | None:
         """Charge all windows up to one, which settles their rosters, whatever the registration says of them.
 
         Returns:
-            The revision of the rosters by which they are settled; ``None`` where the caller has to commit and call
-            again.
+            What is settled then; ``None`` where the caller has to commit and call again.
 
         Raises:
             ChargeMismatch: the query on record is not what the registration says.
         """
-        domain_row, query_row = self._rows(registration)
+        domain_row = self._domain_row(registration)
+        found = revised_query_row(self.connection, domain_row["id"], registration.query.name)
+        if found is None:
+            raise _not_here(registration)
+        query_row, done = found
         _check_same(registration, query_row)
-        if not self._charger(registration, domain_row, query_row).charge_through(last):
+        if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
-        return revision(query_row["versions"])
+        made = done.last is None or done.last < last.start
+        return Settled(last.start, revision(query_row["versions"]), mine=made)
 
-    def _charged(
-        self, registration: Registration, domain_row: Row, query_row: Row, drafts: Sequence[Draft]
-    ) -> OnRecord | None:
+    def _charged(self, registration: Registration, domain_row: Row, drafts: Sequence[Draft]) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
         places = {(draft.window.start, draft.shard) for draft in drafts}
-        charges, blocks = self._on_record(query_row["id"], places)
+        query_row, charges, blocks = self._on_record(registration, domain_row["id"], places)
+        _check_same(registration, query_row)
         absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
-            if not self._charger(registration, domain_row, query_row).charge_through(max(absent)):
+            done = progress(self.connection, query_row["id"])
+            if not self._charger(registration, domain_row, query_row, done).charge_through(max(absent)):
                 return None
-            charges, blocks = self._on_record(query_row["id"], places)
+            _, charges, blocks = self._on_record(registration, domain_row["id"], places)
         if any(start not in charges for start, _ in places):
             raise StoreDamaged(
                 f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
                 f"of the ledger were removed: restore the newest backup"
             )
-        return charges, blocks
+        return query_row, charges, blocks
 
-    def _charger(self, registration: Registration, domain_row: Row, query_row: Row) -> Charger:
+    def _charger(self, registration: Registration, domain_row: Row, query_row: Row, done: Progress) -> Charger:
         domain = domain_from_row(domain_row)
         return Charger(
             connection=self.connection,
@@ -166,38 +177,39 @@ class Publisher:
             domain_row=domain_row,
             query=query_from_row(query_row, domain.name, registration.query.roster),
             query_row=query_row,
+            progress=done,
         )
 
-    def _rows(self, registration: Registration) -> tuple[Row, Row]:
-        domain_row = lock_domain(self.connection, registration.domain.name)
-        query_row = (
-            None
-            if domain_row is None
-            else revised_query_row(self.connection, domain_row["id"], registration.query.name)
-        )
-        if domain_row is None or query_row is None:
-            raise UnknownNameError(
-                f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: "
-                f"another ledger, or an older copy of it? register the query again, or restore the newer copy"
-            )
-        return domain_row, query_row
+    def _domain_row(self, registration: Registration) -> Row:
+        row = lock_domain(self.connection, registration.domain.name)
+        if row is None:
+            raise _not_here(registration)
+        return row
 
-    def _on_record(self, query_id: int, places: set[Place]) -> OnRecord:
-        """The charges of the windows of some places, and the blocks of the places."""
+    def _on_record(self, registration: Registration, domain_id: int, places: set[Place]) -> OnRecord:
+        """A query's row, the charges of the windows of some places, and the blocks of the places."""
+        query_row: Row | None = None
         charges: dict[int, Row] = {}
         blocks: dict[Place, Kept] = {}
         for part in _parts(sorted(places), _PAIRS):
             asked = {
-                "query_id": query_id,
+                "domain_id": domain_id,
+                "name": registration.query.name,
                 "starts": sorted({start for start, _ in part}),
                 "shards": sorted({shard for _, shard in part}),
             }
             for row in self.connection.execute(_ON_RECORD, asked).mappings():
+                if query_row is None:
+                    query_row = {name: row[label] for name, label in _OF_QUERY.items()}
+                if row["window_start"] is None:
+                    break  # no window has a charge
                 place = (row["window_start"], row["shard"])
                 charges[place[0]] = row
                 if place in places and place not in blocks:
                     blocks[place] = block_from_bytes(row["block"], row["completeness"]), row["paid_by"]
-        return charges, blocks
+        if query_row is None:
+            raise _not_here(registration)
+        return query_row, charges, blocks
 
     def _insert(
         self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
@@ -243,6 +255,13 @@ def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:
                 f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "
                 f"shards from the registration"
             )
+
+
+def _not_here(registration: Registration) -> UnknownNameError:
+    return UnknownNameError(
+        f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
+        f"ledger, or an older copy of it? register the query again, or restore the newer copy"
+    )
 
 
 def _check_same(registration: Registration, row: Row) -> None:

@@ -166,13 +166,12 @@ class Store:
         known = database.settled.get(key)
         if known is not None and known.reaches(last):
             return known
-        with database.glance() as connection:
-            known = lookups.settled(connection, *names)
+        if known is None or not known.mine:  # else it is probably this process's turn again
+            with database.glance() as connection:
+                known = lookups.settled(connection, *names)
         while known is None or not known.reaches(last):
             with database.write() as connection:
-                revision = Publisher(connection, database.accounts).freeze(registration, last)
-            if revision is not None:
-                known = Settled(last.start, revision)
+                known = Publisher(connection, database.accounts).freeze(registration, last)
         database.settled[key] = known
         return known
 

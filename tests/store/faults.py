@@ -158,7 +158,7 @@ class FaultContract(OnLedger):
                             published |= seen(store.publish(settled, drafts(settled, part)))
                         errors += len(caught)
                 if not cut.broken:
-                    assert boundary > 40
+                    assert boundary > 30
                     assert broken > 30
                     return
                 assert errors <= 1

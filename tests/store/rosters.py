@@ -268,6 +268,36 @@ class RosterContract(OnLedger):
             store.freeze(replace(frozen, digest="of-another"), windows[3:4])
         assert len(store.entries()) == 3
 
+    def test_who_made_the_last_entry_makes_the_next_without_a_look_and_looks_when_others_do(
+        self, store: Store, url: str
+    ) -> None:
+        held = store.register(domain(), query())
+        windows = windows_of(held)
+        asked: list[str] = []
+
+        def note(*given: Any) -> None:
+            asked.append(given[2])
+
+        def statements(one: Store, window: Window) -> int:
+            asked.clear()
+            assert one.freeze(held, [window]) is held
+            return len([one for one in asked if not one.startswith("BEGIN")])
+
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            # another time to wait is another connection, as of another process
+            with Store(url, wait=29) as other:
+                other.entries()  # a ledger that is opened is asked more
+                # a look, the account from its beginning, and what each entry takes
+                assert [statements(store, window) for window in windows[:3]] == [1 + 1 + 5, 5, 5]
+                assert [statements(other, window) for window in windows[2:4]] == [1, 1 + 1 + 5]
+                assert statements(store, windows[3]) == 3
+                assert statements(other, windows[4]) == 5
+                assert [statements(store, windows[4]), statements(store, windows[4])] == [1, 0]
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        assert [entry.window_start for entry in store.entries()] == [window.start for window in windows[:5]]
+
     def test_two_workers_of_different_registrations_publish_the_same_rows(self, store: Store, url: str) -> None:
         old = store.register(domain(), query())
         windows = windows_of(old)
