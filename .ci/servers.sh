@@ -2,8 +2,8 @@
 # Builds the servers of the streaming tests, once: what the cache has already is left alone.
 #
 #   .ci/servers.sh prism      Beam's local live runner, compiled from its Go module
-#   .ci/servers.sh flink      the programs of a Flink cluster, and Beam's job server for it
-#   .ci/servers.sh kafka      Apache Kafka's broker
+#   .ci/servers.sh flink      the programs of a Flink cluster, its reporter for Prometheus, and Beam's job server for it
+#   .ci/servers.sh kafka      Apache Kafka's broker, and its command line tools
 #   .ci/servers.sh registry   Apicurio's schema registry, which speaks Confluent's interface
 #   .ci/servers.sh mosquitto  the MQTT broker and its clients, as packages of the system (Debian's)
 #   .ci/servers.sh --show     print the name, version and folder of each
@@ -15,6 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PRISM_VERSION=2.77.0
 FLINK_VERSION=1.19.3
+REPORTER_VERSION=1.19.1 # the newest for Flink 1.19 to be had
 JOB_SERVER_VERSION=2.62.0 # the newest of which the Java parts for Flink 1.19 and the Python package are both to be had
 KAFKA_VERSION=4.1.1
 REGISTRY_VERSION=2.6.13.Final # the newest to be had that a Java 17 runs: 3.3 needs a 21
@@ -22,8 +23,10 @@ REGISTRY_VERSION=2.6.13.Final # the newest to be had that a Java 17 runs: 3.3 ne
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
 PRISM=$CACHE/prism-$PRISM_VERSION
 FLINK=$CACHE/flink-$FLINK_VERSION
+REPORTER=$CACHE/flink-reporter-$REPORTER_VERSION
 JOB_SERVER=$CACHE/flink-job-server-$JOB_SERVER_VERSION
 KAFKA=$CACHE/kafka-$KAFKA_VERSION
+KAFKA_TOOLS=$CACHE/kafka-tools-$KAFKA_VERSION
 REGISTRY=$CACHE/registry-$REGISTRY_VERSION
 
 need() {
@@ -68,6 +71,14 @@ maven() {
   touch "$filled"
 }
 
+build_reporter() {
+  need mvn "Flink's reporter" "install Maven 3.6 or newer, and a Java 11 or 17"
+  scratch
+  maven .ci/flink/reporter.xml "-Dreporter.version=$REPORTER_VERSION" \
+    dependency:copy-dependencies "-DoutputDirectory=$WORK/reporter"
+  mv "$WORK/reporter" "$REPORTER"
+}
+
 build_job_server() {
   need mvn "the Flink job server" "install Maven 3.6 or newer, and a Java 11 or 17"
   scratch
@@ -83,6 +94,13 @@ build_kafka() {
   maven .ci/kafka/pom.xml "-Dkafka.version=$KAFKA_VERSION" \
     dependency:copy-dependencies "-DoutputDirectory=$WORK/kafka" -DincludeScope=runtime
   mv "$WORK/kafka" "$KAFKA"
+}
+
+build_kafka_tools() {
+  need mvn "Kafka's tools" "install Maven 3.6 or newer, and a Java 17"
+  scratch
+  maven .ci/kafka/tools.xml "-Dkafka.version=$KAFKA_VERSION" dependency:copy-dependencies "-DoutputDirectory=$WORK/tools"
+  mv "$WORK/tools" "$KAFKA_TOOLS"
 }
 
 build_registry() {
@@ -122,7 +140,8 @@ WORK=
 trap '[ -z "$WORK" ] || rm -rf "$WORK"' EXIT
 if [ "${1:-}" = --show ]; then
   printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" \
-    job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA" registry $REGISTRY_VERSION "$REGISTRY"
+    reporter $REPORTER_VERSION "$REPORTER" job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA" \
+    kafka-tools $KAFKA_VERSION "$KAFKA_TOOLS" registry $REGISTRY_VERSION "$REGISTRY"
   exit
 fi
 [ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, mosquitto" >&2; exit 2; }
@@ -136,9 +155,13 @@ for name in "$@"; do
     prism) once "$PRISM" build_prism ;;
     flink)
       once "$FLINK" build_flink
+      once "$REPORTER" build_reporter
       once "$JOB_SERVER" build_job_server
       ;;
-    kafka) once "$KAFKA" build_kafka ;;
+    kafka)
+      once "$KAFKA" build_kafka
+      once "$KAFKA_TOOLS" build_kafka_tools
+      ;;
     registry) once "$REGISTRY" build_registry ;;
     mosquitto) install_mosquitto ;;
     *) echo "no server is named '$name': prism, flink, kafka, registry, mosquitto" >&2; exit 2 ;;

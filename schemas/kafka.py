@@ -85,6 +85,15 @@ class Registry(Section):
         return text
 
 
+class SinkRegistry(Registry):
+    """A schema registry that has the schema of rows before the first one is sent."""
+
+    auto_register: bool = Field(
+        default=True,
+        description="register the schema of the rows under `<topic>-value` if it is not there; false: only look it up",
+    )
+
+
 class KafkaSource(Section):
     """Topics of readings; only live."""
 
@@ -143,8 +152,19 @@ class KafkaSink(Section):
 
     servers: Servers
     topic: Topic
-    format: Literal["json", "avro-single-object"] = "json"
+    format: Literal["json", "avro", "avro-single-object"] = Field(
+        default="json", description="avro is the wire format of schema registries"
+    )
+    registry: SinkRegistry | None = Field(default=None, description="where the schema of format: avro is")
     options: Options = Field(default_factory=dict, description="any option of librdkafka")
 
+    @model_validator(mode="after")
+    def _registered(self) -> KafkaSink:
+        if self.format == "avro" and self.registry is None:
+            raise ValueError("format: avro needs registry: {url: ...}, where the schema of the rows is")
+        if self.format != "avro" and self.registry is not None:
+            raise ValueError(f"registry is for format: avro, and format is {self.format}")
+        return self
 
-__all__ = ["KafkaSink", "KafkaSource", "Options", "Registry", "Servers", "Topic"]
+
+__all__ = ["KafkaSink", "KafkaSource", "Options", "Registry", "Servers", "SinkRegistry", "Topic"]

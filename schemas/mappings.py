@@ -50,7 +50,11 @@ Payload = Literal["json", "cbor", "avro", "avro-single"]
 #: Presets that only say where the parts are: the payload is what the device or a rule wrote.
 MAPPED: dict[str, dict[str, Any]] = {
     "hono": {"series": {"header": "device_id"}, "time": {"header": "creation-time"}, "time_unit": "ms"},
-    "azure-iot": {"series": {"header": "iothub-connection-device-id"}, "time": {"header": "iothub-enqueuedtime"}},
+    "azure-iot": {
+        "series": {"header": "iothub-connection-device-id"},
+        "time": {"header": "iothub-enqueuedtime"},
+        "time_unit": "ms",
+    },
     "aws-iot": {"series": {"path": "device_id"}, "time": {"path": "timestamp"}, "time_unit": "ms"},
 }
 #: Presets that take the payload apart by a convention of its own, whose values have names.

@@ -71,15 +71,17 @@ _TEXTS = {
     "readings.remember",
 }
 
-#: Where rejected rows were, and why; never what they held.
+#: Where rejected rows were, and why; never what they held. Of messages how many bytes they have; rows of files, and
+#: readings that are rejected later, have no size.
 REJECT_SCHEMA = pa.schema(
     [
         pa.field("reason", pa.utf8(), nullable=False),
         pa.field("source", pa.utf8(), nullable=False),
         pa.field("position", pa.int64(), nullable=False),
+        pa.field("size", pa.int64()),
     ]
 )
 
-#: The same of messages, with their size in bytes and their content as a letter to the operator's public key, where the
-#: settings name one. Readings that are rejected have neither: what they were made of is not kept.
-LETTER_SCHEMA = REJECT_SCHEMA.append(pa.field("size", pa.int64())).append(pa.field("letter", pa.utf8()))
+#: The same with the content of messages as a letter to the operator's public key, where the settings name one. Readings
+#: that are rejected have none: what they were made of is not kept.
+LETTER_SCHEMA = REJECT_SCHEMA.append(pa.field("letter", pa.utf8()))

@@ -289,7 +289,7 @@ class Settings(Document):
     privacy: Privacy
     sink: FileSink | None = None
     rejects: RejectSink | None = Field(
-        default=None, description="where rejected rows go: reason, source and position only"
+        default=None, description="where rejected rows go: reason, source, position and size only"
     )
     query: Name
     domain: Name

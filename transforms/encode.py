@@ -472,6 +472,11 @@ def _reject_batch(rejects: dict[RejectReason, int]) -> pa.RecordBatch:
     reasons: Iterable[str] = [reason.value for reason, count in rejects.items() for _ in range(count)]
     rows = sum(rejects.values())
     return pa.RecordBatch.from_arrays(
-        [pa.array(reasons, pa.utf8()), pa.array([_DECODED] * rows), pa.array(np.full(rows, -1, dtype=np.int64))],
+        [
+            pa.array(reasons, pa.utf8()),
+            pa.array([_DECODED] * rows, pa.utf8()),
+            pa.array(np.full(rows, -1, dtype=np.int64)),
+            pa.nulls(rows, pa.int64()),
+        ],
         schema=REJECT_SCHEMA,
     )

@@ -33,20 +33,20 @@ REJECTS = RowForm(
             {"name": "reason", "type": "string"},
             {"name": "source", "type": "string"},
             {"name": "position", "type": "long"},
+            {"name": "size", "type": ["null", "long"]},
         ],
     },
     ("source", "position", "reason"),
 )
 
 
-#: The same with sizes and letters.
+#: The same with letters.
 LETTERS = RowForm(
     LETTER_SCHEMA,
     {
         **REJECTS.avro,
         "fields": [
             *REJECTS.avro["fields"],
-            {"name": "size", "type": ["null", "long"]},
             {"name": "letter", "type": ["null", "string"]},
         ],
     },

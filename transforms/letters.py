@@ -6,6 +6,8 @@ bytes: a flood of rejects costs no more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -63,6 +65,19 @@ def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) 
     )
 
 
+def sealed(
+    rejects: Sequence[pa.RecordBatch], messages: Messages, letters: Letters | None
+) -> tuple[pa.RecordBatch, ...]:
+    """Batches of rejects, each with letters that hold its messages if the settings name a key.
+
+    Args:
+        rejects: of these messages.
+        messages: the messages.
+        letters: to whom; ``None`` without letters.
+    """
+    return tuple(rejects) if letters is None else tuple(with_letters(one, messages, letters) for one in rejects)
+
+
 def _content(messages: Messages, number: int) -> Content:
     return Content(
         messages.payloads[number] or b"",
@@ -80,4 +95,4 @@ def all_with_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=LETTER_SCHEMA)
 
 
-__all__ = ["MOST_LETTERS", "all_with_letters", "check_letters", "with_letters"]
+__all__ = ["MOST_LETTERS", "all_with_letters", "check_letters", "sealed", "with_letters"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import apache_beam as beam
@@ -20,16 +20,21 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ..schemas.releases import RELEASE_VERSION
 from . import coders
 from .formats import LETTERS, REJECTS, RELEASES, RowForm, write_stream
+from .letters import all_with_letters
 
-MessageFormat = Literal["json", "avro-single-object"]
+MessageFormat = Literal["json", "avro", "avro-single-object"]
+"""``avro`` is what the number of a schema in a registry stands before, ``avro-single-object`` its fingerprint."""
 
 #: Headers, or attributes, of every message.
 SCHEMA, VERSION, DOMAIN, QUERY = "quiltstream.schema", "quiltstream.version", "quiltstream.domain", "quiltstream.query"
 
-_CONTENT = {"json": "application/json", "avro-single-object": "avro/binary"}
+_CONTENT = {"json": "application/json", "avro": "avro/binary", "avro-single-object": "avro/binary"}
 
 Message = tuple[bytes | None, bytes, list[tuple[str, bytes]]]
 """Key, value and headers."""
+
+Head = Callable[[Mapping[str, Any]], bytes]
+"""What stands before an Avro body, by its schema."""
 
 
 class MessageSender(ABC):
@@ -42,6 +47,14 @@ class MessageSender(ABC):
         Raises:
             BrokerUnavailableError: the client cannot be made, or something was refused.
         """
+
+    def head(self, schema: Mapping[str, Any]) -> bytes:
+        """What stands before an Avro body.
+
+        Raises:
+            BrokerUnavailableError: it has to be asked for, and nobody answers.
+        """
+        return single_object_head(schema)
 
     @abstractmethod
     def finish(self) -> None:
@@ -78,26 +91,34 @@ class MessageTopic(ABC):
         """
 
 
-def release_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
+def single_object_head(schema: Mapping[str, Any]) -> bytes:
+    """What stands before a single object of Avro: a mark, and the fingerprint of its schema."""
+    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
+
+
+def release_messages(
+    batch: pa.RecordBatch, format_: MessageFormat, head: Head = single_object_head
+) -> Iterator[Message]:
     """A block of releases as messages, keyed by release id."""
     table = RELEASES.sorted(RELEASES.table([batch]))
     columns = (table.column(name).to_pylist() for name in ("release_id", "domain", "query"))
-    for value, key, domain, query in zip(_values(table, RELEASES, format_), *columns, strict=True):
+    for value, key, domain, query in zip(_values(table, RELEASES, format_, head), *columns, strict=True):
         names = [(DOMAIN, str(domain).encode()), (QUERY, str(query).encode())]
         yield str(key).encode(), value, [*_headers("release", format_), *names]
 
 
-def reject_messages(batch: pa.RecordBatch, format_: MessageFormat) -> Iterator[Message]:
-    """Rejects as messages without keys: reason, source and position, and the size where it is known.
+def reject_messages(
+    batch: pa.RecordBatch, format_: MessageFormat, head: Head = single_object_head
+) -> Iterator[Message]:
+    """Rejects as messages without keys: reason, source, position, and the size where it is known.
 
     Content is in them only as a letter to the operator's public key, where the settings name one.
     """
+    if format_ == "avro":
+        # one schema for all that a topic may have, whatever the settings say of letters later
+        batch = all_with_letters(batch)
     form = LETTERS if "letter" in batch.schema.names else REJECTS
-    if form is REJECTS and "size" in batch.schema.names:
-        size = pa.field("size", pa.int64(), nullable=False)
-        fields = [*REJECTS.avro["fields"], {"name": "size", "type": "long"}]
-        form = RowForm(REJECTS.schema.append(size), {**REJECTS.avro, "fields": fields}, REJECTS.order)
-    for value in _values(form.sorted(form.table([batch])), form, format_):
+    for value in _values(form.sorted(form.table([batch])), form, format_, head):
         yield None, value, _headers("reject", format_)
 
 
@@ -109,25 +130,20 @@ def _headers(schema: str, format_: MessageFormat) -> list[tuple[str, bytes]]:
     ]
 
 
-def _values(table: pa.Table, form: RowForm, format_: MessageFormat) -> list[bytes]:
+def _values(table: pa.Table, form: RowForm, format_: MessageFormat, head: Head) -> list[bytes]:
     if format_ == "json":
         stream = io.BytesIO()
         write_stream(stream, "jsonl", table, form)
         return stream.getvalue().split(b"\n")[:-1]
-    head = single_object_head(form.avro)
+    begin = head(form.avro)
     schema = fastavro.parse_schema(form.avro)
-    return [head + _avro(schema, row) for row in table.to_pylist()]
+    return [begin + _avro(schema, row) for row in table.to_pylist()]
 
 
 def _avro(schema: Any, row: Any) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, row)
     return stream.getvalue()
-
-
-def single_object_head(schema: Any) -> bytes:
-    """What stands before a single object of Avro: a mark, and the fingerprint of its schema."""
-    return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 class _Send(beam.DoFn):
@@ -143,7 +159,7 @@ class _Send(beam.DoFn):
 
     def process(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
-            self._sender.send(self._messages(batch, self._topic.format))
+            self._sender.send(self._messages(batch, self._topic.format, self._sender.head))
 
     def finish_bundle(self) -> None:
         self._sender.finish()
@@ -157,7 +173,7 @@ class _SendRows(beam.PTransform[Any, Any]):
 
     #: The section of the settings that names the topic.
     section: ClassVar[str]
-    messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat], Iterator[Message]]]
+    messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat, Head], Iterator[Message]]]
 
     def __init__(self, topic: MessageTopic) -> None:
         super().__init__()
@@ -197,6 +213,7 @@ __all__ = [
     "QUERY",
     "SCHEMA",
     "VERSION",
+    "Head",
     "Message",
     "MessageFormat",
     "MessageSender",

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..schemas.letters import Letters
+from ..schemas.readings import RejectReason
 from .decode.rows import Decoded
+from .rejects import Rejects
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -42,6 +44,19 @@ class Messages:
     def __len__(self) -> int:
         """How many."""
         return len(self.payloads)
+
+
+def rejects_of(reason: RejectReason, messages: Messages, numbers: npt.NDArray[np.int64]) -> Rejects:
+    """Some messages as rejects, with their sizes.
+
+    Args:
+        reason: why.
+        messages: all of them.
+        numbers: of those that are rejected, in their order, shape (n,).
+    """
+    payloads = messages.payloads
+    sizes = np.fromiter((len(payloads[one] or b"") for one in numbers.tolist()), np.int64, len(numbers))
+    return Rejects(reason, messages.positions[numbers], sizes)
 
 
 class SourceAwayError(RuntimeError):
@@ -92,4 +107,4 @@ class MessageDecoder(ABC):
         return 0
 
 
-__all__ = ["Headers", "MessageDecoder", "Messages", "SourceAwayError"]
+__all__ = ["Headers", "MessageDecoder", "Messages", "SourceAwayError", "rejects_of"]

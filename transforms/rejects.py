@@ -37,11 +37,13 @@ class Rejects(NamedTuple):
 
     Attributes:
         reason: why.
-        positions: line or row numbers from 1, int64, shape (n,).
+        positions: line or row numbers from 1, or offsets, int64, shape (n,).
+        sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size nobody knows.
     """
 
     reason: RejectReason
     positions: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64] | None = None
 
 
 def counter_name(reason: RejectReason) -> str:
@@ -56,11 +58,16 @@ def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
     source = source.encode("utf-8", "backslashreplace").decode("utf-8")
     reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
     positions = [one.positions for one in rejects]
+    sizes = [
+        pa.nulls(len(one.positions), pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
+        for one in rejects
+    ]
     return pa.RecordBatch.from_arrays(
         [
             pa.concat_arrays(reasons) if reasons else pa.array([], pa.utf8()),
             pa.repeat(pa.scalar(source, pa.utf8()), rows),
             pa.array(np.concatenate(positions) if positions else np.empty(0, dtype=np.int64), pa.int64()),
+            pa.concat_arrays(sizes) if sizes else pa.array([], pa.int64()),
         ],
         schema=REJECT_SCHEMA,
     )

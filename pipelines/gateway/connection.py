@@ -376,6 +376,9 @@ class Connection:
         why = "is not there any more" if was_ready else "ended the connection before it was set up"
         if unreadable:
             why = "sent what is no packet of MQTT 5"
+        elif not was_ready and self._session.tls is not None:
+            # since TLS 1.3 a client's certificate is judged when its handshake is over, and the library swallows why
+            why += ": does it want a certificate, or another one, as mqtt.tls.cert?"
         elif self._short >= _SHORT:
             # some brokers end a connection without a word when another client takes its session over
             why += (

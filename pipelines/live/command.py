@@ -248,8 +248,11 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
     def first() -> Ran:
         return _followed(job, say, look_s, first=True)
 
+    last = job
+
     def next_one() -> Ran:
-        made = _made(again)
+        nonlocal last
+        last = made = _made(again)
         with closing(made.follower):
             return _followed(made, say, look_s)
 
@@ -261,6 +264,7 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
             pause = restarts.pause(failed)
             say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
             time.sleep(pause)
+            _replace(last, failed)
             attempt = next_one
 
 
@@ -304,6 +308,16 @@ def _alone(failure: CommandError, job: LiveJob) -> CommandError:
     if ended is None or ended.end != "unknown" or not isinstance(failure, RunnerError):
         return failure
     return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
+
+
+def _replace(job: LiveJob, failed: RunnerError) -> None:
+    """See that a job which was left in its cluster, and may run on there, is over before another takes its place.
+
+    Raises:
+        CommandError: it may run on.
+    """
+    if job.flink is not None and job.is_left and (ended := job.flink.end()).end == "unknown":
+        raise CommandError(f"{failed}. It is not begun again by itself: {ended.text}", failed.code) from failed
 
 
 def _made(again: Callable[[], LiveJob]) -> LiveJob:

@@ -93,6 +93,11 @@ class LiveJob:
             say("drift", news)
         return standing
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it outlives its command in its cluster."""
+        return self.flink is not None and self.flink.leave
+
     def is_over(self, first_missing: int | None) -> bool:
         """Whether nothing is missing that the job is to publish."""
         if first_missing is None:
@@ -153,9 +158,11 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
             try:  # some runners tell nothing of a job once it is cancelled
                 early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
             finally:
-                state = _stop(result)
+                state = PipelineState.CANCELLED if job.is_left else _stop(result)
             say("stop", STOPPED)
-            if job.flink is not None:
+            if job.flink is not None and job.is_left:
+                say("stop", job.flink.left)
+            elif job.flink is not None:
                 say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
                 # what was being handed over when it was stopped may reach the cluster yet
                 _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
@@ -164,9 +171,10 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
             tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
             return job.follower.look(state), tallies or early
         except Exception:
-            _stop(result)
-            if job.flink is not None:
-                _tell(job.flink.end(), say)
+            if not job.is_left:
+                _stop(result)
+                if job.flink is not None:
+                    _tell(job.flink.end(), say)
             raise
 
 

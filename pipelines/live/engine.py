@@ -28,7 +28,7 @@ from ..exits import ExitCode
 from ..failures import CommandError
 from ..places.kafka_source import kafka_feed
 from ..places.pubsub import pubsub_feed
-from .flink_rest import OPTION, FlinkJob, RestError, flink_place
+from .flink_rest import LEAVE, OPTION, FlinkJob, RestError, flink_place, leaves
 from .prism import prism_program
 
 #: Runners that would never close a window of an endless source, or close it wrongly.
@@ -100,6 +100,13 @@ def check_ends(settings: Settings, options: PipelineOptions) -> None:
                 f"job, and --runner={runner_name(options)} may let it run on beside the next one: leave the runner out "
                 f"for Prism; on a Flink cluster add {OPTION} so that the job is cancelled there; or leave every out "
                 "and change the belief by hand with quiltstream ledger belief"
+            ]
+        )
+    if leaves(options):
+        raise SettingsError(
+            [
+                f"model.estimate.every ends the running job at each estimate, and {LEAVE} may leave one in the cluster "
+                f"that nobody ends: leave {LEAVE} out, or leave every out"
             ]
         )
     cluster = FlinkJob(place, "")

@@ -2,7 +2,8 @@
 
 Beam's job server for Flink says that it cancels a job, and lets it run on in the cluster. Where the options give the
 cluster's REST address, the command cancels the job itself. A cluster runs the jobs of others too, so every submission
-gets a name that no other one has, and nothing but the job of exactly that name is ever touched.
+gets a name that no other one has, and nothing but the job of exactly that name is ever touched. With ``--flink_leave``
+the command only watches its job, and leaves it in the cluster when it is stopped or fails itself.
 
 The API is spoken to by plain HTTP, directly and without a name or password: a cluster that asks for TLS or credentials
 is treated as one without an address.
@@ -27,6 +28,7 @@ from typing import Any, Literal, TypeVar
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 
 from ..engine import runner_name
+from ..failures import CommandError
 
 #: States of a job that it never leaves. SUSPENDED is none: another JobManager may take such a job up.
 _TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
@@ -56,6 +58,9 @@ OPTION = "--flink_master=HOST:PORT, the address of the cluster's REST API (plain
 #: What is said of an answer that nobody can use.
 NO_LIST = "it answered with something else than a list of jobs; is this Flink's REST API?"
 
+#: Leaves the job in the cluster.
+LEAVE = "--flink_leave"
+
 _Read = TypeVar("_Read")
 
 End = Literal["over", "absent", "unknown"]
@@ -81,19 +86,29 @@ class Ended:
     asked: bool = False
 
 
+class FlinkLeaveOptions(PipelineOptions):
+    """An option of ours among Beam's, because it says what ``--flink_master`` is used for."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        told = "leave the job in its cluster when quiltstream run --live is stopped, or fails itself"
+        parser.add_argument(LEAVE, action="store_true", default=False, help=told)
+
+
 class FlinkJob:
     """The job of one submission in a cluster.
 
     Args:
         place: HOST:PORT of the REST API.
         name: of the job, and of no other one.
+        leave: whether it outlives its command: only what has nothing left to do, or is begun again, is ended then.
 
     Attributes:
         ended: what became of it, once somebody has ended it or asked.
     """
 
-    def __init__(self, place: str, name: str) -> None:
-        self.place, self.name = place, name
+    def __init__(self, place: str, name: str, *, leave: bool = False) -> None:
+        self.place, self.name, self.leave = place, name, leave
         self.ended: Ended | None = None
         # the cluster is reached as Beam's job server reaches it, whatever proxy the environment names
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -147,6 +162,14 @@ class FlinkJob:
     def where(self) -> str:
         """Its cluster in words."""
         return f"the Flink cluster at {self.place}"
+
+    @property
+    def left(self) -> str:
+        """What is said when it is left."""
+        return (
+            f"its job {self.name!r} is left in {self.where}, where it goes on without a watch; cancel it there before "
+            "another one is begun"
+        )
 
     def _absent(self) -> str:
         return (
@@ -234,14 +257,39 @@ def flink_job(options: PipelineOptions) -> FlinkJob | None:
 
     Returns:
         ``None`` where no REST address is given; the options are then as they were.
+
+    Raises:
+        CommandError: there is none, and the job is to be left in a cluster.
     """
-    place = flink_place(options)
+    place, leave = flink_place(options), leaves(options)
     if place is None:
+        if leave:
+            raise CommandError(
+                f"{LEAVE} leaves the job in a Flink cluster and watches it there: add {OPTION} or leave {LEAVE} out"
+            )
         return None
     # Flink shows a job by the name that Beam's job server is given; it may be given twice, and Flink minds that not
     named = options.view_as(GoogleCloudOptions)
     named.job_name = f"{named.job_name or 'quiltstream'}-{uuid.uuid4().hex[:16]}"
-    return FlinkJob(place, named.job_name)
+    return FlinkJob(place, named.job_name, leave=leave)
 
 
-__all__ = ["APPEAR_S", "NO_LIST", "OPTION", "End", "Ended", "FlinkJob", "RestError", "flink_job", "flink_place"]
+def leaves(options: PipelineOptions) -> bool:
+    """Whether the job is left in its cluster when the command is stopped."""
+    return bool(options.view_as(FlinkLeaveOptions).flink_leave)
+
+
+__all__ = [
+    "APPEAR_S",
+    "LEAVE",
+    "NO_LIST",
+    "OPTION",
+    "End",
+    "Ended",
+    "FlinkJob",
+    "FlinkLeaveOptions",
+    "RestError",
+    "flink_job",
+    "flink_place",
+    "leaves",
+]

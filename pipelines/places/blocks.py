@@ -51,7 +51,7 @@ def send_blocks(topic: MessageTopic, registration: Registration, records: Iterab
     try:
         for record in records:
             if record.block is not None:
-                sender.send(release_messages(rows_of(registration, record), topic.format))
+                sender.send(release_messages(rows_of(registration, record), topic.format, sender.head))
                 sent += 1
         sender.finish()
     except BrokerUnavailableError as error:

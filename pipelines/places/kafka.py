@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.kafka import KafkaSink
-from ...schemas.secrets import SecretError, located, resolved
+from ...schemas.secrets import Option, SecretError, located, resolved
 from ...schemas.settings import FileSink, Settings
 from ...store.errors import StoreMissing
 from ...store.records import Store
 from ...store.specs import Record, Registration
+from ...transforms.formats import LETTERS, RELEASES
 from ...transforms.kafka.client import Cluster, KafkaUnavailableError
 from ...transforms.kafka.look import look_to_write
 from ...transforms.kafka.sink import Topic
 from ...transforms.kafka.topic import read_ids
+from ...transforms.kafka.wire import RegistryNumbers
 from ..exits import ExitCode
 from ..failures import CommandError
 from .blocks import recorded_blocks, send_blocks
@@ -44,7 +46,12 @@ def topic_of(settings: Settings, sink: FileSink) -> Topic | None:
     given = sink.kafka
     if given is None:
         return None
-    return Topic(cluster_of(settings, given.servers, given), given.topic, given.format)
+    registry = given.registry
+    numbers = None
+    if registry is not None:
+        options = located(registry.options, settings.path)
+        numbers = RegistryNumbers(registry.url, options, auto_register=registry.auto_register)
+    return Topic(cluster_of(settings, given.servers, given), given.topic, given.format, numbers)
 
 
 def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _PATIENCE_S) -> _Made:
@@ -75,6 +82,8 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
 def check_written(settings: Settings, *, patience_s: float = _PATIENCE_S) -> None:
     """Look whether the topics of sink and rejects are there and may be written, before anything is on record.
 
+    Where their rows are Avro with the number of a schema, it is asked for, and given to the registry if need be.
+
     What cannot be sent fails its bundle, and the one after every restart: by then windows may be charged. Where a
     secret is with the workers only, that is said, and the job begins.
 
@@ -90,12 +99,21 @@ def check_written(settings: Settings, *, patience_s: float = _PATIENCE_S) -> Non
         if topic is None:
             continue
         field = f"{place}.{topic.kind}"
-        try:
-            resolved(topic.cluster.options)
-        except SecretError as error:
-            click.echo(f"{field}: {error}; the topic is not looked at from here", err=True)
-        else:
+        if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
             patiently(field, partial(look_to_write, topic), patience_s=patience_s)
+        if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
+            ask = partial(topic.head, RELEASES.avro if place == "sink" else LETTERS.avro)
+            patiently(field, ask, patience_s=patience_s)
+
+
+def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
+    """Whether the secrets among some options are here; where they are not, say what is left to the workers."""
+    try:
+        resolved(options)
+    except SecretError as error:
+        click.echo(f"{field}: {error}; {left} from here", err=True)
+        return False
+    return True
 
 
 class SinkTopic:

@@ -84,6 +84,12 @@ def test_the_commands_of_the_guide_name_what_is_there(guide: str, repository: Pa
     assert seen == set(KNOWN)
 
 
+def test_the_guides_table_says_what_ci_does_with_each_command(guide: str) -> None:
+    table = guide.split("## What CI runs of these commands\n")[1]
+    named = "\n".join(line.split(" | ")[0] for line in table.splitlines())
+    assert set(re.findall(r"`([^`]+)`", named)) == {call.replace(" -chdir=deploy/dataflow", "") for call in KNOWN}
+
+
 def test_the_guide_builds_and_runs_one_image_and_one_template(guide: str) -> None:
     text = "\n".join(" ".join(one) for one in calls(guide))
     assert len(set(re.findall(r"europe-west1-docker\.pkg\.dev/\S+", text))) == 1
@@ -94,7 +100,7 @@ def test_the_guide_builds_and_runs_one_image_and_one_template(guide: str) -> Non
 
 def test_every_file_of_the_folder_is_in_the_guide(guide: str, repository: Path) -> None:
     there = {one.name for one in (repository / "deploy" / "dataflow").iterdir() if one.is_file()}
-    table = "\n".join(line for line in guide.splitlines() if line.startswith("| `"))
+    table = guide.split("| file | what it is |\n")[1].split("\n\n", maxsplit=1)[0]
     assert set(re.findall(r"`([\w.]+)`", table)) == there
 
 

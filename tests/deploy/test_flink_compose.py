@@ -34,6 +34,8 @@ OF_THE_PLACE = {
     "--runner",
     "--job_endpoint",
     "--job_name",
+    "--flink_master",
+    "--flink_leave",
     "--environment_type",
     "--environment_config",
     "--state_backend_storage_path",
@@ -263,6 +265,8 @@ def test_the_job_server_is_started_as_the_end_to_end_tests_start_it(where: str) 
     submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]
     options = options_of(words)
     assert options_of(submit)["--job_endpoint"] == f"{options['--job-host']}:{options['--job-port']}"
+    # the command watches the job where the job server brings it
+    assert options_of(submit)["--flink_master"] == options["--flink-master"]
 
 
 def test_state_is_where_a_volume_is_that_everybody_has_who_needs_it() -> None:

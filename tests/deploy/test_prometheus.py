@@ -11,14 +11,15 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
+from quiltstream.pipelines.engine import options_of
 from quiltstream.pipelines.gateway.tally import Dropped, Tally
+from quiltstream.pipelines.live.flink_rest import flink_job
 from quiltstream.pipelines.live.verdict import Board, Cause, Verdict
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import read_settings
@@ -27,17 +28,16 @@ from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.survey import register
 
 from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
-
-#: How Flink's reporter calls a counter of Beam; seen on a cluster of Flink 1.19.3 with Beam 2.62.
-BEAM = "flink_taskmanager_job_task_operator_quiltstream_"
-
-#: Flink's own metrics that rules use, as they were seen there.
-FLINKS = {
-    "flink_jobmanager_numRunningJobs",
-    "flink_jobmanager_job_numRestarts",
-    "flink_jobmanager_job_numberOfCompletedCheckpoints",
-    "flink_taskmanager_job_task_operator_currentInputWatermark",
-}
+from .prometheus_files import (
+    BEAM,
+    FLINKS,
+    counter,
+    names_in_rules,
+    relabelled,
+    rules,
+    scraped,
+    steps_for_flink,
+)
 
 
 def load(name: str) -> ModuleType:
@@ -52,10 +52,6 @@ def load(name: str) -> ModuleType:
 
 
 page_module = load("ledger_metrics")
-
-
-def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(text(PROMETHEUS / "rules.yml"))["groups"] for rule in group["rules"]]
 
 
 def counters() -> dict[str, str]:
@@ -82,8 +78,7 @@ def test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_we
     assert fired == {rule["alert"] for rule in rules()}
     # the deployment that is well has every metric: an alert that looks at none would be silent for nothing
     given = {one["series"].split("{")[0] for one in cases["well"]["input_series"]}
-    looked_at = {name for rule in rules() for name in names_in(rule["expr"])}
-    assert looked_at - given == {f"{BEAM}blocks_incomplete"}  # does not exist before it first counts
+    assert names_in_rules() - given == {f"{BEAM}blocks_incomplete"}  # does not exist before it first counts
 
 
 def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: Path) -> None:
@@ -94,20 +89,16 @@ def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: P
     assert "FAILED" in run([tool("promtool"), "test", "rules", str(tmp_path / "rules_test.yml")], code=1)
 
 
-def names_in(expression: str) -> set[str]:
-    """The metrics of an expression."""
-    return set(re.findall(r"\b((?:quiltstream|flink)_\w+|up)\b", re.sub(r'"[^"]*"', "", expression)))
-
-
 def test_rules_use_only_metrics_that_there_are() -> None:
-    used = {name for rule in rules() for name in names_in(rule["expr"])}
+    used = names_in_rules()
     gateway = set(re.findall(r"^# TYPE (\S+)", Tally().prometheus(), re.MULTILINE))
     ledger = {f"quiltstream_ledger_{name}" for name in page_module.METRICS}
     live = set(re.findall(r"^# TYPE (\S+)", whole_page_of_a_live_job(), re.MULTILINE))
     named = counters()
-    beam = {BEAM + re.sub(r"\W", "_", name) for name, kind in named.items() if kind == "counter"}
+    beam = {counter(name) for name, kind in named.items() if kind == "counter"}
     assert {"loss-micro-epsilon", "watermark-behind-ms"} == {name for name, kind in named.items() if kind != "counter"}
     assert used <= {*gateway, *ledger, *live, *beam, *FLINKS, "quiltstream_rejected", "up"}
+    assert {name for name in used if name.startswith("flink_")} - beam == FLINKS
     assert {name for name in used if name.startswith("quiltstream_live_")} <= live
     assert {"quiltstream_rejected", "up", "quiltstream_gateway_dropped_total", f"{BEAM}blocks_incomplete"} <= used
 
@@ -141,29 +132,30 @@ def test_the_reasons_in_rules_are_reasons() -> None:
 
 
 def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> None:
-    (flink,) = (one for one in scraped() if one["job_name"] == "flink")
     for reason in RejectReason:
-        name = BEAM + re.sub(r"\W", "_", f"rejected-{reason.value}")
-        assert relabelled(name, flink["metric_relabel_configs"]) == (
+        assert relabelled(counter(f"rejected-{reason.value}"), {}, steps_for_flink()) == (
             "quiltstream_rejected",
             {"reason": re.sub(r"\W", "_", reason.value)},
         )
-    assert relabelled(f"{BEAM}readings", flink["metric_relabel_configs"]) == (f"{BEAM}readings", {})
+    assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
 
 
-def relabelled(name: str, steps: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """What Prometheus makes of a metric without labels."""
-    labels = {"__name__": name}
-    for step in steps:
-        if step.get("action", "replace") == "replace":
-            found = re.fullmatch(step["regex"], ";".join(labels.get(one, "") for one in step["source_labels"]))
-            if found:
-                labels[step["target_label"]] = found.expand(step.get("replacement", "$1").replace("$", "\\"))
-    return labels.pop("__name__"), labels
-
-
-def scraped() -> list[dict[str, Any]]:
-    return yaml.safe_load(text(PROMETHEUS / "prometheus.yml"))["scrape_configs"]
+def test_a_job_that_is_begun_anew_goes_on_with_the_series_that_it_had() -> None:
+    """Its command gives each submission a name of its own (flink_rest.py), and Flink each attempt a number."""
+    given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
+    names: set[str] = set()
+    for attempt in range(2):
+        job = flink_job(options_of(given))
+        assert job is not None
+        names.add(job.name)
+        told = {"job_name": job.name, "task_attempt_num": str(attempt), "operator_name": "r"}
+        assert relabelled(counter("polls"), told, steps_for_flink()) == (
+            counter("polls"),
+            {"job_name": "quiltstream", "operator_name": "r"},
+        )
+    assert len(names) == 2
+    other = {"job_name": "quiltstream-2"}
+    assert relabelled(counter("polls"), other, steps_for_flink())[1] == other
 
 
 def test_what_is_scraped_is_there() -> None:

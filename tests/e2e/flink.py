@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
+from typing import Any, ClassVar
 
 from .installed import ROOT, NotInstalledError, installed
-from .processes import Processes, ServerError, accepts, alive, descendants, free_ports
+from .processes import Processes, ServerError, accepts, alive, descendants, free_ports, name_of
 
 HERE = Path(__file__).parent
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
@@ -31,6 +30,7 @@ START_SECONDS = 120
 SUBMIT_SECONDS = 120
 SAVEPOINT_SECONDS = 60
 SLOTS = 4
+STARTER = "starter"  # of the pool's workers, which is none itself
 
 # Memory is given in full: Flink's own start scripts, which work it out, are not used.
 CONFIGURATION = """\
@@ -85,6 +85,8 @@ JAVA = [
     *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENS),
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 ]
+# Else Beam has pip list all that is installed, for its workers' logs: half a second, twice for some jobs.
+NO_INVENTORY = "--experiments=disable_logging_submission_environment"
 # Starting takes more than what the tests' few rows would gain from better code and a collector with threads.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -159,6 +161,7 @@ def embedded_arguments(programs: FlinkPrograms, folder: Path) -> list[str]:
         *(f"--flink_job_server_jar={programs.job_server}", f"--artifacts_dir={folder}/artifacts"),
         *(f"--flink_conf_dir={configuration}", f"--job_server_java_launcher={programs.java}"),
         *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *QUICK, *JAVA)),
+        NO_INVENTORY,
         *state_arguments(folder),
     ]
 
@@ -172,8 +175,26 @@ def write_configuration(configuration: Path, folder: Path, rpc: int = 0, blob: i
     (configuration / "log4j.properties").write_text(LOGGING, encoding="utf-8")
 
 
+def unsent(job_server: Path, folder: Path) -> Path:
+    """The job server's jar, in a folder, under a name that keeps the job server from sending it with every job.
+
+    Beam sends all that the job server was started from but what Gradle started it with, and does not ask
+    ``--files_to_stage``. That would be 200 MB of what the cluster has already, written and read four times over.
+    """
+    link = folder / "gradle" / "wrapper" / job_server.name
+    link.parent.mkdir(parents=True)
+    try:
+        link.hardlink_to(job_server)  # Beam looks behind a symbolic one
+    except OSError:  # the folder is on another file system
+        shutil.copyfile(job_server, link)
+    return link
+
+
 class FlinkCluster:
     """A running cluster. ``python_folders`` can be imported from by what is submitted, and by the workers."""
+
+    #: Whether jobs bring Beam's classes with them, which else are on the cluster's own path.
+    brings_beam: ClassVar[bool] = False
 
     def __init__(self, programs: FlinkPrograms, python_folders: Sequence[Path] = ()) -> None:
         self._programs = programs
@@ -184,9 +205,7 @@ class FlinkCluster:
         rpc, blob, self._rest, self._pool, self._jobs, self._artifacts, self._expansion = free_ports(7)
         write_configuration(self._configuration, self.folder, rpc, blob, self._rest)
         self._submitted = self._taskmanagers = 0
-        self._nothing = self.folder / "nothing.jar"
-        with ZipFile(self._nothing, "w") as jar:
-            jar.writestr("nothing", "")
+        self._job_server = programs.job_server if self.brings_beam else unsent(programs.job_server, self.folder)
         try:
             self._start_jobmanager()
             self.start_taskmanager(wait=False)
@@ -204,8 +223,7 @@ class FlinkCluster:
         return [
             *("--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{self._jobs}", f"--job_name={name}"),
             *("--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{self._pool}"),
-            # else the job server sends itself, 200 MB of what the cluster has already, with every job
-            f"--files_to_stage={self._nothing}",
+            NO_INVENTORY,
             *state_arguments(self.folder),
             *([] if savepoint is None else [f"--savepoint_path={savepoint}"]),
         ]
@@ -319,7 +337,8 @@ class FlinkCluster:
 
     def kill_workers(self) -> int:
         """Kill the Python processes that run the pipelines' steps (``kill -9``), not their pool; how many."""
-        workers = [pid for pid in descendants(self._processes.pid("pool")) if alive(pid)]
+        started = [pid for pid in descendants(self._processes.pid("pool")) if alive(pid)]
+        workers = [pid for pid in started if name_of(pid) != STARTER]
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         return len(workers)
@@ -343,7 +362,7 @@ class FlinkCluster:
     def _start_job_server(self) -> None:
         ports = {"job-port": self._jobs, "artifact-port": self._artifacts, "expansion-port": self._expansion}
         command = [
-            *(self._programs.java, "-Xmx768m", *QUICK, *JAVA, "-jar", self._programs.job_server),
+            *(self._programs.java, "-Xmx768m", *QUICK, *JAVA, "-jar", self._job_server),
             *(f"--flink-master=127.0.0.1:{self._rest}", f"--flink-conf-dir={self._configuration}"),
             *("--job-host=127.0.0.1", f"--artifacts-dir={self.folder}/artifacts"),
             *(f"--{name}={port}" for name, port in ports.items()),

@@ -43,6 +43,7 @@ class Meters:
         size: bytes of a message.
         window: messages that may be unconfirmed.
         ca: authority of a broker with TLS.
+        own: the meters' own certificate, and its key.
 
     Attributes:
         confirmed: messages that the broker took over.
@@ -58,9 +59,11 @@ class Meters:
         size: int = 200,
         window: int = 200,
         ca: Path | None = None,
+        own: tuple[Path, Path] | tuple[None, None] = (None, None),
     ) -> None:
         self._port = port
         self._ca = ca
+        self._own = own
         self._numbers = iter(numbers)
         self._rate = rate
         self._size = size
@@ -90,7 +93,8 @@ class Meters:
         client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         client.max_inflight_messages_set(self._window)
         if self._ca is not None:
-            client.tls_set(str(self._ca))
+            certificate, key = (None if one is None else str(one) for one in self._own)
+            client.tls_set(str(self._ca), certificate, key)
         client.on_publish = self._published
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected

@@ -1,8 +1,8 @@
 """A Kafka broker of the tests' own: one process with its controller, which can be killed and started again.
 
 It listens on the loopback address only: once in the open, where everybody may do everything; once for users with
-passwords (SASL/PLAIN), who may do what they were given the right to; and if asked once more by TLS, for whoever has a
-certificate of its authority.
+passwords (SASL/PLAIN), who may do what they were given the right to; and if asked, by TLS as well: once for whoever has
+a certificate of its authority, and once for users with passwords (SASL/SCRAM-SHA-512).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from .installed import NotInstalledError, installed
 from .processes import Processes, accepts, free_ports
 
 USER, PASSWORD = "meters", "a-secret-of-the-tests"
+
+#: Has the same password, and no right to anything.
+STRANGER = "stranger"
 
 #: A broker that was killed is let in again when its old session has lapsed: short here, but it has taken 15 s.
 _READY_S = 60.0
@@ -66,22 +69,27 @@ class KafkaBroker:
     def __init__(self, jars: Path, *, tls: bool = False) -> None:
         self._processes = Processes("kafka")
         self.folder = self._processes.folder
-        self._port, self._sasl_port, controller, tls_port = free_ports(4)
+        self._port, self._sasl_port, controller, tls_port, scram_port = free_ports(5)
         self.servers = f"127.0.0.1:{self._port}"
         self.sasl_servers = f"127.0.0.1:{self._sasl_port}"
         self.tls_servers = f"127.0.0.1:{tls_port}"
+        self.scram_servers = f"127.0.0.1:{scram_port}"
         settings = self.folder / "server.properties"
         told = _settings(self.folder, self._port, self._sasl_port, controller)
+        users: list[str] = []
         if tls:
             make_certificates(self.folder, USER, PASSWORD)
-            told = _with_tls(told, self.folder, tls_port)
+            told = _with_tls(told, self.folder, tls_port, scram_port)
+            users = [f"SCRAM-SHA-512=[name={one},password={PASSWORD}]" for one in (USER, STRANGER)]
         settings.write_text(told, encoding="ascii")
         (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         java = ["java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         self._java = [*java, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-cp", f"{jars}/*"]
         self._settings = str(settings)
         format_ = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._settings]
-        self._processes.run("format", [*self._java, *format_])
+        self._processes.run(
+            "format", [*self._java, *format_, *(word for one in users for word in ("--add-scram", one))]
+        )
 
     def start(self) -> None:
         """Start it, or start it again, and wait until it answers."""
@@ -167,6 +175,18 @@ class KafkaBroker:
         rule, admin = AclBinding(*told), self.admin()
         admin.create_acls([rule])[rule].result(20)
         _until(lambda: admin.describe_acls(AclBindingFilter(*told)).result(20))
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """The settings of a topic."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+            ConfigResource,  # pyright: ignore[reportPrivateImportUsage] - their documented place
+            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+        )
+
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        admin = self.admin()
+        told = admin.describe_configs([asked])[asked].result(20)
+        return {name: entry.value for name, entry in told.items()}
 
     def admin(self) -> Any:
         """An administrator's client."""
@@ -281,7 +301,7 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
-listener.name.sasl_plaintext.plain.sasl.jaas.config={login} user_{USER}="{PASSWORD}" user_stranger="{PASSWORD}";
+listener.name.sasl_plaintext.plain.sasl.jaas.config={login} user_{USER}="{PASSWORD}" user_{STRANGER}="{PASSWORD}";
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:{USER}
 log.dirs={folder}/data
@@ -304,16 +324,16 @@ broker.heartbeat.interval.ms=300
 """
 
 
-def _with_tls(settings: str, folder: Path, port: int) -> str:
-    """Settings with one more listener, for those whose certificates the tests' authority vouches for."""
+def _with_tls(settings: str, folder: Path, port: int, scram_port: int) -> str:
+    """Settings with two more listeners: for whom the tests' authority vouches, and for users with passwords."""
     store = folder / "keystore.pem"
     store.write_text(
         (folder / "broker.key").read_text(encoding="ascii") + (folder / "broker.pem").read_text(encoding="ascii"),
         encoding="ascii",
     )
     for what in ("listeners=", "advertised.listeners="):
-        settings = settings.replace(f"\n{what}", f"\n{what}SSL://127.0.0.1:{port},")
-    settings = settings.replace("security.protocol.map=", "security.protocol.map=SSL:SSL,")
+        settings = settings.replace(f"\n{what}", f"\n{what}SSL://127.0.0.1:{port},SASL_SSL://127.0.0.1:{scram_port},")
+    settings = settings.replace("security.protocol.map=", "security.protocol.map=SSL:SSL,SASL_SSL:SASL_SSL,")
     settings = settings.replace("super.users=", f"super.users=User:CN={USER};")
     return f"""\
 {settings}\
@@ -321,5 +341,7 @@ ssl.keystore.type=PEM
 ssl.keystore.location={store}
 ssl.truststore.type=PEM
 ssl.truststore.location={folder / "ca.pem"}
-ssl.client.auth=required
+listener.name.ssl.ssl.client.auth=required
+listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 """

@@ -1,6 +1,7 @@
 """A place for live jobs of the tests: settings, an inbox, a sink and a ledger, and an independent truth about them.
 
-The jobs are processes of their own, in a session of their own, so that they can be killed with all they started.
+The jobs are processes of their own, in a session of their own, so that they can be killed with all they started. They
+begin with their modules imported.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from quiltstream.store import Store, StoreMissing, UnknownNameError
 from ..examined import Examined, Span, every, examine, on_record
 from ..transforms.truth import cells, histograms
 from .stamped import left, unstamped
+from .starting import Started, start_live
 
 HERE = Path(__file__).parent
 ORIGIN = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -100,12 +102,16 @@ class Running:
         out: what it prints.
         err: what it complains of.
         watch: called while it is waited for.
+        killed: whether the test ended it.
+        in_vain: whether its end was waited for and did not come.
     """
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Started
     out: Path
     err: Path
     watch: Callable[[], None]
+    killed: bool = False
+    in_vain: bool = False
 
     def wait(self) -> int:
         """Its exit code, when it ends by itself."""
@@ -113,6 +119,7 @@ class Running:
         while (code := self.process.poll()) is None:
             self.watch()
             if time.monotonic() > deadline:
+                self.in_vain = True
                 pytest.fail(f"the job did not end within {PATIENCE:.0f} s: {self.said[-3:]}")
             time.sleep(0.02)
         return code
@@ -120,11 +127,17 @@ class Running:
     def kill(self) -> None:
         """End it and all it started at once."""
         if self.process.poll() is None:
+            self.killed = True
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):  # what was not read of it
                 self.process.stdin.close()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by itself, and not well."""
+        return not self.killed and self.process.poll() not in {None, 0}
 
     @property
     def said(self) -> list[dict[str, Any]]:
@@ -150,6 +163,11 @@ class Bench:
         keys: keys that every window has, and their series.
         retries: how often the test began once more.
         live: how a job runs, where a test does not say it.
+        expected: the true counts of whatever may come on record, as :meth:`counts` gives them.
+        budget: the domain's.
+        hidden: whether jobs had a noise that cannot be taken off.
+        look: how a test examines a place that is left, if not by :meth:`so_far`.
+        in_vain: whether something was waited for and did not come.
     """
 
     folder: Path
@@ -160,6 +178,11 @@ class Bench:
     started: list[Running] = field(default_factory=list)
     others: list[Bench] = field(default_factory=list)
     live: dict[str, Any] = field(default_factory=lambda: {"poll": "100ms"})
+    expected: dict[tuple[int, str], list[int]] = field(default_factory=dict[tuple[int, str], list[int]])
+    budget: float = 1.0
+    hidden: bool = False
+    look: Callable[[], None] | None = None
+    in_vain: bool = False
 
     #: The Python of the jobs, and options of theirs.
     python = sys.executable
@@ -179,19 +202,32 @@ class Bench:
         return self.others[-1]
 
     def symptom(self) -> str | None:
-        """What the runner is known for, if a job shows it: Prism falls over itself when the machine is busy."""
-        started = [job for one in (self, *self.others) for job in one.started]
-        panics = any("panic in stage.Execute" in job.err.read_text(encoding="utf-8") for job in started)
-        return "Prism: panic in stage.Execute" if panics else None
+        """What the runner is known for, if a job shows it: Prism falls over itself when the machine is busy.
+
+        Such a job fails by it, or does not bring what is waited for; whatever else is wrong is no symptom.
+        """
+        hit = any(
+            "panic in stage.Execute" in job.err.read_text(encoding="utf-8")
+            for one in (self, *self.others)
+            for job in one.started
+            if job.failed or job.in_vain or one.in_vain
+        )
+        return "Prism: panic in stage.Execute" if hit else None
 
     def watch(self) -> None:
         """Called while a test waits; it may raise :class:`RunnerLostError`."""
 
     def renew(self) -> None:
-        """Begin in an empty place, because the runner showed a symptom."""
+        """Begin in an empty place, because the runner showed a symptom; the old one must be right as far as it goes."""
+        for one in (self, *self.others):
+            for job in one.started:
+                job.kill()
+        for one in (self, *self.others):
+            (one.look or one.so_far)()
         self.close()
         self.folder = self.folder.with_name(f"{self.folder.name}-again")
         self.started, self.others = [], []
+        self.expected, self.budget, self.hidden, self.look, self.in_vain = {}, 1.0, False, None, False
         self.retries += 1
 
     def close(self) -> None:
@@ -231,6 +267,7 @@ class Bench:
         (self.folder / "settings.yaml").write_text(
             yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8"
         )
+        self.budget = document["privacy"].get("budget", 1.0)
 
     def beam_options(self) -> list[str]:
         """Beam's options of the next job."""
@@ -239,23 +276,23 @@ class Bench:
     def start(self, *words: str | Path, noise: str = "stamped", stdin: IO[str] | int | None = None) -> Running:
         """Start a job."""
         number = len(self.started)
+        self.hidden |= noise == "private"
         out, err = self.folder / f"out-{number}.txt", self.folder / f"err-{number}.txt"
-        command = [self.python, HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
+        command = [HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
         with out.open("wb") as first, err.open("wb") as second:
-            process = subprocess.Popen(
+            process = start_live(
+                self.python,
                 [*map(str, command), *self.beam_options()],
-                cwd=self.folder,
-                env=os.environ | self.environment,
-                stdin=subprocess.DEVNULL if stdin is None else stdin,
-                stdout=first,
-                stderr=second,
-                text=True,
-                start_new_session=True,
+                self.folder,
+                self.environment,
+                subprocess.DEVNULL if stdin is None else stdin,
+                first,
+                second,
             )
         self.started.append(self.made(process, out, err))
         return self.started[-1]
 
-    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> Running:
+    def made(self, process: subprocess.Popen[str] | Started, out: Path, err: Path) -> Running:
         """A job that was started."""
         return Running(process, out, err, self.watch)
 
@@ -326,6 +363,7 @@ class Bench:
             if self.retries > retries:
                 deadline, retries = time.monotonic() + PATIENCE, self.retries
             if time.monotonic() > deadline:
+                self.in_vain = True
                 pytest.fail(f"not within {PATIENCE:.0f} s: {what}; {self.account()}")
             time.sleep(0.2)
         return found
@@ -353,16 +391,39 @@ class Bench:
         self,
         windows: Iterable[Span] | None = None,
         *,
-        budget: float = 1.0,
         earlier: dict[str, str] | None = None,
     ) -> Examined:
         """Whatever is wrong with what is on record, in the ledger and in the sink fails the test.
 
         Args:
             windows: of the schedule, in slots; the first four days by default.
-            budget: the domain's.
             earlier: what was on record at some time before.
         """
+        found, expected = self._examined(every(DAY, DAY, 4 * DAY) if windows is None else windows, earlier)
+        assert left(self.folder / "left"), "whatever left the job did not pass the tap"
+        # the sink holds what is on record, byte for byte
+        files = self.sunk()
+        assert {rows[0]["release_id"]: path.read_bytes() for path, rows in files.items()} == expected
+        assert len(files) == len(expected)
+        return found
+
+    def so_far(self) -> None:
+        """Whatever is wrong with what a test that did not come to its end has left fails it; what is missing does not.
+
+        No place twice, the true counts, nothing in the sink that is not on record, and the account of these rows.
+        """
+        if not self.rows():
+            return
+        found = self.counts()
+        assert self.expected or self.hidden, "a test says at its beginning what may come on record"
+        if not self.hidden:
+            assert {place: self.expected.get(place) for place in found} == found, "on record, and not the truth"
+        _, expected = self._examined((), None)
+        files = {rows[0]["release_id"]: path.read_bytes() for path, rows in self.sunk().items()}
+        assert {name: expected.get(name) for name in files} == files, "in the sink, and not on record"
+
+    def _examined(self, windows: Iterable[Span], earlier: dict[str, str] | None) -> tuple[Examined, dict[str, bytes]]:
+        """What was found, which is sound; and the file of each row on record."""
         expected: dict[str, bytes] = {}
         trial = self.folder / f"trial.{self.format}"
         with Store(self.ledger, create=False) as store:
@@ -374,17 +435,12 @@ class Bench:
                 "homes",
                 "load",
                 belief=MixingBounds(BELIEF["pi_min"], BELIEF["gap"]),
-                budget=budget,
-                windows=list(every(DAY, DAY, 4 * DAY) if windows is None else windows),
+                budget=self.budget,
+                windows=windows,
                 keys=self.keys,
                 left=left(self.folder / "left"),
                 earlier=earlier,
                 retries=self.retries,
             )
-        assert left(self.folder / "left"), "whatever left the job did not pass the tap"
-        # the sink holds what is on record, byte for byte
-        files = self.sunk()
-        assert {rows[0]["release_id"]: path.read_bytes() for path, rows in files.items()} == expected
-        assert len(files) == len(expected)
         assert found.sound, found
-        return found
+        return found, expected

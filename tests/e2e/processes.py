@@ -88,6 +88,14 @@ def alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
+def name_of(pid: int) -> str:
+    """What a process calls itself; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class Processes:
     """The processes of one test, with a folder for their files and one log for each."""
 

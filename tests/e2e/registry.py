@@ -7,7 +7,9 @@ with the process.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import signal
 from pathlib import Path
 
 from .installed import NotInstalledError, installed
@@ -60,6 +62,14 @@ class SchemaRegistry:
     def kill(self) -> None:
         """End it at once (``kill -9``)."""
         self._processes.kill("registry")
+
+    def hang(self) -> None:
+        """Have it do nothing, with all its connections standing (``kill -STOP``)."""
+        os.killpg(self._processes.pid("registry"), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have it go on after that."""
+        os.killpg(self._processes.pid("registry"), signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its files."""

@@ -103,17 +103,21 @@ def test_two_gateways_of_one_name_are_told_that_there_may_be_another(
 
 
 def certificates(folder: Path) -> None:
-    """An authority, and a certificate of it for localhost."""
+    """An authority, certificates of it for localhost and for a gateway, and one of a stranger."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=tests", "-days", "2")
-    openssl("req", *new, "-keyout", "broker.key", "-out", "broker.csr", "-subj", "/CN=localhost")
-    (folder / "names").write_text("subjectAltName=DNS:localhost\n", encoding="ascii")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2")
-    openssl("x509", "-req", "-in", "broker.csr", "-out", "broker.pem", *signed)
+    for name, of, extension in (
+        ("broker", "localhost", "subjectAltName=DNS:localhost"),
+        ("client", "gateway", "extendedKeyUsage=clientAuth"),
+    ):
+        openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={of}")
+        (folder / f"{name}.names").write_text(f"{extension}\n", encoding="ascii")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{name}.names", "-days", "2")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
     openssl("req", "-x509", *new, "-keyout", "other.key", "-out", "other.pem", "-subj", "/CN=other", "-days", "2")
 
 
@@ -143,6 +147,43 @@ def test_messages_come_by_tls_and_a_certificate_of_a_stranger_ends_the_gateway(
     misnamed = run(settings)
     assert misnamed.ended() == 2
     assert "its certificate is not accepted" in misnamed.log
+
+
+@pytest.mark.parametrize("key", ["beside", "inside"])
+def test_a_gateway_with_a_certificate_of_its_own_is_let_in_where_the_broker_wants_one(
+    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path, key: str
+) -> None:
+    certificates(tmp_path)
+    one = broker({"require_certificate": "true"}, listener=listener(tmp_path))
+    own = {"cert": str(tmp_path / "client.pem"), "key": str(tmp_path / "client.key")}
+    if key == "inside":
+        both = tmp_path / "both.pem"
+        both.write_bytes((tmp_path / "client.pem").read_bytes() + (tmp_path / "client.key").read_bytes())
+        own = {"cert": str(both)}
+    settings = to_folder(one.port)
+    settings["mqtt"] |= {"host": "localhost", "tls": {"ca": str(tmp_path / "ca.pem"), **own}}
+    gateway = run(settings, ready="subscribed to")
+    Meters(one.port, range(100), ca=tmp_path / "ca.pem", own=(tmp_path / "client.pem", tmp_path / "client.key")).join()
+    gateway.wait_until("all acknowledged", lambda: gateway.metrics()["acknowledged_total"] == 100)
+    assert gateway.stop() == 0
+    assert tally_of(records_of(gateway.folder / "spool")) == dict.fromkeys(range(100), 1)
+
+
+@pytest.mark.parametrize("own", [None, "other"])
+def test_a_gateway_without_the_certificate_that_the_broker_wants_says_where_to_look(
+    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path, own: str | None
+) -> None:
+    """It tries on: what the broker does to it cannot be told from what one does that is about to stop."""
+    certificates(tmp_path)
+    one = broker({"require_certificate": "true"}, listener=listener(tmp_path))
+    settings = to_folder(one.port)
+    settings["mqtt"] |= {"host": "localhost", "tls": {"ca": str(tmp_path / "ca.pem")}}
+    if own is not None:
+        settings["mqtt"]["tls"] |= {"cert": str(tmp_path / f"{own}.pem"), "key": str(tmp_path / f"{own}.key")}
+    gateway = run(settings)
+    said = "ended the connection before it was set up: does it want a certificate, or another one, as mqtt.tls.cert?"
+    gateway.wait_until("told", lambda: said in gateway.log)
+    assert "connected" not in gateway.log
 
 
 def test_tls_to_a_broker_without_it_ends_the_gateway_or_is_tried_again(

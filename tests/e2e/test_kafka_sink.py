@@ -14,7 +14,10 @@ from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.kafka.topic import read_ids
 from quiltstream.transforms.message_sink import release_messages
 
+from ..deploy.flink_files import FLINK, run
 from ..transforms.test_sinks import ROWS, release
+from .conftest import missing
+from .installed import installed
 
 BATCH = batch_from_releases(ROWS)
 
@@ -85,3 +88,33 @@ def test_a_topic_of_something_else_is_not_taken_for_a_sink(kafka):
         ids_in(Topic(Cluster(kafka.servers), name))
     with pytest.raises(KafkaUnavailableError, match="the topic is not there"):
         ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))
+
+
+def test_the_shipped_script_makes_its_topics_with_kafkas_own_tool_and_leaves_those_that_are_there(
+    kafka, kafka_jars, tmp_path
+):
+    tools = installed("kafka-tools")
+    if not tools.folder.is_dir():
+        missing("Kafka's tools are not there (run `.ci/servers.sh kafka`)")
+    jars = f"{kafka_jars}/*:{tools.file('*.jar')}"
+    java = f'exec java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "{jars}" org.apache.kafka.tools.TopicCommand'
+    tool = tmp_path / "kafka-topics.sh"
+    tool.write_text(f'#!/bin/sh\n{java} "$@"\n', encoding="utf-8")
+    tool.chmod(0o755)
+
+    def made() -> dict[str, tuple[int, str, str]]:
+        """Of each topic the partitions, what happens to old messages, and when."""
+        run(["bash", str(FLINK / "kafka" / "topics.sh"), kafka.servers], env={"KAFKA_BIN": str(tmp_path)})
+        topics = kafka.admin().list_topics(timeout=20).topics
+        found = {name: kafka.settings(name) for name in ("readings", "releases", "rejects")}
+        return {
+            name: (len(topics[name].partitions), told["cleanup.policy"], told["retention.ms"])
+            for name, told in found.items()
+        }
+
+    first = made()
+    assert first["readings"] == (6, "delete", str(21 * 86_400_000))
+    assert first["releases"][:2] == (1, "compact")
+    assert first["rejects"] == (1, "delete", str(7 * 86_400_000))
+    kafka.set("readings", "retention.ms", "86400000")
+    assert made() == first | {"readings": (6, "delete", "86400000")}

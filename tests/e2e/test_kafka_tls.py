@@ -1,4 +1,4 @@
-"""Kafka by TLS, both sides with certificates: the source's and the sink's own clients at a real broker."""
+"""Kafka by TLS: the clients of source and sink at a real broker, where they sign in by a certificate or a password."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.places.kafka import patiently
 from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.transforms.kafka.client import Cluster
+from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.kafka.look import look_to_write
+from quiltstream.transforms.kafka.look import look, look_to_write
 from quiltstream.transforms.kafka.sink import Topic
 from quiltstream.transforms.kafka.topic import read_ids
 from quiltstream.transforms.live.feeds import BEGIN
@@ -25,9 +25,9 @@ from quiltstream.transforms.message_sink import release_messages
 from ..transforms.kafka.contract import pieces_until, read
 from ..transforms.kafka.messages import JsonMessages, reading
 from ..transforms.test_sinks import ROWS
-from .kafka import PASSWORD, KafkaBroker
+from .kafka import PASSWORD, STRANGER, USER, KafkaBroker
 
-VARIABLE = "QS_TEST_KAFKA_KEY"
+VARIABLE = "QS_TEST_KAFKA_SECRET"
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,32 @@ def options(broker: KafkaBroker, authority: str = "ca.pem") -> dict[str, Any]:
     }
 
 
+def by_password(broker: KafkaBroker, user: str = USER) -> Cluster:
+    """The broker by TLS, for a user with a password: the options of the guide's example."""
+    return Cluster(
+        broker.scram_servers,
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": FromEnvironment(env=VARIABLE),
+            "ssl.ca.location": str(broker.folder / "ca.pem"),
+            "debug": "security,conf",
+        },
+    )
+
+
 def feed(cluster: Cluster, topic: str) -> KafkaFeed:
     return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
-def test_readings_come_and_rows_go_by_tls_and_the_keys_password_is_nowhere_else(
-    broker: KafkaBroker, cluster: Cluster, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("by", ["certificate", "password"])
+def test_readings_come_and_rows_go_by_tls_and_the_password_is_nowhere_else(
+    broker: KafkaBroker, cluster: Cluster, caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
+    """The password is that of the certificate's key, or the user's."""
     caplog.set_level(logging.DEBUG)
+    cluster = cluster if by == "certificate" else by_password(broker)
     source, sink = feed(cluster, broker.topic(1)), Topic(cluster, broker.topic(1))
     broker.send(source.topics[0], [(0, reading("a", 0))])
     reader = pickle.loads(pickle.dumps(source)).reader(0, BEGIN)
@@ -97,6 +115,13 @@ def test_a_broker_whose_authority_is_a_stranger_is_told(broker: KafkaBroker, clu
         patiently("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
 
 
+def test_a_client_without_a_certificate_is_not_let_in(broker: KafkaBroker) -> None:
+    """Else the certificate of the other tests would show nothing."""
+    nobody = {"security.protocol": "SSL", "ssl.ca.location": str(broker.folder / "ca.pem")}
+    with pytest.raises(KafkaUnavailableError):
+        look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
+
+
 def test_a_key_whose_password_is_another_is_told_without_either(
     broker: KafkaBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,3 +131,27 @@ def test_a_key_whose_password_is_another_is_told_without_either(
     pieces_until(reader, lambda _: "the options of Kafka are refused" in (reader.trouble or ""))
     assert "hunter2" not in str(reader.trouble) + caplog.text
     reader.close()
+
+
+def test_a_user_whose_password_is_another_is_told_without_either(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv(VARIABLE, "hunter2")
+    said = "the broker does not accept user and password"
+    wrong, topic = by_password(broker), broker.topic(1)
+    reader = feed(wrong, topic).reader(0, BEGIN)
+    pieces_until(reader, lambda _: said in (reader.trouble or ""))
+    with pytest.raises(CommandError, match=said) as told:
+        patiently("sink.kafka", lambda: look_to_write(Topic(wrong, topic)))
+    assert "hunter2" not in f"{reader.trouble}{told.value}{caplog.text}"
+    reader.close()
+
+
+def test_a_user_who_signed_in_may_still_lack_the_right(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    stranger, topic = by_password(broker, STRANGER), broker.topic(1)
+    with pytest.raises(CommandError, match="the user may not use the topic; ask for the right to it"):
+        patiently("sink.kafka", lambda: look_to_write(Topic(stranger, topic)))
+    broker.allow(STRANGER, topic, "WRITE")
+    look_to_write(Topic(stranger, topic))

@@ -107,7 +107,8 @@ def complete(bench: FlinkBench, tally: Tally, frame: pl.DataFrame, days: int, ea
     bench.wait_for_days(days)
     bench.until(bench.sink_whole, "the sink has what is on record")
     bench.cluster.cancel(bench.job)
-    assert bench.counts() == truth(frame, range(days), bench.keys)
+    bench.expected = truth(frame, range(days), bench.keys)
+    assert bench.counts() == bench.expected
     tally.take(bench.check(every(DAY, DAY, days * DAY), earlier=earlier))
 
 

@@ -1,4 +1,6 @@
-"""Avro in the wire format of Confluent's, with a real registry: their serializers write, the decoder of the jobs reads.
+"""Avro in the wire format of Confluent's, with a real registry.
+
+Their serializers write and the decoder of the jobs reads; the sink of the jobs writes and their deserializer reads.
 
 The registry is Apicurio's, asked as Confluent's is. The topic is in memory: what a broker does to messages has its own
 tests.
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,16 +19,25 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings import Readings
+from quiltstream.transforms.formats import RELEASES
+from quiltstream.transforms.kafka.asking import new_client
+from quiltstream.transforms.kafka.client import KafkaUnavailableError
 from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
-from quiltstream.transforms.kafka.registry import RegistrySchemas, new_client
+from quiltstream.transforms.kafka.registry import RegistrySchemas
+from quiltstream.transforms.kafka.sink import Topic
+from quiltstream.transforms.kafka.wire import RegistryNumbers
 from quiltstream.transforms.live.feeds import BEGIN, Piece
+from quiltstream.transforms.live.pulse import Pulse
+from quiltstream.transforms.message_sink import release_messages
 from quiltstream.transforms.messages import SourceAwayError
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
 from ..transforms.kafka.messages import ORIGIN
+from ..transforms.test_sinks import ROWS
 from .registry import SchemaRegistry
 
 pytest.importorskip("confluent_kafka", reason="the registry's client is an extra")
@@ -73,6 +86,15 @@ class Confluents:
         serialize = made_by(self.client, Schema(json.dumps(schema), "AVRO", named))
         return lambda topic, record: serialize(record, SerializationContext(topic, MessageField.VALUE))
 
+    def read(self, topic: str, values: list[bytes]) -> list[Any]:
+        """What a consumer of a topic makes of its messages."""
+        from confluent_kafka.schema_registry.avro import AvroDeserializer  # noqa: PLC0415 - an extra
+        from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - an extra
+
+        made_by: Any = AvroDeserializer  # its types say nothing of its arguments
+        deserialize = made_by(self.client)
+        return [deserialize(one, SerializationContext(topic, MessageField.VALUE)) for one in values]
+
 
 def record(name: str, value: float) -> dict[str, Any]:
     return {"series": name, "time": ORIGIN + int(value), "value": value}
@@ -84,6 +106,24 @@ def follow(schemas: RegistrySchemas, broker: FakeBroker, topic: str, inside: str
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=schemas)
     return KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+
+
+def to(registry: SchemaRegistry, made: Made, broker: FakeBroker, topic: str, *, auto_register: bool = True) -> Topic:
+    """A topic of rows, as a worker that has just begun has it."""
+    numbers = RegistryNumbers(registry.url, client=made, auto_register=auto_register)
+    return Topic(broker.cluster, topic, "avro", numbers)
+
+
+def send(topic: Topic) -> None:
+    """Send some rows, as a bundle does."""
+    sender = topic.sender("sink.kafka")
+    sender.send(release_messages(batch_from_releases(ROWS), topic.format, sender.head))
+    sender.finish()
+    sender.close()
+
+
+def values_in(broker: FakeBroker, topic: str) -> list[bytes]:
+    return [one[0] for log in broker.topics[topic] for one in log.messages]
 
 
 def found(pieces: list[Piece]) -> list[tuple[str, float]]:
@@ -210,6 +250,80 @@ def test_an_address_where_there_is_no_registry_is_told_and_costs_no_message(regi
         RegistrySchemas(registry.url, client=made)(NOBODYS)
     with pytest.raises(SourceAwayError, match=r"it answers with 404; check registry.url; messages wait for it"):
         RegistrySchemas(registry.host, client=made)(number)
+
+
+def test_confluents_deserializer_reads_the_rows_and_every_worker_sends_the_same_bytes(registry, made):
+    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
+    topic = broker.topic(1)
+    subject = f"{topic}-value"
+    send(to(registry, made, broker, topic))
+    (version,) = _numbers(confluents, subject)
+    first = values_in(broker, topic)
+    expected = RELEASES.sorted(RELEASES.table([batch_from_releases(ROWS)])).to_pylist()
+    assert confluents.read(topic, first) == expected
+    # what somebody adds to the subject or to the registry changes no byte, and nothing is registered twice
+    wider = {**RELEASES.avro, "fields": [*RELEASES.avro["fields"], {"name": "more", "type": "string", "default": ""}]}
+    assert confluents.register(subject, wider) != version["id"]
+    confluents.register(f"another-{subject}", READING)
+    for auto_register in (True, False):
+        send(to(registry, made, broker, topic, auto_register=auto_register))
+    assert values_in(broker, topic) == first * 3
+    assert _numbers_in(broker, topic) == [version["id"]]
+    assert len(_numbers(confluents, subject)) == 2
+    # the source of another job reads them
+    names = {"series": {"path": "release_id"}, "time": {"path": "window_start"}, "value": {"path": "members"}}
+    readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
+    decoder = PayloadDecoder(readings, schemas=RegistrySchemas(registry.url, client=made))
+    reader = KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda all_: rows(all_) == len(first) * 3)
+    assert found(pieces) == sorted((one.release_id, float(one.members)) for one in ROWS * 3)
+    reader.close()
+
+
+def test_a_registry_that_does_not_have_or_does_not_take_the_schema_stops_the_job_before_a_row_is_sent(registry, made):
+    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
+    topic = broker.topic(1)
+    subject = f"{topic}-value"
+    said = rf"the schema registry {registry.url}: it does not have the schema of the rows under {subject}, and"
+    with pytest.raises(KafkaUnavailableError, match=said) as told:
+        to(registry, made, broker, topic, auto_register=False).head(RELEASES.avro)
+    assert not told.value.passing
+    # another schema is there, which the rows do not fit
+    confluents.register(subject, RELEASES.avro | {"fields": [{"name": "key", "type": "long"}]})
+    confluents.client.set_compatibility(subject, "FULL")
+    said = r"it refuses the schema \(409\), which does not fit another one under the same subject"
+    with pytest.raises(KafkaUnavailableError, match=said) as told:
+        to(registry, made, broker, topic).head(RELEASES.avro)
+    assert not told.value.passing
+    elsewhere = Topic(broker.cluster, topic, "avro", RegistryNumbers(registry.host, client=made))
+    with pytest.raises(KafkaUnavailableError, match=r"it answers with 404; check registry\.url") as told:
+        elsewhere.head(RELEASES.avro)
+    assert not told.value.passing
+    assert values_in(broker, topic) == []
+
+
+def test_rows_wait_while_the_registry_hangs_and_are_the_same_when_it_goes_on(registry, made):
+    broker = FakeBroker()
+    topic = broker.topic(1)
+    worker = to(registry, made, broker, topic)
+    send(worker)
+    registry.hang()
+    try:
+        send(worker)  # who has the number goes on
+        waiting = threading.Thread(target=send, args=[to(registry, made, broker, topic)])
+        waiting.start()
+        until = time.monotonic() + 60
+        while not Pulse.complaints():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        said = f"sink.kafka: topic {topic} at fake:9092: the schema registry {registry.url}: it does not answer"
+        assert Pulse.complaints()["sink.kafka"].startswith(said)
+        assert len(values_in(broker, topic)) == 2 * len(ROWS)
+    finally:
+        registry.go_on()
+    waiting.join(60)
+    assert Pulse.complaints() == {}
+    assert values_in(broker, topic) == values_in(broker, topic)[: len(ROWS)] * 3
 
 
 def _number(payload: bytes) -> int:

@@ -188,6 +188,23 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over",),
     ),
     Mutant(
+        name="a reader that is ahead of what its runner has goes on from where it is",
+        file="transforms/live/reader.py",
+        old="            if at == position:",
+        new="            if at is not None:",
+        tests=(
+            "tests/transforms/live/test_bundles_twice.py::"
+            "test_every_call_of_a_reader_fails_once_it_has_given_and_is_made_again_and_changes_nothing",
+        ),
+    ),
+    Mutant(
+        name="the end of an endless source completes every window until now",
+        file="transforms/live/reader.py",
+        old="        if ended and pace.end_us is not None:\n            clock = max(clock, min(pace.end_us, now))",
+        new="        if ended:\n            clock = max(clock, min(pace.end_us or now, now))",
+        tests=("tests/transforms/live/test_line_feed.py",),
+    ),
+    Mutant(
         name="a charge is not entered into the account",
         file="store/charging.py",
         old="made = self.account.ledger.charge(*span)",

@@ -159,7 +159,7 @@ def test_ledger_entries_round_trip_through_arrow_and_avro(entries):
 def test_readings_have_a_series_a_time_and_a_value():
     assert READING_SCHEMA.names == ["series", "time", "value"]
     assert GROUPED_READING_SCHEMA.names == ["series", "time", "value", "group"]
-    assert REJECT_SCHEMA.names == ["reason", "source", "position"]
+    assert REJECT_SCHEMA.names == ["reason", "source", "position", "size"]
 
 
 @pytest.mark.parametrize("reason", list(RejectReason))

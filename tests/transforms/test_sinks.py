@@ -85,7 +85,8 @@ def test_releases_come_back_from_every_format_as_they_were(tmp_path, format_):
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_rejects_come_back_and_no_rows_make_a_file_too(tmp_path, format_):
-    rejects = pa.table({"reason": ["b", "a"], "source": ["x,y", "x,y"], "position": [7, 3]}, schema=REJECT_SCHEMA)
+    columns = {"reason": ["b", "a"], "source": ["x,y", "x,y"], "position": [7, 3], "size": [None, 12]}
+    rejects = pa.table(columns, schema=REJECT_SCHEMA)
     write_rows(tmp_path / "r", format_, rejects, REJECTS)
     assert read_rows(tmp_path / "r", REJECTS).to_pylist() == rejects.to_pylist()[::-1]
     for name, form in (("e", REJECTS), ("f", RELEASES)):
@@ -147,7 +148,7 @@ WRITER = """
 import sys
 import pyarrow as pa
 from quiltstream.transforms.formats import REJECTS, write_rows
-columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000))]
+columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
 table = pa.table(columns, schema=REJECTS.schema)
 for _ in range(40):
     write_rows(sys.argv[1], "jsonl", table, REJECTS)
@@ -190,7 +191,7 @@ def test_the_transform_writes_an_empty_file_where_there_are_no_rows(tmp_path):
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         written = pipeline | beam.Create([]) | WriteRows(str(tmp_path / "out"), "csv", REJECTS)
         assert_that(written, equal_to([str(tmp_path / "out")]))
-    assert (tmp_path / "out").read_text() == "reason,source,position\n"
+    assert (tmp_path / "out").read_text() == "reason,source,position,size\n"
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -8,7 +8,7 @@ its partitions. Whatever the runner runs again is read again from there; a consu
 A lane keeps a clock for each of its partitions (see :mod:`.clocks`). A partition that was never read to its end, or
 whose broker does not answer, is not silent but unknown, and holds the lane's clock. Where a partition ends is asked of
 its leader: what came with the last messages is old when the leader hangs. What is not read of a partition, because it
-was gone or lies before the start, is kept as a gap (see :mod:`.kafka_gaps`).
+was gone or lies before the start, is kept as a gap (see :mod:`.gaps`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..letters import sealed
 from ..live.clocks import Reach
 from ..live.feeds import Feed, Piece, Reader, piece_of
 from ..messages import MessageDecoder, SourceAwayError
@@ -40,7 +41,7 @@ from .client import (
 from .gaps import Gaps
 from .health import Health, leaders, reachable
 from .identity import TopicIds
-from .messages import came_us, decoded_by, lost_at, sent_us, with_sizes
+from .messages import came_us, decoded_by, lost_at, sent_us
 from .positions import ids_of, lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
 from .start import EARLIEST, Place, Start, begins, first_offsets, last_offsets, seek_again
 
@@ -447,7 +448,7 @@ class KafkaReader(Reader):
             self._behind.discard(place)
         name = name_of_place(place)
         piece = piece_of(name, decoded, self._position, settled=not self._behind)
-        rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
+        rejects = sealed(piece.rejects, messages, self._decoder.letters)
         taken = group[again:] or group
         piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))
         return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)

@@ -1,4 +1,4 @@
-"""Messages of confluent-kafka as columns, and the sizes of those that were rejected."""
+"""Messages of confluent-kafka as columns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from operator import methodcaller
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from ...schemas.letters import Letters
 from ...schemas.readings import RejectReason
 from ...schemas.slots import parse_instant
 from ..decode.rows import Decoded
-from ..letters import with_letters
 from ..live.feeds import Piece, piece_of
-from ..messages import Headers, MessageDecoder, Messages
+from ..messages import Headers, MessageDecoder, Messages, rejects_of
 from ..rejects import Rejects
 from .positions import name_of_place
 from .start import Place
@@ -66,7 +63,7 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
         return messages, decoder.decode(without_second_times(messages))
     readable = [one for one, can in zip(group, legible.tolist(), strict=True) if can]
     decoded = decoder.decode(without_second_times(messages_of(readable))) if readable else []
-    bad = Rejects(RejectReason.MALFORMED_ROW, messages.positions[~legible])
+    bad = rejects_of(RejectReason.MALFORMED_ROW, messages, np.flatnonzero(~legible))
     return messages, [*decoded, Decoded(None, 0, (bad,))]
 
 
@@ -131,13 +128,4 @@ def without_second_times(messages: Messages) -> Messages:
     return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
 
 
-def with_sizes(rejects: pa.RecordBatch, messages: Messages, letters: Letters | None = None) -> pa.RecordBatch:
-    """Rejects with the sizes of their messages in bytes beside them, and with letters that hold them if one may."""
-    if letters is not None:
-        return with_letters(rejects, messages, letters)
-    sizes = np.fromiter((0 if one is None else len(one) for one in messages.payloads), np.int64, len(messages))
-    at = np.searchsorted(messages.positions, rejects.column("position").to_numpy(zero_copy_only=False))
-    return rejects.append_column("size", pa.array(sizes[np.minimum(at, len(sizes) - 1)], pa.int64()))
-
-
-__all__ = ["REPEATED", "came_us", "decoded_by", "headers_of", "lost_at", "messages_of", "sent_us", "with_sizes"]
+__all__ = ["REPEATED", "came_us", "decoded_by", "headers_of", "lost_at", "messages_of", "sent_us"]

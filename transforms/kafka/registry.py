@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schemas.secrets import Option, SecretError, resolved
 from ..messages import SourceAwayError
+from .asking import AskedRegistry, new_client
 from .client import LOG, KafkaUnavailableError
 
 #: Seconds before a number that the registry did not know is asked for again.
@@ -22,60 +22,22 @@ _AGAIN_S = 30.0
 #: Numbers without a schema that are remembered: whoever sends many must not fill the memory.
 _MOST_UNKNOWN = 10_000
 
-#: Of a client that is asked again anyway.
-_PATIENCE = {"timeout": 5, "max.retries": 1}
-
-_NOT_FOUND = 404
-#: Of what a registry does not find, 40401 and the like say more; a server that is no registry has 404 alone.
-_REGISTRYS = 100
-_CLIENT_ERRORS = range(400, 500)
-#: Among the client's errors these pass: a timeout, and too many questions.
-_PASSING = frozenset({408, 429})
-
-
-def new_client(options: Mapping[str, Any]) -> Any:
-    """A client of Confluent's.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError:
-        raise KafkaUnavailableError(
-            "the schema registry needs confluent-kafka with its registry client; pip install 'quiltstream[kafka]'"
-        ) from None
-    try:
-        return SchemaRegistryClient.new_client(dict(options))
-    except (ValueError, TypeError) as error:
-        # the text of such an error quotes the value
-        raise KafkaUnavailableError(
-            f"the options of the schema registry are refused ({type(error).__name__}); check their names and values"
-        ) from None
-
 
 @dataclass
-class RegistrySchemas:
+class RegistrySchemas(AskedRegistry):
     """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own.
 
     Attributes:
-        url: of the registry.
-        options: of Confluent's client, secrets by their place.
-        client: makes a client; the tests' own.
         clock: monotonic seconds; the tests' own.
     """
 
-    url: str
-    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
-    client: Callable[[Mapping[str, Any]], Any] = field(default=new_client, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
-    _client: Any = field(default=None, init=False, repr=False, compare=False)
     _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)
     _unknown: dict[int, float] = field(default_factory=dict[int, float], init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Client and cache belong to a worker and do not travel."""
-        return {**self.__dict__, "_client": None, "_known": {}, "_unknown": {}}
+        return {**super().__getstate__(), "_known": {}, "_unknown": {}}
 
     def __call__(self, number: int) -> Any:
         """The writer's schema as plain JSON, the types that it refers to put in.
@@ -123,27 +85,11 @@ class RegistrySchemas:
             self._collect(found, named, seen)
 
     def _answer(self, question: Callable[[Any], Any]) -> Any:
-        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
-
         try:
-            if self._client is None:
-                self._client = self.client({**_PATIENCE, **resolved(self.options), "url": self.url})
-            return question(self._client)
-        except SchemaRegistryError as error:
-            code = int(error.http_status_code)
-            if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
-                raise LookupError("no schema has that number") from None
-            why = f"it answers with {code}"
-            if code == _NOT_FOUND:
-                why += "; check registry.url"
-            elif code in _CLIENT_ERRORS and code not in _PASSING:
-                why += "; check registry.options"
-        except (SecretError, KafkaUnavailableError) as error:
-            why = str(error)
-        except Exception as error:  # noqa: BLE001 - of the client's HTTP library, whichever that is
-            why = f"it does not answer ({type(error).__name__})"
-        LOG.warning("the schema registry %s: %s", self.url, why)
-        raise SourceAwayError(f"the schema registry {self.url}: {why}; messages wait for it")
+            return self.ask(question)
+        except KafkaUnavailableError as error:
+            LOG.warning("%s", error)
+            raise SourceAwayError(f"{error}; messages wait for it") from None
 
 
 def _with_types(schema: Any, named: Mapping[str, Any], defined: set[str], space: str = "") -> Any:

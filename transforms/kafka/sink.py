@@ -7,13 +7,14 @@ the brokers have what it sent (see :mod:`.message_sink`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..live.pulse import Pulse
-from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic
+from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
 from .client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, unavailable
+from .wire import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
     "enable.idempotence": True,
@@ -29,6 +30,11 @@ _PRODUCER = {
 #: Seconds between two lines about brokers that do not take what was sent.
 _TELL_S = 10.0
 
+#: Seconds that a schema registry may be away while rows wait for its number, as long as brokers may, and between two
+#: questions.
+_REGISTRY_S = 120.0
+_ASK_S = 2.0
+
 
 @dataclass(frozen=True)
 class Topic(MessageTopic):
@@ -38,6 +44,7 @@ class Topic(MessageTopic):
         cluster: where the brokers are.
         name: of the topic.
         format: of the values.
+        numbers: the registry's, of the schemas of ``avro``.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -45,6 +52,11 @@ class Topic(MessageTopic):
     cluster: Cluster
     name: str
     format: MessageFormat = "json"
+    numbers: RegistryNumbers | None = None
+
+    def __post_init__(self) -> None:
+        if (self.format == "avro") != (self.numbers is not None):
+            raise ValueError("a topic has a schema registry if its format is avro, and only then")
 
     @property
     def text(self) -> str:
@@ -54,6 +66,16 @@ class Topic(MessageTopic):
     def sender(self, field: str) -> Sender:
         """A producer for it."""
         return Sender(self, field)
+
+    def head(self, schema: Mapping[str, Any]) -> bytes:
+        """What stands before an Avro body; the schema registry is asked once.
+
+        Raises:
+            KafkaUnavailableError: it is away, or refuses the schema.
+        """
+        if self.numbers is None:
+            return single_object_head(schema)
+        return wire_head(self.numbers.number(subject_of(self.name), schema))
 
 
 class Sender(MessageSender):
@@ -70,6 +92,27 @@ class Sender(MessageSender):
         self._producer: Any = None
         self._failed: str | None = None
         self._cause: str | None = None
+
+    def head(self, schema: Mapping[str, Any]) -> bytes:
+        """What stands before an Avro body; while the schema registry is away, wait and say so.
+
+        Raises:
+            KafkaUnavailableError: it refuses the schema, or did not answer in time.
+        """
+        until = time.monotonic() + _REGISTRY_S
+        while True:
+            try:
+                found = self._topic.head(schema)
+            except KafkaUnavailableError as error:
+                text = f"{self._where}: {error}"
+                LOG.warning("%s", text)
+                Pulse.complain(self._field, text)
+                if not error.passing or time.monotonic() + _ASK_S > until:
+                    raise KafkaUnavailableError(text, passing=error.passing) from None
+            else:
+                Pulse.complain(self._field, None)
+                return found
+            time.sleep(_ASK_S)
 
     def send(self, messages: Iterable[Message]) -> None:
         """Hand messages to the client; it sends them in the background.

@@ -13,7 +13,6 @@ from ..decode.rows import Decoded
 from ..decode.steps import FileDecoder
 from ..decode.text import LONGEST_LINE
 from ..files import SourceFileError
-from ..rejects import Rejects
 from .feeds import Feed, Piece, Reader, piece_of
 
 
@@ -135,7 +134,7 @@ class _LineReader(Reader):
 
 def _moved(decoded: Decoded, lines: int) -> Decoded:
     """The same with positions counted from the start of the input."""
-    rejects = tuple(Rejects(one.reason, one.positions + lines) for one in decoded.rejects)
+    rejects = tuple(one._replace(positions=one.positions + lines) for one in decoded.rejects)
     return Decoded(decoded.readings, decoded.earliest_us, rejects)
 
 

@@ -152,7 +152,7 @@ class WriteRejects(_IntoFolder):
 
 
 class WriteLetters(WriteRejects):
-    """The same with sizes, and with the letters that hold the content of messages."""
+    """The same with the letters that hold the content of messages."""
 
     writer = _WriteLetters
 

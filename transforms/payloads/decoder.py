@@ -21,7 +21,7 @@ from ...schemas.settings import Readings, Settings, SettingsError
 from ...schemas.slots import SlotGrid, parse_duration
 from ..decode.rows import Decoded, RowDecoder, earliest_of
 from ..letters import check_letters
-from ..messages import MessageDecoder, Messages
+from ..messages import MessageDecoder, Messages, rejects_of
 from ..rejects import Rejects
 from .avro import SchemaLookup
 from .conventions import births_of, convention_of, time_unit_of
@@ -186,7 +186,7 @@ class _Worker:
             else:
                 chosen.append(number)
         if not chosen:
-            return _with_rejects([], bad, [], messages.positions)
+            return _with_rejects([], bad, [], messages)
         # what is made of a batch has no cycles, and looking for some takes longer than making it
         with collector_held_back():
             rows = self._convention(messages, chosen)
@@ -199,7 +199,7 @@ class _Worker:
             parts = [_risen(self._registers, part) for part in parts]
             rejects += [one for part in parts for one in part.rejects]
             parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
-        return _with_rejects(parts, bad, rejects, messages.positions)
+        return _with_rejects(parts, bad, rejects, messages)
 
     @property
     def memory(self) -> str:
@@ -219,9 +219,9 @@ def _risen(registers: Registers, part: Decoded) -> Decoded:
 
 
 def _with_rejects(
-    parts: list[Decoded], bad: dict[int, RejectReason], rejects: Sequence[Rejects], positions: Ints
+    parts: list[Decoded], bad: dict[int, RejectReason], rejects: Sequence[Rejects], messages: Messages
 ) -> list[Decoded]:
-    """The decoded parts with the rejects of all of them, each message once, by what was found first."""
+    """The decoded parts with the rejects of all of them, each message once with its size, by what was found first."""
     found = [
         Rejects(reason, np.array([number for number, why in bad.items() if why is reason], dtype=np.int64))
         for reason in dict.fromkeys(bad.values())
@@ -235,8 +235,8 @@ def _with_rejects(
     kinds = sorts[first]
     merged: dict[RejectReason, list[Ints]] = {}
     for kind in np.unique(kinds).tolist():
-        merged.setdefault(found[kind].reason, []).append(positions[once[kinds == kind]])
-    each = tuple(Rejects(reason, np.sort(np.concatenate(mine))) for reason, mine in merged.items())
+        merged.setdefault(found[kind].reason, []).append(once[kinds == kind])
+    each = tuple(rejects_of(reason, messages, np.sort(np.concatenate(mine))) for reason, mine in merged.items())
     return [replace(parts[0], rejects=each), *parts[1:]] if parts else [Decoded(None, 0, each)]
 
 

@@ -57,7 +57,7 @@ class Apart:
 Parser = Callable[[Sequence[bytes], Sequence[int]], Parsed]
 
 #: Spellings of numbers that orjson takes for no number, because no float is so large.
-_VAST = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+_VAST = re.compile(rb"[eE]\+?\d{2}|\d{300}")
 #: Integers of so many digits fit 64 bits.
 _SHORT = 18
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

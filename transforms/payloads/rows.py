@@ -1,7 +1,7 @@
 """Rows: what a convention makes of messages, before anything is checked; and how they become columns.
 
 A convention only finds the parts of each reading. Whether a name is a name, a time a time and a value a number is
-decided here and in :mod:`..decode_rows`, for every convention alike. What is decided of a reading never depends on
+decided here and in :mod:`..decode.rows`, for every convention alike. What is decided of a reading never depends on
 which other messages came with it.
 """
 

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from ...schemas.slots import parse_instant
-from ..kafka.messages import with_sizes
+from ..letters import sealed
 from ..live.feeds import Feed, Piece, Reader, piece_of
 from ..messages import MessageDecoder, Messages, SourceAwayError
 from .client import (
@@ -329,7 +329,7 @@ class PubSubReader(Reader):
         piece = piece_of(self._feed.subscription, decoded, self._position, settled=self._settled)
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
         latest = [one for one in (piece.latest_us, *beats) if one is not None and one >= 0]
-        rejects = tuple(with_sizes(one, messages, self._decoder.letters) for one in piece.rejects)
+        rejects = sealed(piece.rejects, messages, self._decoder.letters)
         came = round(max(map(_published_s, taken)) * 1e6)
         return replace(piece, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
 

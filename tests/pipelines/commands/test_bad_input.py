@@ -44,7 +44,8 @@ def test_a_value_that_is_no_number_is_rejected_and_tallied_without_it(tmp_path: 
     (reject,) = rejects(tmp_path)
     assert (reject["reason"], reject["position"]) == (reason, "7")
     assert reject["source"].endswith("readings.csv")
-    assert set(reject) == {"reason", "source", "position"}
+    assert reject.keys() == {"reason", "source", "position", "size"}
+    assert not reject["size"]
     assert not value or "secret" not in (tmp_path / "rejects.csv").read_text(encoding="utf-8")
 
 

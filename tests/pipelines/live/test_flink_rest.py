@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from quiltstream.pipelines.engine import options_of
 from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live import build, command, course, flink_rest
+from quiltstream.pipelines.live import build, command, course, flink_rest, restarts
 from quiltstream.pipelines.live.course import LiveJob
 from quiltstream.pipelines.live.flink_rest import FlinkJob, RestError, flink_job, flink_place
 from quiltstream.pipelines.live.restarts import RunnerError
@@ -227,9 +227,9 @@ def one(tmp_path: Path, request: pytest.FixtureRequest) -> Job:
     return made(tmp_path)
 
 
-def in_flink(one: Job, pipeline: Pipeline, place: str) -> LiveJob:
+def in_flink(one: Job, pipeline: Pipeline, place: str, *, leave: bool = False) -> LiveJob:
     """A job of a cluster whose readers are elsewhere."""
-    return replace(graph_of(one), pipeline=pipeline, here=False, flink=FlinkJob(place, "load-1"))
+    return replace(graph_of(one), pipeline=pipeline, here=False, flink=FlinkJob(place, "load-1", leave=leave))
 
 
 def followed(graph: LiveJob) -> tuple[str, list[str]]:
@@ -288,8 +288,9 @@ def test_where_no_address_is_known_the_option_that_would_give_it_is_told(one: Jo
     assert "with --flink_master=HOST:PORT, the address of the cluster's REST API (plain HTTP)," in said[-1]
 
 
+@pytest.mark.parametrize("leave", [False, True])
 def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster(
-    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
     monkeypatch.setattr(course, "_END_S", 0.0)
     job = api.add("load-1")
@@ -300,33 +301,120 @@ def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_c
         graph.follower.store.publish(graph.follower.registration, drafts(histograms, graph.follower.registration))
         graph.follower.close()
 
-    state, said = followed(in_flink(one, Pipeline(Result(*["RUNNING"] * 9), publish), api.place))
+    # there is nothing left to do, for a job that would be left either
+    state, said = followed(in_flink(one, Pipeline(Result(*["RUNNING"] * 9), publish), api.place, leave=leave))
     assert state == "DONE"
     assert api.cancelled == [job]
     assert said[-1].endswith("is over (CANCELED)")
 
 
+def begun_jobs(monkeypatch: pytest.MonkeyPatch, api: FlinkApi, *results: Result, leave: bool = False) -> list[LiveJob]:
+    """The jobs that a command begins from now on, each with a runner of its own that does as it is told."""
+    begun: list[LiveJob] = []
+    live_job, left = build.live_job, list(results)
+
+    def graph(*given: Any, **named: Any) -> LiveJob:
+        flink = FlinkJob(api.place, f"load-{len(begun) + 1}", leave=leave)
+        made = replace(live_job(*given, **named), pipeline=Pipeline(left.pop(0)), flink=flink)
+        begun.append(made)
+        return made
+
+    monkeypatch.setattr(command, "live_job", graph)
+    return begun
+
+
+@pytest.mark.parametrize("leave", [False, True])
 def test_a_job_that_failed_is_not_begun_again_where_it_may_run_on(
-    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
     settings = read_settings(one.settings)
     job = api.add("load-1")
     api.looks = None
-    begun: list[LiveJob] = []
-
-    live_job = build.live_job
-
-    def graph(*given: Any, **named: Any) -> LiveJob:
-        failing = Pipeline(Result("RUNNING", RuntimeError("gone")))
-        begun.append(replace(live_job(*given, **named), pipeline=failing, flink=FlinkJob(api.place, "load-1")))
-        return begun[-1]
-
-    monkeypatch.setattr(command, "live_job", graph)
+    begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=leave)
     with pytest.raises(CommandError, match="It is not begun again by itself: its job 'load-1' may run on") as caught:
         command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
     assert not isinstance(caught.value, RunnerError)
     assert caught.value.code == 1
     assert (len(begun), api.cancelled) == (1, [job])
+
+
+# A job that is to be left
+
+
+@pytest.mark.parametrize("words", [[FLINK], ["--runner=PrismRunner", "--flink_master=cluster:8081"], []])
+def test_a_job_is_left_only_where_it_can_be_watched(words: list[str]) -> None:
+    options = options_of([*words, "--flink_leave", "--job_name=load"])
+    with pytest.raises(CommandError, match="--flink_leave leaves the job in a Flink cluster and watches it there: add"):
+        flink_job(options)
+    assert options.view_as(GoogleCloudOptions).job_name == "load"
+
+
+def test_the_option_to_leave_a_job_is_read_with_beams() -> None:
+    words = [FLINK, "--flink_master=cluster:8081"]
+    for given, leave in ((words, False), ([*words, "--flink_leave"], True)):
+        job = flink_job(options_of(given))
+        assert job is not None
+        assert job.leave is leave
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(Interrupted, "number", number)
+    job, result = api.add("load-1"), Interrupted("RUNNING")
+    state, said = followed(in_flink(one, Pipeline(result), api.place, leave=True))
+    assert state == "CANCELLED"
+    # neither its job server nor its cluster is asked to end it
+    assert (api.cancelled, result.cancelled, api.jobs[job][1]) == ([], False, "RUNNING")
+    assert said[-2:] == [
+        "stop: stopped; what is on record stays",
+        f"stop: its job 'load-1' is left in the Flink cluster at {api.place}, where it goes on without a watch; cancel "
+        "it there before another one is begun",
+    ]
+
+
+class Server(Result):
+    """A job server that cannot be asked any more."""
+
+    @property
+    def state(self) -> str:
+        raise ConnectionError
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(one: Job, api: FlinkApi, *, leave: bool) -> None:
+    job, result = api.add("load-1"), Server()
+    graph = in_flink(one, Pipeline(result), api.place, leave=leave)
+    with pytest.raises(CommandError, match="has gone away"):
+        followed(graph)
+    graph.follower.close()
+    assert api.cancelled == ([] if leave else [job])
+
+
+def test_what_was_left_is_over_before_it_is_begun_again(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
+    settings = read_settings(one.settings)
+    first = api.add("load-1")
+    second = api.add("load-2")
+    # the first failed by something that may go by, and runs on; the second is stopped
+    begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), Interrupted("RUNNING"), leave=True)
+    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert (len(begun), api.cancelled) == (2, [first])
+    assert api.jobs[second][1] == "RUNNING"
+
+
+@pytest.mark.usefixtures("ending")
+def test_what_is_not_begun_again_is_left(tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings(made(tmp_path, live={"poll": "10ms", "restarts": 0}).settings)
+    api.add("load-1")
+    begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
+    with pytest.raises(CommandError, match=r"live\.restarts is 0"):
+        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+    assert api.cancelled == []
 
 
 # Estimates, each of which ends the running job
@@ -384,6 +472,14 @@ def test_no_estimate_is_made_while_the_job_before_it_may_run_on_in_its_cluster(
     done = call("run", "--live", one.settings)
     assert done.code == 0, done.err
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
+
+
+def test_no_job_that_makes_estimates_is_left(tmp_path: Path) -> None:
+    estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
+    one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
+    done = call("run", "--live", one.settings, "--", FLINK, f"--flink_master={nowhere()}", "--flink_leave")
+    assert done.code == 2
+    assert done.said("and --flink_leave may leave one in the cluster that nobody ends"), done.err
 
 
 def test_estimates_in_a_stream_need_a_cluster_that_answers_before_anything_is_on_record(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ def test_rejects_are_files_of_their_own_without_values(tmp_path: Path) -> None:
     done = run(one)
     assert done.code == 0, done.err
     text = [path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "rejects").iterdir()]
-    assert {lines[0] for lines in text} == {"reason,source,position"}
+    assert {lines[0] for lines in text} == {"reason,source,position,size"}
     assert sorted(line for lines in text for line in lines[1:]) == [
-        "not-in-roster,(after decoding),-1",
-        f"unparsable-time,{tmp_path}/inbox/1.csv,2",
+        "not-in-roster,(after decoding),-1,",
+        f"unparsable-time,{tmp_path}/inbox/1.csv,2,",
     ]
 
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from pydantic import ValidationError
 
 from quiltstream.pipelines.exits import ExitCode
 from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.places import kafka
 from quiltstream.pipelines.places.kafka import SinkTopic, check_written
+from quiltstream.schemas.kafka import KafkaSink
 from quiltstream.schemas.releases import Release, releases_from_batch
+from quiltstream.schemas.secrets import FromFile
 from quiltstream.schemas.settings import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.store.rows import rows_of
 from quiltstream.store.specs import Registration
 from quiltstream.transforms.kafka.sink import Topic
+from quiltstream.transforms.kafka.wire import RegistryNumbers
 
 from ...transforms.kafka.fake import FakeBroker
 from ..jobs import Job, call, job
@@ -209,3 +220,132 @@ def test_a_secret_that_only_workers_have_leaves_the_topics_to_them(
     told = capsys.readouterr().err
     for field in ("sink.kafka", "rejects.kafka"):
         assert f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here" in told
+
+
+class FakeRegistry:
+    """A registry's client with one answer to every question; ``answers`` are errors, or a number."""
+
+    def __init__(self) -> None:
+        self.answer: Exception | int = 7
+        self.subjects: list[tuple[str, str]] = []
+
+    def lookup_schema(self, subject: str, schema: Schema) -> Any:
+        self.subjects.append((subject, json.loads(str(schema.schema_str))["name"]))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return SimpleNamespace(schema_id=self.answer)
+
+    register_schema = lookup_schema
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
+    """A registry in memory that the settings' topics ask."""
+    made = FakeRegistry()
+    monkeypatch.setattr(kafka, "RegistryNumbers", partial(RegistryNumbers, client=lambda _: made))
+    return made
+
+
+def in_avro(folder: Path, **registry: Any) -> Job:
+    """The same job with rows and rejects in the wire format of schema registries."""
+    one = written(folder)
+    settings = yaml.safe_load(one.settings.read_text(encoding="utf-8"))
+    for place in ("sink", "rejects"):
+        settings[place]["kafka"] |= {"format": "avro", "registry": {"url": "https://registry:8081"} | registry}
+    one.settings.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return one
+
+
+def test_a_registry_has_the_schemas_of_rows_and_rejects_before_anything_is_charged(
+    tmp_path: Path, broker: FakeBroker, registry: FakeRegistry
+) -> None:
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    check_written(read_settings(in_avro(tmp_path).settings))
+    assert registry.subjects == [("out-value", "Release"), ("bad-value", "Reject")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (SchemaRegistryError(409, 409, "secret text"), r"it refuses the schema \(409\), which does not fit another"),
+        (SchemaRegistryError(401, 40101, "secret text"), r"it answers with 401; check registry\.options"),
+        (SchemaRegistryError(404, -1, "secret text"), r"it answers with 404; check registry\.url"),
+        (OSError("secret text"), r"it does not answer \(OSError\)"),
+    ],
+)
+def test_a_registry_that_is_away_or_refuses_the_schema_ends_the_job_before_anything_is_charged(
+    tmp_path: Path,
+    broker: FakeBroker,
+    registry: FakeRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Exception,
+    said: str,
+) -> None:
+    monkeypatch.setattr(kafka.check_written, "__kwdefaults__", {"patience_s": 0.1})
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    registry.answer = answer
+    one = in_avro(tmp_path)
+    done = call("run", "--live", one.settings)
+    assert done.code == ExitCode.FAILURE, done.err
+    said = (
+        rf"sink\.kafka: the schema registry https://registry:8081: {said}.*Nothing was charged: mend it and run again"
+    )
+    assert re.search(said, " ".join(done.err.split())), done.err
+    assert "secret text" not in done.err
+    assert not one.ledger.exists()
+    assert broker.topics["out"][0].messages == []
+
+
+def test_a_dry_run_asks_no_registry(tmp_path: Path, registry: FakeRegistry) -> None:
+    registry.answer = OSError()
+    assert call("run", "--dry-run", in_avro(tmp_path).settings).code == 0
+    assert registry.subjects == []
+
+
+def test_a_registry_whose_secret_only_workers_have_is_left_to_them(
+    tmp_path: Path, broker: FakeBroker, registry: FakeRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    options = {"basic.auth.user.info": {"env": "QS_TEST_ELSEWHERE"}}
+    check_written(read_settings(in_avro(tmp_path, options=options).settings))
+    assert registry.subjects == []
+    told = capsys.readouterr().err
+    for field in ("sink.kafka", "rejects.kafka"):
+        assert (
+            f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here; set it for every process that uses "
+            "these settings; the schema registry is not asked from here"
+        ) in told
+
+
+def test_what_the_settings_say_of_a_registry_comes_to_the_topic_with_secrets_by_their_place(tmp_path: Path) -> None:
+    options = {"basic.auth.user.info": {"file": "login"}}
+    settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
+    assert settings.sink is not None
+    topic = kafka.topic_of(settings, settings.sink)
+    assert topic is not None
+    place = FromFile(file=settings.path("login"))
+    expected = RegistryNumbers("https://registry:8081", {"basic.auth.user.info": place}, auto_register=False)
+    assert (topic.format, topic.numbers) == ("avro", expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"format": "avro"}, "format: avro needs registry"),
+        ({"registry": {"url": "http://r"}}, "registry is for format: avro, and format is json"),
+        ({"format": "avro", "registry": {"url": "http://u:hidden@r"}}, "registry.url holds a user"),
+        (
+            {"format": "avro", "registry": {"url": "http://r", "options": {"basic.auth.user.info": "u:hidden"}}},
+            "a secret does not belong into settings",
+        ),
+    ],
+)
+def test_a_sink_has_a_registry_if_its_rows_need_one(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as told:
+        KafkaSink.model_validate({"servers": "h:1", "topic": "t"} | given)
+    messages = [one["msg"] for one in told.value.errors(include_input=False)]
+    assert any(said in one for one in messages), messages
+    assert not any("hidden" in one for one in messages)

@@ -5,17 +5,21 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import fastavro
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.folder_hop import FolderHop
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import FileSource, Readings, SettingsError
 from quiltstream.transforms.decode.message_files import MessageFileDecoder
-from quiltstream.transforms.decode.steps import FileDecoder
+from quiltstream.transforms.decode.steps import FileDecoder, ReadReadings
+from quiltstream.transforms.formats import REJECTS, read_rows
 from quiltstream.transforms.live.feeds import BEGIN
 from quiltstream.transforms.live.file_feed import ArrivingFiles
+from quiltstream.transforms.sinks import WriteRows
 
 from ..payloads.payloads import NOON_MS, NOON_US
 from .decoding import decode, plain
@@ -78,6 +82,23 @@ def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
     rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
     assert rows == [row(0), row(2), row(4)]
     assert rejects == [(2, "malformed-row")]
+
+
+def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
+    """In a batch as in a folder that is followed; of a record without a payload that can be read nobody knows it."""
+    records = [{"dup": False} | one for one in (record(0), record(1, b"{"), record(2, b'{"a": 1}'), record(3))]
+    source = several(tmp_path / "a.avro", [*records, records[0] | {"payload": 1.5}], UNIONS)
+    expected = [(2, 1), (3, 8), (5, None)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        decoded: Any = pipeline | ReadReadings(source, READINGS)
+        _ = decoded.rejected | WriteRows(str(tmp_path / "rejects"), "jsonl", REJECTS)
+    told = read_rows(tmp_path / "rejects", REJECTS).to_pylist()
+    assert [(one["position"], one["size"]) for one in told] == expected
+    feed = ArrivingFiles(FileDecoder.of(source, READINGS), (str(tmp_path / "*.avro"),))
+    piece = feed.reader(0, "").read()
+    assert piece is not None
+    found = [one for batch in piece.rejects for one in batch.to_pylist()]
+    assert sorted((one["position"], one["size"]) for one in found) == expected
 
 
 def test_batches_of_many_kinds_of_times_come_together(tmp_path: Path):

@@ -53,9 +53,9 @@ def test_readings_rejects_and_counters_agree(tmp_path):
         "rejected-malformed-row": 1,
     }
     assert read_rows(tmp_path / "rejects", REJECTS).to_pylist() == [
-        {"reason": "unparsable-time", "source": str(tmp_path / "1.csv"), "position": 3},
-        {"reason": "missing-value", "source": str(tmp_path / "1.csv"), "position": 4},
-        {"reason": "malformed-row", "source": str(tmp_path / "2.csv"), "position": 3},
+        {"reason": "unparsable-time", "source": str(tmp_path / "1.csv"), "position": 3, "size": None},
+        {"reason": "missing-value", "source": str(tmp_path / "1.csv"), "position": 4, "size": None},
+        {"reason": "malformed-row", "source": str(tmp_path / "2.csv"), "position": 3, "size": None},
     ]
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
 from quiltstream.transforms.decode.rows import Decoded
-from quiltstream.transforms.messages import MessageDecoder, Messages
-from quiltstream.transforms.rejects import Rejects
+from quiltstream.transforms.messages import MessageDecoder, Messages, rejects_of
 
 ORIGIN = 1_356_998_400_000_000
 
@@ -27,13 +26,13 @@ class JsonMessages(MessageDecoder):
     def decode(self, messages: Messages) -> list[Decoded]:
         rows: list[dict[str, Any]] = []
         bad: list[int] = []
-        for position, payload in zip(messages.positions.tolist(), messages.payloads, strict=True):
+        for number, payload in enumerate(messages.payloads):
             try:
                 if payload is not None:
                     rows.append(json.loads(payload))
             except ValueError:  # noqa: PERF203 - each message for itself
-                bad.append(position)
-        rejects = (Rejects(RejectReason.MALFORMED_ROW, np.array(bad, dtype=np.int64)),) if bad else ()
+                bad.append(number)
+        rejects = (rejects_of(RejectReason.MALFORMED_ROW, messages, np.array(bad, dtype=np.int64)),) if bad else ()
         if not rows:
             return [Decoded(None, 0, rejects)]
         times = np.array([row["time"] for row in rows], dtype=np.int64)

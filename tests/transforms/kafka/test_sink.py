@@ -21,11 +21,10 @@ from quiltstream.schemas.secrets import FromEnvironment
 from quiltstream.transforms.formats import RELEASES, write_stream
 from quiltstream.transforms.kafka import sink
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.messages import with_sizes
 from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.live.pulse import Pulse
 from quiltstream.transforms.message_sink import SendReleases, reject_messages, release_messages, single_object_head
-from quiltstream.transforms.messages import Messages
+from quiltstream.transforms.messages import Messages, rejects_of
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.rejects import Rejects, reject_batch
 
@@ -117,15 +116,16 @@ def test_a_reject_says_where_and_how_large_a_message_was_and_no_more():
     empty = [()] * 3
     numbers = np.arange(7, 10, dtype=np.int64)
     messages = Messages(payloads, ["t"] * 3, [None] * 3, empty, numbers, numbers)
-    rejects = reject_batch("t/0", [Rejects(RejectReason.MALFORMED_ROW, np.array([7, 9], dtype=np.int64))])
-    sent = list(reject_messages(with_sizes(rejects, messages), "json"))
+    rejects = reject_batch("t/0", [rejects_of(RejectReason.MALFORMED_ROW, messages, np.array([0, 2]))])
+    sent = list(reject_messages(rejects, "json"))
     assert [(key, json.loads(value)) for key, value, _ in sent] == [
         (None, {"reason": "malformed-row", "source": "t/0", "position": 7, "size": 5}),
         (None, {"reason": "malformed-row", "source": "t/0", "position": 9, "size": 1}),
     ]
     assert dict(sent[0][2])["quiltstream.schema"] == b"reject"
-    plain = list(reject_messages(rejects, "json"))
-    assert json.loads(plain[0][1]) == {"reason": "malformed-row", "source": "t/0", "position": 7}
+    row = reject_batch("a.csv", [Rejects(RejectReason.MALFORMED_ROW, np.array([7], dtype=np.int64))])
+    plain = list(reject_messages(row, "json"))
+    assert json.loads(plain[0][1]) == {"reason": "malformed-row", "source": "a.csv", "position": 7, "size": None}
     assert len(list(reject_messages(rejects, "avro-single-object"))) == 2
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import os
 import time
 from dataclasses import replace
@@ -17,7 +15,9 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
+from quiltstream.schemas.settings import FileFormat
 from quiltstream.transforms.decode.rows import Decoded
+from quiltstream.transforms.formats import REJECTS, read_rows
 from quiltstream.transforms.live.feeds import BEGIN, Piece, piece_of
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 from quiltstream.transforms.live.reader import Progress, Span, SpanTracker
@@ -44,15 +44,19 @@ def test_a_blocks_file_is_named_by_its_window_and_what_it_holds() -> None:
     assert block_name(ORIGIN, ["a"], "avro") != block_name(ORIGIN, ["b"], "avro")
 
 
-def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(tmp_path: Path) -> None:
-    rows = [{"reason": "late", "source": "x", "position": number} for number in range(3)]
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
+def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
+    tmp_path: Path, format_: FileFormat
+) -> None:
+    """Those of messages with sizes; readings that are rejected have none."""
+    rows = [{"reason": "late", "source": "x", "position": 7 + size, "size": size or None} for size in range(3)]
     batches = [pa.RecordBatch.from_pylist([row], schema=REJECT_SCHEMA) for row in rows]
     for given, name in ((batches, "some"), ([], "none")):
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            _ = pipeline | beam.Create(given, reshuffle=False) | WriteRejects(str(tmp_path / name), "jsonl")
+            _ = pipeline | beam.Create(given, reshuffle=False) | WriteRejects(str(tmp_path / name), format_)
     (path,) = (tmp_path / "some").iterdir()
-    found = [json.loads(text) for text in io.StringIO(path.read_text(encoding="utf-8"))]
-    assert sorted(found, key=lambda row: row["position"]) == rows
+    assert path.suffix == f".{format_}"
+    assert read_rows(path, REJECTS).to_pylist() == rows
     assert not (tmp_path / "none").exists()
 
 

@@ -181,7 +181,7 @@ def test_a_damaged_file_of_any_format_is_one_reject_and_the_next_file_is_read(tm
     assert piece is not None
     assert piece.rejected == {RejectReason.DAMAGED_SOURCE: 1}
     assert [batch.to_pylist() for batch in piece.rejects] == [
-        [{"reason": "damaged-source", "source": str(tmp_path / f"0.{form}"), "position": -1}]
+        [{"reason": "damaged-source", "source": str(tmp_path / f"0.{form}"), "position": -1, "size": None}]
     ]
     assert reader.read() is None
 
@@ -277,7 +277,7 @@ def test_the_rest_of_a_half_read_file_that_vanished_is_counted_and_the_others_ar
     (tmp_path / "0.jsonl").unlink()
     lost, other = rest_of(feed.reader(0, first.position))
     assert [row for batch in lost.rejects for row in batch.to_pylist()] == [
-        {"reason": "damaged-source", "source": str(tmp_path / "0.jsonl"), "position": -1}
+        {"reason": "damaged-source", "source": str(tmp_path / "0.jsonl"), "position": -1, "size": None}
     ]
     assert values(other) == [5000.0]
     # whoever has it open reads it to its end

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,11 @@ from quiltstream.transforms.files import SourceFileError
 from quiltstream.transforms.live import line_feed
 from quiltstream.transforms.live.feeds import BEGIN, Piece, Reader
 from quiltstream.transforms.live.line_feed import StandardInput
+from quiltstream.transforms.live.reader import Pace, ReadPart, Span
+from quiltstream.transforms.marks import mark_of
 
 from ..reading import ORIGIN, decoder, line, values
+from .streams import HOUR, Estimator, calls, stamped
 
 
 class Pipe:
@@ -74,6 +78,36 @@ def test_only_whole_lines_are_read_and_the_last_one_needs_no_end(pipe: Pipe) -> 
     assert reader.ended
 
 
+@pytest.mark.parametrize(
+    ("end_us", "declared_us"),
+    [
+        # the next job publishes what is not over by the source's own clock
+        (None, ORIGIN + 5 * HOUR),
+        (ORIGIN + 48 * HOUR, ORIGIN + 48 * HOUR),
+        # of a schedule that ends in the future, what is over by the wall clock
+        (ORIGIN + 96 * HOUR, ORIGIN + 72 * HOUR),
+    ],
+    ids=["endless", "over", "not over"],
+)
+def test_where_standard_input_ends_the_windows_of_an_endless_schedule_wait_and_those_of_another_are_complete(
+    pipe: Pipe, end_us: int | None, declared_us: int
+) -> None:
+    pipe.write("".join(line(hour * HOUR) for hour in range(7)))
+    pipe.close()
+    pace = Pace(ORIGIN, lateness_us=HOUR, poll_s=0.01, end_us=end_us)
+    part = ReadPart(StandardInput(decoder("jsonl")), pace, now=lambda: ORIGIN + 72 * HOUR)
+    part.setup()
+    span: Span | None = part.initial_restriction(0)
+    estimator, made = Estimator(), list[Any]()
+    while span is not None:
+        given, span = calls(part, span, estimator)
+        made += given
+    part.teardown()
+    marks = [mark for one in made if (mark := mark_of(one)) is not None]
+    assert max(mark.until_us for mark in marks) == declared_us
+    assert estimator.at == stamped(declared_us)
+
+
 def test_a_reader_goes_on_where_another_one_stopped_and_nowhere_else(pipe: Pipe) -> None:
     feed = StandardInput(decoder("jsonl"))
     pipe.write(line(1) + line(2))
@@ -98,7 +132,7 @@ def test_the_names_of_csv_come_first_alone_or_with_rows_and_rejects_count_from_t
     piece = next_of(reader)
     assert values(piece) == [2.5]
     assert [row for batch in piece.rejects for row in batch.to_pylist()] == [
-        {"reason": "unparsable-time", "source": "standard input", "position": 4}
+        {"reason": "unparsable-time", "source": "standard input", "position": 4, "size": None}
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,16 @@ def long_settings(folder: Path, **changes: Any) -> Settings:
     return live_settings(folder, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-14"}, **changes)
 
 
-def play(events: list[Any], job: Settings, folder: Path) -> None:
-    """Run a job over what a source sends, and note what leaves it and what it rejects."""
+def play(events: list[Any], job: Settings, folder: Path, into: Sequence[beam.PTransform[Any, Any]] = ()) -> None:
+    """Run a job over what a source sends, into some sinks, and note what leaves it and what it rejects."""
     (folder / "rejected").mkdir()
     histograms = stamp(PrivateHistograms(job, noise="none"))
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
         published = pipeline | streamed(events) | histograms
         _ = published.releases | beam.ParDo(Tap(str(folder / "left"))).with_output_types(pa.RecordBatch)
         _ = published.rejected | beam.Map(write, str(folder / "rejected"))
+        for number, sink in enumerate(into):
+            _ = published.releases | f"Sink {number}" >> sink
 
 
 def rejected(folder: Path) -> Counter[str]:

@@ -1,6 +1,6 @@
 """Presets of what meters and utilities send themselves: DSMR telegrams and Green Button feeds, made by hand.
 
-Those that others have published are in :mod:`.test_payloads_published`.
+Those that others have published are in :mod:`.test_published`.
 """
 
 from __future__ import annotations

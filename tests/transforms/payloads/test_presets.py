@@ -1,6 +1,6 @@
 """Presets of platforms: payloads made by hand after the platforms' own documents, and what is read of them.
 
-Those that others have published are in :mod:`.test_payloads_published`.
+Those that others have published are in :mod:`.test_published`.
 """
 
 from __future__ import annotations

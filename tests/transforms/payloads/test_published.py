@@ -1,15 +1,19 @@
 """Payloads as others have published them, with what their publishers say that they hold.
 
-Each names its source. The examples of :mod:`.test_payloads_presets` and :mod:`.test_payloads_meters` are made by hand
-after the same documents; they go further, but nobody outside has seen them.
+Each names its source. The examples of :mod:`.test_presets` and :mod:`.test_meters` are made by hand after the same
+documents; they go further, but nobody outside has seen them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
+from typing import Any
 
-from .payloads import decode, messages, preset
+import pytest
+
+from .payloads import decode, dumped, messages, preset
 
 
 def micros(text: str) -> int:
@@ -292,3 +296,185 @@ def test_the_monthly_sample_of_the_green_button_sdk_is_read():
         ("01", micros("2012-09-26T04:00:00+00:00"), 87_000.0),
     ]
     assert decode(preset("green-button", None), messages(MONTHLY)) == (expected, [])
+
+
+# ThingsBoard. Documentation, MQTT Device API and HTTP Device API, uploading telemetry with a client's time stamp, of
+# which the latter says that it is Friday, 1 January 2016, 12:00:00.512 GMT; and MQTT Gateway API, telemetry upload.
+
+THINGSBOARD = {"ts": 1451649600512, "values": {"temperature": 42, "humidity": 73}}
+THINGSBOARD_GATEWAY = {
+    "Device A": [
+        {"ts": 1483228800000, "values": {"temperature": 42, "humidity": 80}},
+        {"ts": 1483228801000, "values": {"temperature": 43, "humidity": 82}},
+    ],
+    "Device B": [{"ts": 1483228800000, "values": {"temperature": 42, "humidity": 80}}],
+}
+
+
+def test_the_telemetry_of_thingsboards_documentation_is_read():
+    given = dumped(THINGSBOARD, topics=["v1/devices/me/telemetry"], keys=[b"meter"])
+    expected = ("meter", micros("2016-01-01T12:00:00.512+00:00"), 42.0)
+    assert decode(preset("thingsboard", "temperature", series={"key": True}), given) == ([expected], [])
+    start = micros("2017-01-01T00:00:00+00:00")
+    rows = [("Device A", start, 80.0), ("Device A", start + 1_000_000, 82.0), ("Device B", start, 80.0)]
+    assert decode(preset("thingsboard", "humidity"), dumped(THINGSBOARD_GATEWAY)) == (rows, [])
+
+
+# EdgeX. Documentation, a full Ubuntu Core image: what core data answers once the virtual device runs, with the origin
+# in nanoseconds; and the App Functions SDK, the event that triggers its example of a filter. The origin of that one is
+# of the time when it was in milliseconds: as it stands it lies in 1970.
+
+EDGEX = {
+    "apiVersion": "v2",
+    "statusCode": 200,
+    "totalCount": 133,
+    "readings": [
+        {
+            "id": "f6a53b5c-045f-4913-ae45-4e32642f6102",
+            "origin": 1660923144514370300,
+            "deviceName": "Random-Float-Device",
+            "resourceName": "Float64",
+            "profileName": "Random-Float-Device",
+            "valueType": "Float64",
+            "value": "1.436784e+308",
+        },
+        {
+            "id": "95b5aa9c-e80d-488c-ab5d-1b625a9d0f76",
+            "origin": 1660923114513963300,
+            "deviceName": "Random-Float-Device",
+            "resourceName": "Float64",
+            "profileName": "Random-Float-Device",
+            "valueType": "Float64",
+            "value": "7.737701e+307",
+        },
+    ],
+}
+EDGEX_TRIGGER: dict[str, Any] = {
+    "requestId": "82eb2e26-0f24-48ba-ae4c-de9dac3fb9bc",
+    "apiVersion": "v2",
+    "event": {
+        "apiVersion": "v2",
+        "deviceName": "Random-Float-Device",
+        "profileName": "Random-Float-Device",
+        "sourceName": "Float32",
+        "origin": 1540855006456,
+        "id": "94eb2e26-0f24-5555-2222-de9dac3fb228",
+        "readings": [
+            {
+                "apiVersion": "v2",
+                "resourceName": "Float32",
+                "profileName": "Random-Float-Device",
+                "deviceName": "Random-Float-Device",
+                "value": "76677",
+                "origin": 1540855006469,
+                "ValueType": "Float32",
+                "id": "82eb2e36-0f24-48aa-ae4c-de9dac3fb920",
+            }
+        ],
+    },
+}
+
+
+def test_the_readings_of_edgexs_documentation_are_read():
+    device, later = "Random-Float-Device", micros("2022-08-19T15:32:24.514370+00:00")
+    rows = [(device, micros("2022-08-19T15:31:54.513963+00:00"), 7.737701e307), (device, later, 1.436784e308)]
+    assert decode(preset("edgex", "Float64"), dumped(EDGEX)) == (rows, [])
+
+
+def test_the_event_of_edgexs_documentation_is_read_and_its_old_unit_of_time_is_told():
+    assert decode(preset("edgex", "Float32"), dumped(EDGEX_TRIGGER)) == ([], [(0, "implausible-time")])
+    event = EDGEX_TRIGGER["event"]
+    [reading] = event["readings"]
+    newer = EDGEX_TRIGGER | {"event": event | {"readings": [reading | {"origin": reading["origin"] * 1_000_000}]}}
+    row = ("Random-Float-Device", micros("2018-10-29T23:16:46.469+00:00"), 76677.0)
+    assert decode(preset("edgex", "Float32"), dumped(newer)) == ([row], [])
+
+
+# Eclipse Hono. Telemetry API Specification for Kafka: topic, key and headers. The values are those that Hono's command
+# line client 2.0.1 printed for the request of its getting started guide, as a book on the Eclipse projects of the
+# Internet of Things shows it in its chapter on integration and data.
+
+
+def test_what_hono_puts_on_kafka_for_its_getting_started_guide_is_read():
+    device = "53a3b746-d138-4f3c-8087-b580e241c9d2"
+    headers = {
+        "orig_adapter": "hono-http",
+        "qos": "0",
+        "device_id": device,
+        "creation-time": "1660328357552",
+        "traceparent": "00-fbc396794954547a68db4c1e0a6b8831-cfd5b098412f5788-01",
+        "content-type": "application/json",
+        "orig_address": "/telemetry",
+    }
+    given = messages(
+        '{"temp": 5}',
+        topics=["hono.telemetry.6e3eec20-3795-4f35-812a-4b45dabaffdf"],
+        keys=[device.encode()],
+        headers=[[(name, value.encode()) for name, value in headers.items()]],
+    )
+    row = (device, micros("2022-08-12T18:19:17.552+00:00"), 5.0)
+    assert decode(preset("hono", "temp"), given) == ([row], [])
+
+
+# Azure IoT Hub. IoT Plug and Play, service developer guide for Python: the telemetry of the thermostat, with the
+# properties that the hub sets. Event Hubs hands them to clients of Kafka in the encoding of AMQP; bridges as text.
+
+
+@pytest.mark.parametrize(
+    ("device", "time"),
+    [
+        (b"my-pnp-device", b"1603288810715"),
+        (b"\xa1\x0dmy-pnp-device", b"\x83" + struct.pack(">q", 1603288810715)),
+        (b"my-pnp-device", b"2020-10-21T14:00:10.715Z"),
+    ],
+    ids=["milliseconds as text", "amqp", "iso"],
+)
+def test_the_thermostat_of_azures_developer_guide_is_read(device: bytes, time: bytes):
+    properties = [
+        ("content-type", b"application/json"),
+        ("content-encoding", b"utf-8"),
+        ("iothub-connection-device-id", device),
+        ("iothub-connection-auth-method", b'{"scope":"device","type":"sas","issuer":"iothub"}'),
+        ("iothub-connection-auth-generation-id", b"637388855582764406"),
+        ("iothub-enqueuedtime", time),
+        ("iothub-message-source", b"Telemetry"),
+        ("dt-dataschema", b"dtmi:com:example:Thermostat;1"),
+    ]
+    row = ("my-pnp-device", micros("2020-10-21T14:00:10.715+00:00"), 12.0)
+    assert decode(preset("azure-iot", "temperature"), dumped({"temperature": 12}, headers=[properties])) == ([row], [])
+
+
+# AWS IoT. The rule of the CDK's documentation, SELECT topic(2) as device_id, timestamp() as timestamp, temperature FROM
+# 'device/+/data', and what it makes of the message on device/22/data of the developer guide's tutorial on rules, where
+# timestamp() is the value that the SQL reference has as its example.
+
+
+def test_what_the_rule_of_awss_documentation_makes_of_its_tutorials_message_is_read():
+    given = dumped({"device_id": "22", "timestamp": 1481825251155, "temperature": 28})
+    row = ("22", micros("2016-12-15T18:07:31.155+00:00"), 28.0)
+    assert decode(preset("aws-iot", "temperature"), given) == ([row], [])
+
+
+# NGSI-LD. FIWARE, tutorials, Subscriptions: the notification of a barn that is half empty. Its attributes are in the
+# short form, so its time is that of the notification.
+
+
+def test_the_notification_of_fiwares_tutorial_is_read():
+    given = dumped(
+        {
+            "id": "urn:ngsi-ld:Notification:5fd0f3824eb81930c97005d8",
+            "type": "Notification",
+            "subscriptionId": "urn:ngsi-ld:Subscription:5fd0ee554eb81930c97005c1",
+            "notifiedAt": "2020-12-09T15:55:46.520Z",
+            "data": [
+                {
+                    "id": "urn:ngsi-ld:Device:filling001",
+                    "type": "FillingLevelSensor",
+                    "controlledAsset": "urn:ngsi-ld:Building:farm001",
+                    "filling": 0.59,
+                }
+            ],
+        }
+    )
+    row = ("urn:ngsi-ld:Device:filling001", micros("2020-12-09T15:55:46.520+00:00"), 0.59)
+    assert decode(preset("ngsi-ld", "filling"), given) == ([row], [])

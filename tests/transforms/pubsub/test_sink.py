@@ -77,12 +77,12 @@ def test_rows_are_sent_with_their_release_id_and_the_same_way_every_time() -> No
 
 def test_rejects_are_sent_without_a_name() -> None:
     SHARED.sent = []
-    columns = [["not-a-number"], ["projects/grid/subscriptions/meters"], [7]]
+    columns = [["not-a-number"], ["projects/grid/subscriptions/meters"], [7], [12]]
     batch = pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=REJECT_SCHEMA)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | beam.Create([batch]) | SendRejects(PubSubTopic(TOPIC, publisher=shared))
     ((_, data, attributes),) = SHARED.sent
-    assert json.loads(data)["position"] == 7
+    assert (json.loads(data)["position"], json.loads(data)["size"]) == (7, 12)
     assert RELEASE_ID not in attributes
 
 
