@@ -1,11 +1,12 @@
 """Every fault that a live job is to survive, and what was found after it, counted.
 
-Run as ``python benchmarks/faults.py [WORDS]``, with words of pytest's own to choose among the tests. It runs the tests
-of the faults, each of which ends with the same examination of the ledger (``tests/examined.py``), and prints what they
-found as one table. Rows "again" left a job once more and were the same in every bit; rows "differing" left a job, or
-were on record, with other values than those of record. "Ledger" says whether the account is the one that the core works
-out from the released rows alone, and "retries" how often a test began a job anew because the runner had shown a known
-symptom. Faults whose servers are not here are listed as not run (``.ci/run e2e`` says how to get them).
+Run as ``python benchmarks/faults.py [WORDS]``, with words of pytest's own to choose among the tests, or as
+``python benchmarks/faults.py --reports XML...`` over what pytest's ``--junitxml`` wrote of them before. Each test of a
+fault ends with the same examination of the ledger (``tests/examined.py``); what they found is printed as one table.
+Rows "again" left a job once more and were the same in every bit; rows "differing" left a job, or were on record, with
+other values than those of record. "Ledger" says whether the account is the one that the core works out from the rows
+alone, and "retries" how often a test began a job anew because the runner had shown a known symptom. Faults whose
+servers are not here are listed as not run (``.ci/run e2e`` says how to get them).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _spec.loader.exec_module(examined)
 
 #: Files of tests. Of a test the beginning of its name is enough.
 STREAM = "tests/transforms/live/test_live_faults.py"
+TWICE = "tests/transforms/live/test_bundles_twice.py"
 FLINK = "tests/e2e/test_live_flink.py"
 PRISM = "tests/e2e/test_live_prism.py"
 SQLITE = "tests/store/test_faults.py"
@@ -91,6 +93,9 @@ def faults() -> list[Fault]:
             )
             for how in ("encoding", "counting")
         ),
+        Fault("bundles", "every bundle of sums and panes run twice", (TWICE, "test_every_bundle_that_collects", "")),
+        Fault("bundles", "every bundle of a sink run twice", (TWICE, "test_every_bundle_of_a_sink_is_run_twice", "")),
+        Fault("bundles", "every call of a reader made twice", (TWICE, "test_every_call_of_a_reader_fails_once", "")),
         *(
             Fault("bundles", f"readings and declarations {how}", (STREAM, _REPEATED, how))
             for how in ("duplicated", "reordered")
@@ -186,8 +191,12 @@ def run(lines: list[Fault], words: list[str]) -> None:
         subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)  # noqa: S603 - the tests' own runner
         if not report.exists():
             sys.exit("the tests could not be run; pytest said why")
-        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
-    for case in cases:
+        read(lines, report)
+
+
+def read(lines: list[Fault], report: Path) -> None:
+    """Note what tests found that pytest reports."""
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
         name, place = str(case.get("name")), str(case.get("classname"))
         for line in lines:
             file, test, parameters = line.test
@@ -235,7 +244,11 @@ def show(lines: list[Fault]) -> None:
 def main(words: list[str]) -> None:
     """Run and print; it is a failure if a fault was not survived."""
     lines = faults()
-    run(lines, words)
+    if words[:1] == ["--reports"]:
+        for report in words[1:]:
+            read(lines, Path(report))
+    else:
+        run(lines, words)
     show(lines)
     if any(line.state == "failed" for line in lines):
         sys.exit(1)

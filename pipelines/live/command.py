@@ -34,9 +34,9 @@ from ..places.folders import sink_place
 from ..places.origins import labelled_so_far
 from ..places.unwritten import filling, outputs_of
 from .build import live_job
-from .course import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, stoppable
+from .course import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, leave, stoppable
 from .engine import check_ends
-from .flink_rest import FlinkJob
+from .flink_rest import APPEAR_S, FlinkJob
 from .restarts import Restarts, RunnerError, failure_of
 from .spoken import now, print_json, speaker
 from .standing import LiveStanding
@@ -248,7 +248,7 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
     def first() -> Ran:
         return _followed(job, say, look_s, first=True)
 
-    last = job
+    last: LiveJob | None = job
 
     def next_one() -> Ran:
         nonlocal last
@@ -257,15 +257,22 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
             return _followed(made, say, look_s)
 
     attempt = first
-    while True:
-        try:
-            return attempt()
-        except RunnerError as failed:  # noqa: PERF203 - each turn is a job
-            pause = restarts.pause(failed)
-            say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
-            time.sleep(pause)
-            _replace(last, failed)
-            attempt = next_one
+    try:
+        while True:
+            try:
+                return attempt()
+            except RunnerError as failed:  # noqa: PERF203 - each turn is a job
+                pause = restarts.pause(failed)
+                say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
+                time.sleep(pause)
+                gone, last = last, None
+                _see_over(gone, failed)
+                attempt = next_one
+    except BaseException:
+        # stopped between two jobs, or failed for good
+        if last is not None:
+            leave(last, say)
+        raise
 
 
 def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> Ran:
@@ -310,14 +317,18 @@ def _alone(failure: CommandError, job: LiveJob) -> CommandError:
     return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
 
 
-def _replace(job: LiveJob, failed: RunnerError) -> None:
-    """See that a job which was left in its cluster, and may run on there, is over before another takes its place.
+def _see_over(job: LiveJob | None, failed: RunnerError) -> None:
+    """See that a job which is to be left in its cluster is over there before another takes its place.
+
+    One that runs on is sound, whatever went wrong on the way to it: it is neither ended nor doubled.
 
     Raises:
-        CommandError: it may run on.
+        CommandError: it runs on, or may do so.
     """
-    if job.flink is not None and job.is_left and (ended := job.flink.end()).end == "unknown":
-        raise CommandError(f"{failed}. It is not begun again by itself: {ended.text}", failed.code) from failed
+    if job is None or job.flink is None or not job.is_left:
+        return
+    if (text := job.flink.left(appear_s=APPEAR_S)) is not None:
+        raise CommandError(f"{failed}. It is not begun again by itself: {text}", failed.code) from failed
 
 
 def _made(again: Callable[[], LiveJob]) -> LiveJob:

@@ -161,7 +161,8 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
                 state = PipelineState.CANCELLED if job.is_left else _stop(result)
             say("stop", STOPPED)
             if job.flink is not None and job.is_left:
-                say("stop", job.flink.left)
+                # what was being handed over may reach the cluster yet
+                leave(job, say, appear_s=0.0 if result is not None else APPEAR_S)
             elif job.flink is not None:
                 say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
                 # what was being handed over when it was stopped may reach the cluster yet
@@ -176,6 +177,12 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
                 if job.flink is not None:
                     _tell(job.flink.end(), say)
             raise
+
+
+def leave(job: LiveJob, say: Say, *, appear_s: float = 0.0) -> None:
+    """Say where a job is that outlives its command, if it is one and runs."""
+    if job.flink is not None and job.is_left and (text := job.flink.left(appear_s=appear_s)) is not None:
+        say("stop", text)
 
 
 def _end_whole(result: Any, job: LiveJob, say: Say) -> None:

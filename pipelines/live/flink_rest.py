@@ -25,13 +25,21 @@ from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 
 from ..engine import runner_name
 from ..failures import CommandError
 
 #: States of a job that it never leaves. SUSPENDED is none: another JobManager may take such a job up.
 _TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
+
+#: States behind which it is in one of those soon.
+_ENDING = frozenset({"FAILING", "CANCELLING"})
 
 #: Seconds that a job has to be over once it is cancelled, and that the API has to answer at all.
 _CANCEL_S = 60.0
@@ -101,7 +109,7 @@ class FlinkJob:
     Args:
         place: HOST:PORT of the REST API.
         name: of the job, and of no other one.
-        leave: whether it outlives its command: only what has nothing left to do, or is begun again, is ended then.
+        leave: whether it outlives its command: only where nothing is left to do it is ended then.
 
     Attributes:
         ended: what became of it, once somebody has ended it or asked.
@@ -163,13 +171,34 @@ class FlinkJob:
         """Its cluster in words."""
         return f"the Flink cluster at {self.place}"
 
-    @property
-    def left(self) -> str:
-        """What is said when it is left."""
-        return (
-            f"its job {self.name!r} is left in {self.where}, where it goes on without a watch; cancel it there before "
-            "another one is begun"
-        )
+    def left(self, *, appear_s: float = 0.0) -> str | None:
+        """What is to be said of the job where its command leaves it; nothing is asked of it, and nothing is raised.
+
+        A job that is about to be over is waited for.
+
+        Args:
+            appear_s: seconds to wait for a job that the cluster does not have.
+
+        Returns:
+            ``None`` where the cluster has no such job any more, or never had one.
+        """
+        begun = time.monotonic()
+        while True:
+            passed = time.monotonic() - begun
+            try:
+                found = self._found()
+            except RestError as error:
+                return f"its job {self.name!r} may be left in {self.where}: {error}; look there"
+            if found is not None and found[1] in _TERMINAL:
+                return None
+            if found is None and passed >= appear_s:
+                return None
+            if found is not None and (found[1] not in _ENDING or passed >= _CANCEL_S):
+                return (
+                    f"its job {self.name!r} is left in {self.where} ({found[1]}), where nobody watches it any more; "
+                    "cancel it there before another one is begun"
+                )
+            time.sleep(_PAUSE_S)
 
     def _absent(self) -> str:
         return (
@@ -259,7 +288,8 @@ def flink_job(options: PipelineOptions) -> FlinkJob | None:
         ``None`` where no REST address is given; the options are then as they were.
 
     Raises:
-        CommandError: there is none, and the job is to be left in a cluster.
+        CommandError: the job is to be left in a cluster, and there is no such address, or its workers are of this
+            command.
     """
     place, leave = flink_place(options), leaves(options)
     if place is None:
@@ -268,6 +298,11 @@ def flink_job(options: PipelineOptions) -> FlinkJob | None:
                 f"{LEAVE} leaves the job in a Flink cluster and watches it there: add {OPTION} or leave {LEAVE} out"
             )
         return None
+    if leave and options.view_as(PortableOptions).environment_type == "LOOPBACK":
+        raise CommandError(
+            f"--environment_type=LOOPBACK and {LEAVE}: the job's workers would end with the command; take "
+            f"--environment_type=EXTERNAL, or leave {LEAVE} out"
+        )
     # Flink shows a job by the name that Beam's job server is given; it may be given twice, and Flink minds that not
     named = options.view_as(GoogleCloudOptions)
     named.job_name = f"{named.job_name or 'quiltstream'}-{uuid.uuid4().hex[:16]}"

@@ -140,19 +140,21 @@ def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> Non
     assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
 
 
-def test_a_job_that_is_begun_anew_goes_on_with_the_series_that_it_had() -> None:
-    """Its command gives each submission a name of its own (flink_rest.py), and Flink each attempt a number."""
+def test_an_attempt_goes_on_with_its_series_and_a_job_begun_anew_with_the_name_that_is_summed_by() -> None:
+    """Flink numbers a job's attempts; its command names each submission (flink_rest.py), and Flink gives it an id."""
     given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
     names: set[str] = set()
-    for attempt in range(2):
+    for job_id in ("1f", "2e"):
         job = flink_job(options_of(given))
         assert job is not None
         names.add(job.name)
-        told = {"job_name": job.name, "task_attempt_num": str(attempt), "operator_name": "r"}
-        assert relabelled(counter("polls"), told, steps_for_flink()) == (
-            counter("polls"),
-            {"job_name": "quiltstream", "operator_name": "r"},
-        )
+        for attempt in range(2):
+            told = {"job_id": job_id, "job_name": job.name, "task_attempt_num": str(attempt), "operator_name": "r"}
+            told["task_attempt_id"] = f"{job_id}{attempt}"
+            assert relabelled(counter("polls"), told, steps_for_flink()) == (
+                counter("polls"),
+                {"job_id": job_id, "job_name": "quiltstream", "operator_name": "r"},
+            )
     assert len(names) == 2
     other = {"job_name": "quiltstream-2"}
     assert relabelled(counter("polls"), other, steps_for_flink())[1] == other

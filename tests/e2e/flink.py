@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .installed import ROOT, NotInstalledError, installed
-from .processes import Processes, ServerError, accepts, alive, descendants, free_ports, name_of
+from .processes import Processes, ServerError, accepts, alive, children, descendants, free_ports
 
 HERE = Path(__file__).parent
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
@@ -30,7 +30,6 @@ START_SECONDS = 120
 SUBMIT_SECONDS = 120
 SAVEPOINT_SECONDS = 60
 SLOTS = 4
-STARTER = "starter"  # of the pool's workers, which is none itself
 
 # Memory is given in full: Flink's own start scripts, which work it out, are not used.
 CONFIGURATION = """\
@@ -190,6 +189,11 @@ def unsent(job_server: Path, folder: Path) -> Path:
     return link
 
 
+def workers_of(pool: int) -> list[int]:
+    """The workers of a pool: what its children have started, which are none themselves."""
+    return [pid for starter in children(pool) for pid in descendants(starter) if alive(pid)]
+
+
 class FlinkCluster:
     """A running cluster. ``python_folders`` can be imported from by what is submitted, and by the workers."""
 
@@ -337,8 +341,7 @@ class FlinkCluster:
 
     def kill_workers(self) -> int:
         """Kill the Python processes that run the pipelines' steps (``kill -9``), not their pool; how many."""
-        started = [pid for pid in descendants(self._processes.pid("pool")) if alive(pid)]
-        workers = [pid for pid in started if name_of(pid) != STARTER]
+        workers = self._workers(self._processes.pid("pool"))
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         return len(workers)
@@ -372,6 +375,9 @@ class FlinkCluster:
     def _start_pool(self) -> None:
         command = [self._programs.python, "-m", "beam_jobs", "pool", str(self._pool)]
         self._processes.start("pool", command, self.environment)
+
+    def _workers(self, pool: int) -> list[int]:
+        return workers_of(pool)
 
     def _start_java(self, name: str, memory: Sequence[str], main: str, *arguments: str) -> None:
         command = [

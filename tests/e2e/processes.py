@@ -66,15 +66,19 @@ def accepts(port: int) -> bool:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(child) for thread in threads for child in (thread / "children").read_text("ascii").split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended meanwhile
+
+
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and those that these started."""
     found: list[int] = []
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(child) for thread in threads for child in (thread / "children").read_text("ascii").split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []  # it ended meanwhile
-    for child in children:
+    for child in children(pid):
         found += [child, *descendants(child)]
     return found
 
@@ -86,14 +90,6 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def name_of(pid: int) -> str:
-    """What a process calls itself; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 class Processes:

@@ -7,6 +7,7 @@ standard input, output and errors. The process ends when nobody can ask any more
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -39,13 +40,24 @@ def main() -> str:
         message, files, _, _ = socket.recv_fds(asked, LARGEST, 4)
         if not message:
             sys.exit()
-        if os.fork() == 0:
+        if fork() == 0:
             asked.close()
             return attend(json.loads(message), files)
         for file in files:
             os.close(file)
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        with contextlib.suppress(ChildProcessError):  # all have been collected
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def fork() -> int:
+    """Fork, without Python's word (3.12 and later) about threads.
+
+    There are only those of libraries that provide for a fork: OpenBLAS and Arrow's allocator.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=DeprecationWarning)
+        return os.fork()
 
 
 def attend(told: dict[str, Any], files: list[int]) -> str:
@@ -55,7 +67,7 @@ def attend(told: dict[str, Any], files: list[int]) -> str:
     """
     teller = socket.socket(fileno=files[0])
     ready, begun = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         os.setsid()
         os.write(begun, b".")

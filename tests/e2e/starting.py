@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import json
 import os
 import socket
@@ -23,6 +24,9 @@ LIVE = ("quiltstream.pipelines.live.command", "quiltstream.transforms", "stamped
 
 #: The only variables that a script finds as they were when its imports were made.
 BEFORE = ("PATH", "PYTHONPATH", "PYTHONUNBUFFERED")
+
+#: What Python seeds its hashes with, in turn. All that is forked from one process has one seed, and one order of a set.
+SEEDS = ("1", "2")
 
 
 class Started:
@@ -118,9 +122,34 @@ class Starter:
         self._complaints.close()
 
 
+class Turns:
+    """Starters with one Python that differ in its hash seed, and take turns.
+
+    So what depends on hashes, or on the order of a set, differs between a job and the one that is begun after it.
+    """
+
+    def __init__(self, python: str, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+        self._given = (python, environment, modules)
+        self._made: dict[str, Starter] = {}
+        self._seeds = itertools.cycle(SEEDS)
+
+    def next(self) -> Starter:
+        """The one whose turn it is; each is made when it is first wanted."""
+        seed = next(self._seeds)
+        if seed not in self._made:
+            python, environment, modules = self._given
+            self._made[seed] = Starter(python, {**environment, "PYTHONHASHSEED": seed}, modules)
+        return self._made[seed]
+
+    def close(self) -> None:
+        """Let them end."""
+        for one in self._made.values():
+            one.close()
+
+
 @functools.cache
-def _starter(python: str, environment: tuple[tuple[str, str], ...]) -> Starter:
-    made = Starter(python, os.environ | dict(environment), LIVE)
+def _turns(python: str, environment: tuple[tuple[str, str], ...]) -> Turns:
+    made = Turns(python, os.environ | dict(environment), LIVE)
     atexit.register(made.close)
     return made
 
@@ -137,4 +166,4 @@ def start_live(
     """Start a script that does what a live job does, with the modules of one there already."""
     whole = os.environ | environment
     before = tuple((name, whole[name]) for name in BEFORE if name in whole)
-    return _starter(python, before).start(words, folder, whole, stdin, stdout, stderr)
+    return _turns(python, before).next().start(words, folder, whole, stdin, stdout, stderr)

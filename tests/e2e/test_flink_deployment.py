@@ -24,7 +24,7 @@ from .flink import DIRECT, FlinkCluster, FlinkPrograms
 from .flink_bench import FlinkBench
 from .installed import installed
 from .live_bench import readings, truth
-from .processes import free_ports
+from .processes import alive, descendants, free_ports
 from .test_flink_watchdog import NOBODY
 from .test_live_flink import part
 from .test_live_watchdog import MINUTE
@@ -120,6 +120,9 @@ class ShippedCluster(FlinkCluster):
     def _start_pool(self) -> None:
         command = [self._programs.python, FLINK / "worker_pool.py", str(self._pool)]
         self._processes.start("pool", command, self.environment)
+
+    def _workers(self, pool: int) -> list[int]:
+        return [pid for pid in descendants(pool) if alive(pid)]
 
 
 @pytest.fixture

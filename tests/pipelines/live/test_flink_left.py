@@ -1,0 +1,210 @@
+"""Live jobs that outlive their command in a Flink cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+from quiltstream.pipelines.engine import options_of
+from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.live import command, course, flink_rest, restarts
+from quiltstream.pipelines.live.flink_rest import flink_job
+from quiltstream.pipelines.live.restarts import Restarts, RunnerError
+from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms import PrivateHistograms
+
+from ..jobs import Job
+from ..live_jobs import Interrupted, Pipeline, Result, made
+from .flink_api import FlinkApi
+from .flink_jobs import FLINK, begun_jobs, followed, in_flink, nowhere
+
+
+def left_at(api: FlinkApi) -> str:
+    """What is said of it."""
+    return (
+        f"stop: its job 'load-1' is left in the Flink cluster at {api.place} (RUNNING), where nobody watches it any "
+        "more; cancel it there before another one is begun"
+    )
+
+
+@pytest.mark.parametrize("words", [[FLINK], ["--runner=PrismRunner", "--flink_master=cluster:8081"], []])
+def test_a_job_is_left_only_where_it_can_be_watched(words: list[str]) -> None:
+    options = options_of([*words, "--flink_leave", "--job_name=load"])
+    with pytest.raises(CommandError, match="--flink_leave leaves the job in a Flink cluster and watches it there: add"):
+        flink_job(options)
+    assert options.view_as(GoogleCloudOptions).job_name == "load"
+
+
+def test_a_job_whose_workers_are_of_its_command_is_not_left() -> None:
+    words = [FLINK, "--flink_master=cluster:8081", "--flink_leave", "--job_name=load"]
+    options = options_of([*words, "--environment_type=LOOPBACK"])
+    with pytest.raises(CommandError, match="workers would end with the command; take --environment_type=EXTERNAL"):
+        flink_job(options)
+    assert options.view_as(GoogleCloudOptions).job_name == "load"
+
+
+def test_the_option_to_leave_a_job_is_read_with_beams() -> None:
+    words = [FLINK, "--flink_master=cluster:8081"]
+    for given, leave in ((words, False), ([*words, "--flink_leave"], True)):
+        job = flink_job(options_of(given))
+        assert job is not None
+        assert job.leave is leave
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(Interrupted, "number", number)
+    job, result = api.add("load-1"), Interrupted("RUNNING")
+    state, said = followed(in_flink(one, Pipeline(result), api.place, leave=True))
+    assert state == "CANCELLED"
+    # neither its job server nor its cluster is asked to end it
+    assert (api.cancelled, result.cancelled, api.jobs[job][1]) == ([], False, "RUNNING")
+    assert said[-2:] == [
+        "stop: stopped; what is on record stays",
+        left_at(api),
+    ]
+
+
+class Handing:
+    """A job server that does not answer while a job is handed to it; somebody stops the command."""
+
+    runner = None
+
+    def run(self) -> Result:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+        raise AssertionError
+
+
+def test_a_signal_while_a_job_is_handed_over_leaves_it_if_it_turns_up_and_tells_of_none_if_not(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(course, "APPEAR_S", 0.2)
+    api.add("load")
+    _, said = followed(in_flink(one, Handing(), api.place, leave=True))  # type: ignore[arg-type]
+    assert said[-1] == "stop: stopped; what is on record stays"
+    assert api.listed > 2
+    overview = api.overview
+
+    def later() -> bytes:
+        if api.listed == 3:
+            api.add("load-1")
+        return overview()
+
+    monkeypatch.setattr(course, "APPEAR_S", 30.0)
+    monkeypatch.setattr(api, "overview", later)
+    api.listed = 0
+    _, said = followed(in_flink(one, Handing(), api.place, leave=True))  # type: ignore[arg-type]
+    assert said[-1] == left_at(api)
+    assert api.cancelled == []
+
+
+def test_where_the_cluster_does_not_answer_a_job_that_is_left_is_told_as_one_that_may_run_on(one: Job) -> None:
+    place = nowhere()
+    _, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), place, leave=True))
+    assert said[-1] == (
+        f"stop: its job 'load-1' may be left in the Flink cluster at {place}: it could not be reached "
+        "(ConnectionRefusedError); look there"
+    )
+
+
+class Server(Result):
+    """A job server that cannot be asked any more."""
+
+    @property
+    def state(self) -> str:
+        raise ConnectionError
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(one: Job, api: FlinkApi, *, leave: bool) -> None:
+    job, result = api.add("load-1"), Server()
+    graph = in_flink(one, Pipeline(result), api.place, leave=leave)
+    with pytest.raises(CommandError, match="has gone away"):
+        followed(graph)
+    graph.follower.close()
+    assert api.cancelled == ([] if leave else [job])
+
+
+class Gone(Result):
+    """A job that its runner fails; in its cluster it is in a state then, and soon in another."""
+
+    def __init__(self, api: FlinkApi, then: str, soon: str | None = None) -> None:
+        super().__init__("RUNNING", RuntimeError("gone"))
+        self._api, self._then, self._soon = api, then, soon
+
+    @property
+    def state(self) -> str:
+        if len(self.states) == 1:
+            self._become(self._then)
+            if self._soon is not None:
+                threading.Timer(0.1, self._become, [self._soon]).start()
+        return super().state
+
+    def _become(self, state: str) -> None:
+        self._api.jobs = {job: (name, state) for job, (name, _) in self._api.jobs.items()}
+
+
+@pytest.mark.parametrize("states", [("FAILED",), ("FAILING", "FAILED"), ("CANCELLING", "CANCELED")])
+def test_what_was_to_be_left_is_begun_again_when_it_is_over(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
+    settings = read_settings(one.settings)
+    api.add("load-1")
+    begun = begun_jobs(monkeypatch, api, Gone(api, *states), Interrupted("RUNNING"), leave=True)
+    monkeypatch.setattr(flink_rest, "_CANCEL_S", 30.0)
+    monkeypatch.setattr(command, "APPEAR_S", 0.0)
+    monkeypatch.setattr(course, "APPEAR_S", 0.0)
+    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert (len(begun), api.cancelled) == (2, [])
+
+
+def test_one_that_runs_on_is_neither_ended_nor_doubled_and_the_command_says_so(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
+    settings = read_settings(one.settings)
+    job = api.add("load-1")
+    begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
+    with pytest.raises(CommandError, match="It is not begun again by itself: its job 'load-1' is left in") as caught:
+        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+    assert not isinstance(caught.value, RunnerError)
+    assert (len(begun), api.cancelled, api.jobs[job][1]) == (1, [], "RUNNING")
+
+
+@pytest.mark.usefixtures("ending")
+def test_what_is_not_begun_again_is_left_and_the_command_says_where(
+    tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = read_settings(made(tmp_path, live={"poll": "10ms", "restarts": 0}).settings)
+    api.add("load-1")
+    begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
+    with pytest.raises(CommandError, match=r"live\.restarts is 0"):
+        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+    assert api.cancelled == []
+    assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
+
+
+def test_who_stops_the_command_between_two_jobs_is_told_of_the_one_that_was_left(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = read_settings(one.settings)
+    api.add("load-1")
+    begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
+
+    def stopped(_restarts: Restarts, _failed: RunnerError) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Restarts, "pause", stopped)
+    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert (len(begun), api.cancelled) == (1, [])
+    assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
