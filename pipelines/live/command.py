@@ -325,9 +325,7 @@ def _see_over(job: LiveJob | None, failed: RunnerError) -> None:
     Raises:
         CommandError: it runs on, or may do so.
     """
-    if job is None or job.flink is None or not job.is_left:
-        return
-    if (text := job.flink.left(appear_s=APPEAR_S)) is not None:
+    if job is not None and (text := job.left(appear_s=APPEAR_S)) is not None:
         raise CommandError(f"{failed}. It is not begun again by itself: {text}", failed.code) from failed
 
 

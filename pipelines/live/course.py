@@ -98,6 +98,10 @@ class LiveJob:
         """Whether it outlives its command in its cluster."""
         return self.flink is not None and self.flink.leave
 
+    def left(self, *, appear_s: float = 0.0) -> str | None:
+        """What is to be said of it where it outlives its command and runs; ``None`` else (:meth:`.FlinkJob.left`)."""
+        return self.flink.left(appear_s=appear_s) if self.flink is not None and self.is_left else None
+
     def is_over(self, first_missing: int | None) -> bool:
         """Whether nothing is missing that the job is to publish."""
         if first_missing is None:
@@ -160,7 +164,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
             finally:
                 state = PipelineState.CANCELLED if job.is_left else _stop(result)
             say("stop", STOPPED)
-            if job.flink is not None and job.is_left:
+            if job.is_left:
                 # what was being handed over may reach the cluster yet
                 leave(job, say, appear_s=0.0 if result is not None else APPEAR_S)
             elif job.flink is not None:
@@ -181,7 +185,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
 
 def leave(job: LiveJob, say: Say, *, appear_s: float = 0.0) -> None:
     """Say where a job is that outlives its command, if it is one and runs."""
-    if job.flink is not None and job.is_left and (text := job.flink.left(appear_s=appear_s)) is not None:
+    if (text := job.left(appear_s=appear_s)) is not None:
         say("stop", text)
 
 
