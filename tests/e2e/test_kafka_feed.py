@@ -40,6 +40,10 @@ class Real:
             time.sleep(0.1)
         self.topic(partitions, topic)
 
+    def restart(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+
     def grow(self, topic: str, partitions: int) -> None:
         self._broker.grow(topic, partitions)
 

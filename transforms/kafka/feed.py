@@ -57,8 +57,17 @@ _LONGEST_PAUSE_S = 10.0
 #: Seconds for which the leaders' answer where the partitions end is good.
 _TOLD_S = 1.0
 
+#: Seconds before the same trouble is said again.
+_REPEAT_S = 300.0
+
 #: Seconds from one commit for monitoring to the next.
 _COMMIT_S = 5.0
+
+#: Seconds without a message where the leaders name more of them, before the consumer is made anew, doubled up to the
+#: second number as long as that does not help; and how often they are asked for in vain at least.
+_STUCK_S = 20.0
+_LONGEST_STUCK_S = 320.0
+_STUCK_TIMES = 5
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,8 @@ class KafkaReader(Reader):
         self._begun = bool(position)
         self._consumer: Any = None
         self._assigned = False
+        #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
+        self._named = self._remembers = False
         self._groups: deque[tuple[Place, list[Any]]] = deque()
         self._pieces: deque[Piece] = deque()
         self._ends: dict[Place, int] = {}
@@ -138,9 +149,15 @@ class KafkaReader(Reader):
         self._trouble: str | None = None
         self._waiting: str | None = None
         self._cause: Any = None
+        #: what was last said to be wrong, and when
+        self._told_of = ("", 0.0)
         self._attempts = 0
         self._look_at = 0.0
         self._commit_at = 0.0
+        #: when the leaders' messages were first waited for, how often in vain, and how long that may go on
+        self._fetching: tuple[float, int] | None = None
+        self._stuck_s = _STUCK_S
+        self._stuck: str | None = None
 
     # What the live reader asks for
 
@@ -163,7 +180,7 @@ class KafkaReader(Reader):
         """The lane's partitions; before the broker has named them, the topics."""
         away = self._down
         # a lane without a partition follows the wall clock, but not while one may be made that nobody can see
-        if not self._assigned or (away and not self._offsets):
+        if not self._named or (away and not self._offsets):
             return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
         return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
@@ -171,7 +188,7 @@ class KafkaReader(Reader):
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._trouble or self._waiting or self._health.trouble
+        return self._trouble or self._waiting or self._health.trouble or self._stuck
 
     def check(self) -> bool:
         """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
@@ -194,10 +211,8 @@ class KafkaReader(Reader):
 
     def close(self) -> None:
         """Leave the brokers."""
-        consumer, self._consumer, self._assigned = self._consumer, None, False
         self._ids.close()
-        if consumer is not None:
-            consumer.close()
+        self._drop()
 
     # The brokers
 
@@ -214,6 +229,9 @@ class KafkaReader(Reader):
             self._discover()
         except KafkaUnavailableError as error:
             self._failed(str(error))
+            if not error.passing:
+                # a topic that is gone may come back as another one, also where its brokers tell no ids
+                self._drop()
         except Exception as error:
             if not is_kafkas(error):
                 raise
@@ -221,9 +239,22 @@ class KafkaReader(Reader):
         else:
             self._cause = None
             if self._trouble is not None:
-                LOG.warning("%s: it can be read again", self._name)
+                LOG.warning("%s: it answers again", self._name)
+                self._told_of = "", 0.0
             self._trouble, self._attempts, self._down = None, 0, False
             self._look_at = time.monotonic() + self._feed.discover_s
+
+    def _drop(self) -> None:
+        """Leave the consumer; the next look makes another one.
+
+        A consumer keeps of a topic which leader epoch it saw last, by the topic's name. A topic that is made anew
+        begins with epoch 0, which a consumer that has seen a higher one, as after any restart of the broker, takes
+        for stale: it fetches nothing for ever, also when it is assigned again.
+        """
+        consumer, self._consumer, self._assigned = self._consumer, None, False
+        self._groups.clear()
+        if consumer is not None:
+            consumer.close()
 
     def _cause_of(self, error: Any) -> Any:
         """What is behind a question without an answer: the client was told, and says so when it is asked."""
@@ -237,13 +268,19 @@ class KafkaReader(Reader):
         self._down = True
         self._look_at = time.monotonic() + pause
         self._trouble = text
-        LOG.warning("%s; trying again in %.3g s", text, pause)
+        self._tell(text, f"{text}; trying again in {pause:.3g} s")
+
+    def _tell(self, what: str, text: str) -> None:
+        """Say what is wrong when it changes, and now and then."""
+        now = time.monotonic()
+        again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
+        LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
+        if not again:
+            self._told_of = what, now
 
     def _discover(self) -> None:
         feed = self._feed
-        if self._consumer is None:
-            own = {**READING, "group.id": feed.group or NO_GROUP}
-            self._consumer = feed.cluster.consume(own, self._said)
+        self._consume()
         there, leaderless = set[Place](), set[Place]()
         for topic in feed.topics:
             led = leaders(self._consumer, topic, feed.cluster.servers, _ANSWER_S)
@@ -265,7 +302,7 @@ class KafkaReader(Reader):
                     self._offsets[place], self._floors[place] = begin.last_passed, begin.offset
                     self._passed.add(place)
             self._behind |= set(found)
-            if not self._assigned:
+            if not self._remembers:
                 self._look_back()
             self._assign()
             # what was found is kept by the runner before anything is read from there
@@ -274,6 +311,12 @@ class KafkaReader(Reader):
         # the client tells only once of what is denied, and not that it is denied no longer
         seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
         self._ask_ends()
+
+    def _consume(self) -> None:
+        """Make a consumer if there is none."""
+        if self._consumer is None:
+            own = {**READING, "group.id": self._feed.group or NO_GROUP}
+            self._consumer = self._feed.cluster.consume(own, self._said)
 
     def _renew(self, there: AbstractSet[Place]) -> None:
         """Begin at the start of topics that were made anew, whose offsets are others."""
@@ -287,8 +330,8 @@ class KafkaReader(Reader):
         # a partition that the new one has not is waited for no longer
         self._begin_again(dict.fromkeys(places, 0), set(places) - there)
         self._behind = (self._behind | set(places)) & set(self._offsets)
-        if self._assigned:
-            self._assign()
+        self._drop()
+        self._consume()
 
     def _ask_ends(self) -> None:
         """Have the leaders say where the partitions end."""
@@ -317,17 +360,19 @@ class KafkaReader(Reader):
         self._waiting = None
         self._ends.clear()
         self._consumer.assign([topic_partition(*place, offset) for place, offset in self._offsets.items()])
-        self._assigned = True
+        self._assigned = self._named = self._remembers = True
+        self._fetching = None
         self._reached = dict.fromkeys(self._offsets, Reach.UNKNOWN)
 
     def _said(self, error: Any) -> None:
         """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
         if not is_passing(error):
             self._cause = error
-        LOG.warning("%s: %s", self._name, meaning_of(error))
+        text = f"{self._name}: {meaning_of(error)}"
+        self._tell(text, text)
         if not self._down:
             self._down = True
-            self._trouble = f"{self._name}: {meaning_of(error)}"
+            self._trouble = text
             self._look_at = 0.0
 
     # The messages
@@ -341,6 +386,26 @@ class KafkaReader(Reader):
             self._failed(str(unavailable(self._name, error)))
         else:
             self._sort(messages)
+            self._notice(bool(messages))
+
+    def _notice(self, came: bool) -> None:
+        """See whether messages come where the leaders say that there are more; if not, the consumer is made anew."""
+        if came:
+            self._fetching, self._stuck, self._stuck_s = None, None, _STUCK_S
+            return
+        if not any(self._comes_before(place, end) for place, end in self._told.items() if place in self._offsets):
+            self._fetching = None
+            return
+        since, times = self._fetching or (time.monotonic(), 0)
+        self._fetching = since, times + 1
+        # a runner may let long times pass between two calls, in which nothing is fetched
+        if times < _STUCK_TIMES or time.monotonic() - since < self._stuck_s:
+            return
+        self._stuck = f"{self._name}: the brokers have messages and hand none over; they are asked by a new connection"
+        LOG.warning("%s", self._stuck)
+        self._stuck_s = min(2 * self._stuck_s, _LONGEST_STUCK_S)
+        self._drop()
+        self._down, self._look_at = True, 0.0
 
     def _sort(self, messages: Iterable[Any]) -> None:
         """Put the messages of each partition together."""

@@ -58,6 +58,8 @@ class FakeBroker:
         self.tells: int | None = None
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
         self.ids: dict[str, Uuid] = {}
+        #: how often the leaders of a topic were chosen, which each restart does once more
+        self.epochs: dict[str, int] = {}
 
     @property
     def cluster(self) -> Cluster:
@@ -72,7 +74,11 @@ class FakeBroker:
         name = f"t-{uuid.uuid4().hex[:8]}" if name is None else name
         self.topics[name] = [Log() for _ in range(partitions)]
         self.ids[name] = Uuid(uuid.uuid4().int >> 66, 7)
+        self.epochs[name] = 0
         return name
+
+    def restart(self) -> None:
+        self.epochs = {topic: epoch + 1 for topic, epoch in self.epochs.items()}
 
     def make_anew(self, topic: str, partitions: int) -> None:
         del self.topics[topic]
@@ -156,6 +162,7 @@ class FakeConsumer:
         self._at: dict[tuple[str, int], int] = {}
         self._told: dict[tuple[str, int], int] = {}
         self._known: dict[tuple[str, int], int] = {}
+        self._epochs: dict[str, int] = {}
         self.closed = False
         broker.consumers.append(self)
 
@@ -241,6 +248,11 @@ class FakeConsumer:
             logs = self._broker.topics.get(place[0], [])
             if place[1] >= len(logs):
                 continue
+            # the client takes a leader of an epoch before the last one that it saw for stale, and asks it for nothing
+            epoch = self._broker.epochs[place[0]]
+            if epoch < self._epochs.setdefault(place[0], epoch):
+                continue
+            self._epochs[place[0]] = epoch
             log = logs[place[1]]
             self._known[place] = log.end
             if not log.first <= at <= log.end:

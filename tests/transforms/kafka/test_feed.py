@@ -442,3 +442,71 @@ def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
 
     assert found({"path": "t"}) == ([0.0, 1.0, 2.0, 3.0], [])
     assert found({"stamp": True}) == ([0.0, 2.0], [1, 3])
+
+
+def test_brokers_that_hand_over_nothing_of_what_they_have_are_told_and_asked_anew(broker, monkeypatch, caplog):
+    """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
+    monkeypatch.setattr("quiltstream.transforms.kafka.feed._STUCK_S", 0.3)
+    caplog.set_level(logging.WARNING)
+    topic = broker.topic(1)
+    broker.ids.clear()
+    reader = feed(broker, topic).reader(0, BEGIN)
+    broker.send(topic, [(0, reading("a", 0))])
+    broker.restart()
+    assert read(reader, 1) == ["a"]
+    settle(reader)
+    before = broker.consumers[-1]
+    broker.make_anew(topic, 1)
+    broker.ids.clear()
+    broker.send(topic, [(0, reading(name, 0)) for name in "xbc"])
+    told: list[str] = []
+
+    def all_read(pieces: list[Any]) -> bool:
+        told.extend([reader.trouble] if reader.trouble is not None else [])
+        return rows(pieces) == 2
+
+    # without an id nobody can tell that offset 0 was another message
+    pieces = pieces_until(reader, all_read)
+    assert [name for one in pieces for name in names_of(one)] == ["b", "c"]
+    assert before.closed
+    assert any("hand none over" in text for text in told)
+    assert reader.trouble is None
+    assert [one.getMessage() for one in caplog.records if "answers again" in one.getMessage()] == []
+    reader.close()
+
+
+def test_a_topic_that_is_gone_and_comes_back_is_asked_for_by_a_new_consumer(broker):
+    topic = broker.topic(1)
+    broker.ids.clear()
+    reader = feed(broker, topic).reader(0, BEGIN)
+    broker.send(topic, [(0, reading("a", 0))])
+    broker.restart()
+    assert read(reader, 1) == ["a"]
+    settle(reader)
+    del broker.topics[topic]
+    pieces_until(reader, lambda _: "the topic is not there" in (reader.trouble or ""))
+    # its clock is not forgotten meanwhile
+    assert reader.sources == {f"{topic}/0": Reach.UNKNOWN}
+    broker.topic(1, topic)
+    broker.ids.clear()
+    broker.send(topic, [(0, reading(name, 0)) for name in "xb"])
+    assert read(reader, 1) == ["b"]
+    reader.close()
+
+
+def test_the_same_trouble_is_said_once_and_not_at_every_attempt(broker, caplog):
+    caplog.set_level(logging.WARNING)
+    reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
+    settle(reader)
+    broker.away = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quiltstream.transforms.kafka.feed._LONGEST_PAUSE_S", 0.0)
+        reader._look_at = 0.0
+        for _ in range(50):
+            reader.read()
+    broker.away = False
+    settle(reader)
+    said = [one.getMessage() for one in caplog.records]
+    assert len([text for text in said if "no broker answers" in text]) == 1
+    assert len([text for text in said if text.endswith("it answers again")]) == 1
+    reader.close()
