@@ -7,6 +7,7 @@ inherits an open file and opens it again believes it holds locks that it does no
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sqlite3
@@ -142,8 +143,7 @@ class Database:
             raise self._nothing_there()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # drawn noise is for the owner of the process until it is published: nobody else may read the file
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _make_or_try(self._path)
         except PermissionError:
             raise StoreReadOnly(
                 f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
@@ -213,7 +213,29 @@ class Database:
                 yield connection
 
 
-_READ_ONLY_DISK = 30  # EROFS
+_READ_ONLY_DISK = errno.EROFS
+
+
+def _make_or_try(path: Path) -> None:
+    """Make an empty file for its owner alone, or see that the one that is there may be read and written.
+
+    A file that is there is not opened: to close it again would drop all locks that other connections of this process
+    hold on it, and the next process to close the ledger would take the log away that they still write to.
+
+    Raises:
+        OSError: neither can be done.
+    """
+    try:
+        # drawn noise is for the owner of the process until it is published: nobody else may read the file
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS)) from None
+        usable = os.R_OK | os.W_OK
+        if not os.access(path, usable, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError from None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

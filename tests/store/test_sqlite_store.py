@@ -198,6 +198,31 @@ def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -
             store.entries()
 
 
+COUNTED = """
+import sys
+from quiltstream.store import Store
+with Store(sys.argv[1], create=False) as store:
+    print(len(store.entries()))
+"""
+
+
+def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(store: Store, path: Path) -> None:
+    def count_elsewhere() -> int:
+        command = [sys.executable, "-c", COUNTED, f"sqlite:///{path}"]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    held = store.register(domain(), query())
+    windows = list(held.query.schedule.windows())
+    store.publish(held, drafts(held, windows[:1]))
+    with Store(f"sqlite:///{path}", wait=30) as other:
+        assert other._database() is not store._database()
+        # the last process that closes a ledger takes its log away: this one must see that it is not the last
+        assert count_elsewhere() == 1
+        assert path.with_name("ledger.db-wal").exists()
+        store.publish(held, drafts(held, windows[1:]))
+    assert count_elsewhere() == len(windows)
+
+
 def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path: Path) -> None:
     held = store.register(domain(), query())
     store.publish(held, drafts(held))
