@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
 from .registering import Also, Registrar
 from .rows import rows_of
+from .sources import SourceId, note_source_ids, source_ids
 from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
@@ -354,6 +355,24 @@ class Store:
         with self._database().write() as connection:
             note_history_lost(connection, domain, releases)
             return reading.summary(connection, domain)
+
+    def source_ids(self, domain: str) -> dict[str, SourceId]:
+        """The ids on record of the topics that a domain's readings came from, by the topics' names."""
+        with self._database().read() as connection:
+            return source_ids(connection, domain)
+
+    def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
+        """Put ids of topics on record that are not the last ones there; what is on record then.
+
+        Args:
+            registration: the query whose job has seen them.
+            ids: by the topics' names.
+
+        Raises:
+            UnknownNameError: the query's domain is not on record.
+        """
+        with self._database().write() as connection:
+            return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
 
     def has_releases(self, ids: Iterable[str]) -> bool:
         """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""

@@ -177,6 +177,10 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
         since = f", from {said['from']} on" if "from" in said else ""
         what = f"{kind.replace('-', ' ')}{since}: model {said['model_id']}, {said['source']}{given}"
         return f"{format_instant(at)[:19]}Z {what}"
+    if kind == "source-identified":
+        before, said = json.loads(old)["id"], json.loads(new)
+        anew = "" if before is None else f", made anew: it was {before}"
+        return f"{format_instant(at)[:19]}Z topic {said['name']} of query {query} is {said['id']}{anew}"
     what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
     return f"{format_instant(at)[:19]}Z {what}: {_plain(old)} to {_plain(new)}"
 

@@ -27,7 +27,7 @@ from ...transforms.tickets import Steps
 from ..engine import options_of
 from ..estimates.drifting import DriftWatch
 from ..places.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
-from ..places.kafka_source import check_source
+from ..places.kafka_source import check_source, topic_record
 from ..places.pubsub import begun_in_subscription
 from ..places.topics import message_topic
 from ..places.unwritten import filling, outputs_of
@@ -124,14 +124,18 @@ def live_job(
     if until_us is not None:
         pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
     pace = begun_in_subscription(settings, pace, options)
-    decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column)
+    topics = topic_record(settings, follower.store, follower.registration)
+    if topics is not None:
+        topics.look()
+    known = None if topics is None else topics.known
+    decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column, known)
     published = decoded.readings | "Publish" >> histograms
     _ = published.releases | "Sink" >> _release_writer(settings)
     if settings.rejects is not None:
         rejects = _reject_writer(settings, settings.rejects)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
     drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
-    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs)
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs, topics)
 
 
 def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:

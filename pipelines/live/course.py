@@ -20,6 +20,7 @@ from ..engine import counters
 from ..estimates.drifting import DriftWatch
 from ..failures import CommandError
 from ..garbage import settled
+from ..places.kafka_source import TopicRecord
 from ..places.unwritten import Output
 from ..record import OnRecord
 from .engine import PrismRunner
@@ -70,6 +71,7 @@ class LiveJob:
         drift: judges what is released.
         flink: its job in a Flink cluster whose REST address is known.
         outputs: what its steps write.
+        topics: keeps on record which topics it reads.
     """
 
     pipeline: Any
@@ -81,6 +83,7 @@ class LiveJob:
     drift: DriftWatch | None = None
     flink: FlinkJob | None = None
     outputs: tuple[Output, ...] = ()
+    topics: TopicRecord | None = None
 
     def look(self, state: str, say: Say) -> LiveStanding:
         """Where it stands now; what was released since is judged, too.
@@ -89,6 +92,8 @@ class LiveJob:
             StoreError: the ledger of record cannot be looked at.
         """
         standing = self.follower.look(state)
+        if self.topics is not None:
+            self.topics.look()
         for news in () if self.drift is None else self.drift.look(standing.first_missing):
             say("drift", news)
         return standing

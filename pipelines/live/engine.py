@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Mapping
 from pathlib import Path
 
 import apache_beam as beam
@@ -18,6 +19,7 @@ from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobS
 from ...schemas.settings import Settings, SettingsError
 from ...transforms.decode.steps import FileDecoder
 from ...transforms.files import everywhere, is_local
+from ...transforms.kafka.identity import KnownTopic
 from ...transforms.live.feeds import Feed
 from ...transforms.live.file_feed import ArrivingFiles
 from ...transforms.live.line_feed import StandardInput
@@ -134,8 +136,16 @@ def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
         )
 
 
-def live_source(settings: Settings, pace: Pace, group: str | None = None) -> ReadLive:
+def live_source(
+    settings: Settings, pace: Pace, group: str | None = None, known: Mapping[str, KnownTopic] | None = None
+) -> ReadLive:
     """The following of the settings' source.
+
+    Args:
+        settings: the job.
+        pace: when windows close.
+        group: the column of the group, where readings name one.
+        known: what is on record of its topics.
 
     Raises:
         SettingsError: there is no source, or its columns cannot be read so.
@@ -144,7 +154,7 @@ def live_source(settings: Settings, pace: Pace, group: str | None = None) -> Rea
     if source is None or readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
     if source.kafka is not None:
-        return ReadLive(kafka_feed(settings, source.kafka, pace, group), pace, grouped=group is not None)
+        return ReadLive(kafka_feed(settings, source.kafka, pace, group, known), pace, grouped=group is not None)
     if source.pubsub is not None:
         return ReadSubscription(pubsub_feed(settings, source.pubsub, group), pace, grouped=group is not None)
     decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)

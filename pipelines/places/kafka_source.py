@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -10,8 +11,12 @@ from ...schemas.kafka import KafkaSource
 from ...schemas.secrets import SecretError, located, resolved
 from ...schemas.settings import Settings, SettingsError
 from ...schemas.slots import parse_duration, parse_instant
+from ...store.records import Store
+from ...store.sources import SourceId
+from ...store.specs import Registration
 from ...transforms.kafka.client import Cluster, KafkaUnavailableError
 from ...transforms.kafka.feed import KafkaFeed
+from ...transforms.kafka.identity import KnownTopic, TopicIds
 from ...transforms.kafka.look import look
 from ...transforms.kafka.registry import RegistrySchemas
 from ...transforms.kafka.start import EARLIEST, Start
@@ -24,8 +29,85 @@ from .kafka import check_written
 _BEGUN: dict[tuple[str, str], int] = {}
 _MARGIN_US = 60_000_000
 
+#: How long a question for the ids of topics may take, and seconds from one to the next.
+_ANSWER_S = 2.0
+_IDS_S = 30.0
 
-def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | None = None) -> KafkaFeed:
+
+class TopicRecord:
+    """Keeps on record which topics a job reads, by the ids that brokers give them.
+
+    A job that begins from the ledger compares: a topic that was made anew has another id, and what the first one held
+    is gone.
+
+    Args:
+        settings: the job.
+        given: its source.
+        store: the ledger.
+        registration: the query on record.
+    """
+
+    def __init__(self, settings: Settings, given: KafkaSource, store: Store, registration: Registration) -> None:
+        self._topics = given.all_topics
+        self._ids = TopicIds(_cluster_of(settings, given), {})
+        self._store = store
+        self._registration = registration
+        self._known: dict[str, SourceId] | None = None
+        self._look_at = 0.0
+
+    def look(self) -> None:
+        """Ask the brokers, if it is time to, and put on record what is new; brokers that do not answer change nothing.
+
+        Raises:
+            StoreError: the ledger of record cannot be used.
+        """
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _IDS_S
+        try:
+            self._ids.made_anew(self._topics, _ANSWER_S)
+        except KafkaUnavailableError:
+            return  # a secret is with the workers only
+        seen, known = self._ids.known, self._on_record
+        if any(topic not in known or known[topic].id != one for topic, one in seen.items()):
+            self._known = self._store.note_source_ids(self._registration, seen)
+
+    @property
+    def known(self) -> dict[str, KnownTopic]:
+        """What is on record of the topics.
+
+        Raises:
+            StoreError: the ledger of record cannot be used.
+        """
+        return {topic: KnownTopic(one.id, one.lost_us) for topic, one in self._on_record.items()}
+
+    @property
+    def _on_record(self) -> dict[str, SourceId]:
+        if self._known is None:
+            self._known = self._store.source_ids(self._registration.domain.name)
+        return self._known
+
+
+def topic_record(settings: Settings, store: Store, registration: Registration) -> TopicRecord | None:
+    """What keeps the topics of the settings' source on record; ``None`` where it is none of Kafka.
+
+    Args:
+        settings: the job.
+        store: the ledger.
+        registration: the query on record.
+    """
+    given = None if settings.source is None else settings.source.kafka
+    return None if given is None else TopicRecord(settings, given, store, registration)
+
+
+def kafka_feed(
+    settings: Settings,
+    given: KafkaSource,
+    pace: Pace,
+    group: str | None = None,
+    known: Mapping[str, KnownTopic] | None = None,
+) -> KafkaFeed:
     """The feed of the settings' topics.
 
     Args:
@@ -33,6 +115,7 @@ def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | 
         given: its source.
         pace: when windows close.
         group: where the group of a reading is, if the grouping comes from the data.
+        known: what is on record of the topics.
 
     Raises:
         SettingsError: the mapping of the messages cannot be used.
@@ -46,6 +129,7 @@ def kafka_feed(settings: Settings, given: KafkaSource, pace: Pace, group: str | 
         start=_again(settings, start_of(settings, given, pace, decoder.lookback_us), pace),
         group=given.group,
         discover_s=parse_duration(given.discover) / 1e6,
+        known=known or {},
     )
 
 
@@ -139,4 +223,4 @@ def _check_read(settings: Settings) -> None:
         click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
 
 
-__all__ = ["check_source", "decoder_of", "kafka_feed", "start_of"]
+__all__ = ["TopicRecord", "check_source", "decoder_of", "kafka_feed", "start_of", "topic_record"]

@@ -16,6 +16,7 @@ from .kafka import PASSWORD, KafkaBroker
 from .kafka_topics import READINGS, TopicBench, as_it_comes
 from .live_bench import HOUR, NAMES, ORIGIN, Bench, readings, truth
 from .prism import prism_arguments
+from .test_kafka_feed import Real
 from .test_live_watchdog import MINUTE, page_of
 
 
@@ -125,6 +126,28 @@ def test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_s
     lost = bench.run()
     assert lost.process.returncode != 0
     assert "releases that are not on record" in lost.err.read_text(encoding="utf-8")
+
+
+def test_rows_say_that_the_topic_was_made_anew_while_no_job_ran_also_after_another_restart(kafka, bench):
+    """What the first topic held of the windows that are missing is gone, and no position tells the next job."""
+    topics = TopicBench(kafka, bench, 1)
+    topics.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"})
+    frame = readings(4.5, seed=26).sort("time")
+    job = bench.start()
+    topics.send(hours(frame, 0, 60), lambda _: 0)
+    bench.wait_for(2)
+    job.kill()
+    Real(kafka).make_anew(topics.source, 1)
+    topics.send(hours(frame, 60, 84), lambda _: 0)
+    job = bench.start()
+    bench.wait_for(3)
+    job.kill()
+    topics.send(hours(frame, 84, 200), lambda _: 0)
+    again = bench.run()
+    assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
+    found = {(row.window_start - ORIGIN) // (24 * HOUR): row.completeness for row in bench.rows()}
+    assert {found[day] for day in (0, 1)} <= {"live", "replayed"}
+    assert {found[day] for day in (2, 3)} == {"unavailable"}
 
 
 def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_is_back(kafka, bench):

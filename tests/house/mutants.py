@@ -205,6 +205,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/live/test_line_feed.py",),
     ),
     Mutant(
+        name="a topic that was made anew is read by the consumer of the old one",
+        file="transforms/kafka/feed.py",
+        old="        self._drop()\n        self._consume()\n        return anew",
+        new="        self._assign()\n        return anew",
+        tests=("tests/transforms/kafka/test_feed.py",),
+    ),
+    Mutant(
+        name="a job from the ledger alone forgets that its topic was made anew",
+        file="store/sources.py",
+        old="replaced=before is not None",
+        new="replaced=False",
+        tests=("tests/store/test_sources.py",),
+    ),
+    Mutant(
         name="a charge is not entered into the account",
         file="store/charging.py",
         old="made = self.account.ledger.charge(*span)",

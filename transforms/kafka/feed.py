@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..letters import sealed
@@ -40,7 +40,7 @@ from .client import (
 )
 from .gaps import Gaps
 from .health import Health, leaders, reachable
-from .identity import TopicIds
+from .identity import KnownTopic, TopicIds
 from .messages import came_us, decoded_by, lost_at, sent_us
 from .positions import ids_of, lane_of, memory_of, name_of_place, offsets_of, position_text, stamps_of
 from .start import EARLIEST, Place, Start, begins, first_offsets, last_offsets, seek_again
@@ -82,6 +82,7 @@ class KafkaFeed(Feed):
         start: where a first run begins.
         group: consumer group that a start names, or else that is told what was read.
         discover_s: seconds from one look for new partitions to the next.
+        known: what is on record of the topics, for a run that begins without a position.
     """
 
     cluster: Cluster
@@ -91,6 +92,7 @@ class KafkaFeed(Feed):
     start: Start = EARLIEST
     group: str | None = None
     discover_s: float = 10.0
+    known: Mapping[str, KnownTopic] = field(default_factory=dict[str, KnownTopic])
 
     @property
     def parts(self) -> int:
@@ -126,7 +128,8 @@ class KafkaReader(Reader):
         self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
         self._stamps = stamps_of(position)
         self._gaps = Gaps.of(position)
-        self._ids = TopicIds(feed.cluster, ids_of(position))
+        known = ids_of(position) if position else {topic: one.id for topic, one in feed.known.items()}
+        self._ids = TopicIds(feed.cluster, known)
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Place, int] = {}
         #: where the last message before the start is read, for its stamp alone
@@ -287,7 +290,7 @@ class KafkaReader(Reader):
             mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
             there |= set(mine)
             leaderless |= {place for place, has in mine.items() if not has}
-        self._renew(there)
+        anew = self._renew(there)
         self._health.looked(leaderless | (set(self._offsets) - there))
         # one without a leader is found when it has one; until then it is not known, and not silent
         fresh = sorted(there - leaderless - set(self._offsets))
@@ -298,6 +301,8 @@ class KafkaReader(Reader):
             for place, begin in found.items():
                 self._offsets[place] = begin.offset
                 self._gaps.begun(place, begin, start, now_us)
+                if not self._begun:
+                    self._find_replaced(place, anew, now_us)
                 if begin.last_passed is not None:
                     self._offsets[place], self._floors[place] = begin.last_passed, begin.offset
                     self._passed.add(place)
@@ -318,12 +323,20 @@ class KafkaReader(Reader):
             own = {**READING, "group.id": self._feed.group or NO_GROUP}
             self._consumer = self._feed.cluster.consume(own, self._said)
 
-    def _renew(self, there: AbstractSet[Place]) -> None:
-        """Begin at the start of topics that were made anew, whose offsets are others."""
+    def _find_replaced(self, place: Place, anew: AbstractSet[str], now_us: int) -> None:
+        """Note what a run without a position cannot read: what the topic held that this one replaced."""
+        known = self._feed.known.get(place[0])
+        if place[0] in anew:
+            self._gaps.found(place, now_us)
+        elif known is not None and known.lost_us is not None:
+            self._gaps.found(place, known.lost_us)
+
+    def _renew(self, there: AbstractSet[Place]) -> AbstractSet[str]:
+        """Begin at the start of topics that were made anew, whose offsets are others; their names."""
         anew = self._ids.made_anew(self._feed.topics, _ANSWER_S)
         places = [place for place in self._offsets if place[0] in anew]
         if not places:
-            return
+            return anew
         LOG.error("%s: %s was made anew, and is read from its beginning", self._name, ", ".join(sorted(anew)))
         for place in places:
             self._stamps.pop(place, None)
@@ -332,6 +345,7 @@ class KafkaReader(Reader):
         self._behind = (self._behind | set(places)) & set(self._offsets)
         self._drop()
         self._consume()
+        return anew
 
     def _ask_ends(self) -> None:
         """Have the leaders say where the partitions end."""

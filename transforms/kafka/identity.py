@@ -9,9 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
 from typing import Any
 
 from .client import LOG, Cluster, is_kafkas, meaning_of
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """What was known of a topic before a job began.
+
+    Attributes:
+        id: the brokers' name of it.
+        lost_us: the instant before which readings may be gone with a topic that it replaced; ``None``: none.
+    """
+
+    id: str
+    lost_us: int | None = None
 
 
 class TopicIds:
@@ -66,4 +80,4 @@ def _is_given(one: Any) -> bool:
     return bool(one.get_most_significant_bits() or one.get_least_significant_bits())
 
 
-__all__ = ["TopicIds"]
+__all__ = ["KnownTopic", "TopicIds"]

@@ -13,13 +13,19 @@ import pytest
 
 from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.live.build import pace_of
+from quiltstream.pipelines.places import kafka_source
 from quiltstream.pipelines.places.kafka import patiently
-from quiltstream.pipelines.places.kafka_source import kafka_feed, start_of
+from quiltstream.pipelines.places.kafka_source import TopicRecord, kafka_feed, start_of, topic_record
 from quiltstream.pipelines.places.topics import refuse_topics
 from quiltstream.schemas.settings import Settings, SettingsError, read_settings
+from quiltstream.store import Store
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
+from quiltstream.transforms.kafka.identity import KnownTopic
 from quiltstream.transforms.kafka.start import EARLIEST, Start
+from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.survey import register
 
+from ...transforms.kafka.fake import FakeBroker
 from ..jobs import call, job
 
 DAY_US = 86_400_000_000
@@ -208,3 +214,44 @@ def test_brokers_that_are_away_are_asked_again_and_told_meanwhile(capsys: pytest
 
 def _raise(*, passing: bool) -> int:
     raise KafkaUnavailableError("nobody answers", passing=passing)
+
+
+def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next_job_of_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker()
+    topic = broker.topic(1, "meters")
+    settings = made(tmp_path, {})
+    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
+    registration = register(make_plan(settings))
+    with Store(settings.ledger_url) as store:
+
+        def begun_again() -> TopicRecord:
+            record = topic_record(settings, store, registration)
+            assert record is not None
+            record.look()
+            return record
+
+        broker.away = True
+        record = begun_again()
+        assert record.known == {}
+        # brokers that were away at the start are asked later
+        broker.away = False
+        record.look()
+        assert record.known == {}
+        record._look_at = 0.0
+        record.look()
+        assert record.known == {topic: KnownTopic(str(broker.ids[topic]))}
+        assert begun_again().known == record.known
+        broker.make_anew(topic, 1)
+        (_, anew), (_, later) = begun_again().known.popitem(), begun_again().known.popitem()
+        assert anew == later
+        assert anew.id == str(broker.ids[topic])
+        assert anew.lost_us is not None
+        assert len(store.summary(settings.domain).events) == 2
+
+
+def test_a_source_that_is_no_topic_has_no_ids(tmp_path: Path) -> None:
+    settings = read_settings(job(tmp_path).settings)
+    with Store(settings.ledger_url) as store:
+        assert topic_record(settings, store, register(make_plan(settings))) is None

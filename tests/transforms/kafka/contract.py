@@ -15,6 +15,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.transforms.decode.rows import Decoded
 from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka.identity import KnownTopic
 from quiltstream.transforms.kafka.start import Start
 from quiltstream.transforms.live.clocks import Reach
 from quiltstream.transforms.live.feeds import BEGIN, Piece
@@ -360,3 +361,23 @@ class KafkaFeedContract:
         assert sent_us // 1_000 <= (lost_us or 0) // 1_000 <= gone_us // 1_000
         assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
         assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}
+
+    def test_a_run_without_a_position_knows_what_a_topic_that_was_made_anew_has_lost(self, broker, follow):
+        topic = broker.topic(1)
+        broker.send(topic, [(0, reading("old", 0))])
+        (piece,) = pieces_until(follow(topic), lambda found: rows(found) == 1)[-1:]
+        before = json.loads(piece.position)["ids"][topic]
+        broker.make_anew(topic, 1)
+        broker.send(topic, [(0, reading("new", 0))])
+        sent_us = time.time_ns() // 1_000 + 1_000_000
+
+        def lost(known: KnownTopic) -> set[int | None]:
+            found = pieces_until(follow(topic, known={topic: known}), lambda found: rows(found) == 1)
+            return {one.lost_us for one in found}
+
+        # by the brokers' stamps what is gone came before the first message that is there
+        (*_, until) = sorted(one or 0 for one in lost(KnownTopic(before)))
+        assert sent_us - 60_000_000 < until < sent_us + 60_000_000
+        now = json.loads(pieces_until(follow(topic), lambda found: rows(found) == 1)[-1].position)["ids"][topic]
+        assert lost(KnownTopic(now)) == {None}
+        assert lost(KnownTopic(now, lost_us=7)) == {7}

@@ -1,0 +1,48 @@
+"""The ids of the topics that a domain's readings come from are on record, and so is when one of them became another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quiltstream.store import Store
+from quiltstream.store import registering as clock
+from quiltstream.store.sources import SourceId
+
+from .samples import domain, query
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The wall clock of the ledger."""
+    now = [1_000]
+    monkeypatch.setattr(clock, "now_us", lambda: now[0])
+    return now
+
+
+def test_an_id_is_put_on_record_once_and_another_one_says_since_when(tmp_path: Path, at: list[int]) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        held = store.register(domain(), query())
+        assert store.source_ids("homes") == {}
+        assert store.note_source_ids(held, {"meters": "a"}) == {"meters": SourceId("a", 1_000)}
+        at[0] = 2_000
+        assert store.note_source_ids(held, {"meters": "a", "more": "x"})["meters"].lost_us is None
+        at[0] = 3_000
+        store.note_source_ids(held, {"meters": "b"})
+        at[0] = 4_000
+        known = store.note_source_ids(held, {"meters": "b", "more": "x"})
+        assert known == {"meters": SourceId("b", 3_000, replaced=True), "more": SourceId("x", 2_000)}
+        assert (known["meters"].lost_us, known["more"].lost_us) == (3_000, None)
+        assert [event[:2] for event in store.summary("homes").events] == [("source-identified", "weekly")] * 3
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        assert store.source_ids("homes") == known
+
+
+def test_another_query_of_the_domain_knows_of_it_and_no_other_domain_does(tmp_path: Path, at: list[int]) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})
+        at[0] = 2_000
+        store.note_source_ids(store.register(domain(budget=3.0), query(name="second")), {"meters": "b"})
+        assert store.source_ids("homes") == {"meters": SourceId("b", 2_000, replaced=True)}
+        assert store.source_ids("streets") == {}
