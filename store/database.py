@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from .address import StoreAddress
 from .engines import BARE, WRITES, server_engine, sqlite_engine, still_engine
 from .errors import StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
 from .faults import explained
+from .writer_queue import WriterQueue
 
 if TYPE_CHECKING:
     from .accounts import Account
@@ -52,6 +53,7 @@ class Database:
         self._engine: Engine | None = None
         self._file: tuple[int, int] | None = None
         self._path: Path | None = None
+        self._queue: WriterQueue | None = None
         self._busy = False
         self._ready = False
         self._read_only = False
@@ -124,6 +126,8 @@ class Database:
         """Close the connection if no transaction is running; the next use opens a new one."""
         if self._engine is not None:
             self._engine.dispose()
+        if self._queue is not None:
+            self._queue.close()
 
     @property
     def replaced(self) -> bool:
@@ -161,6 +165,7 @@ class Database:
                 f"check the path; the job stops before anything is published"
             ) from None
         self._engine = sqlite_engine(url, self._wait)
+        self._queue = WriterQueue(self._path, self._wait)
         self._file = _identity(self._path)
 
     def _require(self) -> Engine:
@@ -207,10 +212,13 @@ class Database:
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:
-        with self._used(), self._explained(), self._require().connect() as plain:
+        with self._used(), self._explained(), self._require().connect() as plain, self._turn(**options):
             connection = plain.execution_options(**options)
             with connection.begin():
                 yield connection
+
+    def _turn(self, **options: Any) -> AbstractContextManager[None]:
+        return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
 
 
 _READ_ONLY_DISK = errno.EROFS

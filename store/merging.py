@@ -184,7 +184,7 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
                 with _database(StoreAddress(f"sqlite:///{temporary.resolve()}"), create=True) as database:
                     _write(database, united, opened)
             finally:
-                for ending in ("-wal", "-shm"):
+                for ending in ("-wal", "-shm", "-queue"):
                     with suppress(OSError):
                         Path(f"{temporary}{ending}").unlink()
     return StoreAddress(f"sqlite:///{target.resolve()}")

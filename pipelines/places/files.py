@@ -16,8 +16,8 @@ from ...transforms.files import expand, is_local
 from ...transforms.formats import part_name
 from .unwritten import is_full, not_begun, outputs_of
 
-#: Files that SQLite keeps beside a database.
-_BESIDE = ("-wal", "-shm", "-journal")
+#: Files that SQLite and the queue of its writers keep beside a database.
+_BESIDE = ("-wal", "-shm", "-journal", "-queue")
 
 
 @dataclass(frozen=True, slots=True)
