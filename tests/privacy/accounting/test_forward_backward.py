@@ -1,0 +1,194 @@
+"""The endless account: published numbers, the definition on small chains, and certificates that do not hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import AnyInitial, ChainError, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
+from quiltstream.privacy.accounting import (
+    AnyStart,
+    Kernel,
+    MixingCurve,
+    NotContracting,
+    certify,
+    directions_of,
+    endless,
+    lower_bound,
+)
+
+from .. import reference
+from ..homes import moves, runs_by_home
+from ..strategies import distributions, transitions, windows
+
+THETA1 = [[0.9, 0.1], [0.4, 0.6]]
+THETA2 = [[0.8, 0.2], [0.3, 0.7]]
+
+# slots enumerated: 2^8 sequences of two states, 3^5 of three
+LENGTH = {2: 8, 3: 5}
+TINY = 1e-9
+
+
+def sigma(belief, epsilon=1.0):
+    found = endless(belief, epsilon)
+    assert all(certify(pair, one) for pair, one in zip(directions_of(belief), found.certificates, strict=True))
+    assert all(one.loss <= epsilon for one in found.certificates)
+    return 1 / found.density
+
+
+@pytest.fixture(scope="module")
+def homes(shared_data):
+    return {name: moves(runs) for name, runs in runs_by_home(shared_data).items()}
+
+
+def pooled(counts):
+    total = np.sum(list(counts), axis=0)
+    return MarkovChain(total / total.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("transition", "printed"), [(THETA1, 3.336), (THETA2, 3.024), ([[0.1, 0.9], [0.6, 0.4]], 3.037)]
+)
+def test_two_states_need_the_noise_that_was_computed_by_hand(transition, printed):
+    assert sigma(MarkovChain(transition)) == pytest.approx(printed, abs=6e-4)
+
+
+@pytest.mark.parametrize("transition", [THETA1, THETA2])
+def test_two_lazy_states_reach_the_least_noise_there_is(transition):
+    chain = MarkovChain(transition)
+    assert sigma(chain) == pytest.approx(lower_bound(chain, 1.0), rel=1e-6)
+
+
+def test_the_pooled_london_homes_need_a_quarter_of_the_quilts_noise(homes):
+    chain = pooled(homes.values())
+    assert sigma(chain) == pytest.approx(10.65676, abs=6e-6)
+    assert lower_bound(chain, 1.0) == pytest.approx(10.51177, abs=1e-5)
+    assert mqm_exact(chain, 1.0).sigma > 4 * 10.65676
+
+
+def test_each_home_by_its_own_chain_needs_little_above_the_least(homes):
+    whole = pooled(homes.values())
+    found, least = [], []
+    for counts in homes.values():
+        smoothed = counts + whole.transition
+        chain = MarkovChain(smoothed / smoothed.sum(axis=1, keepdims=True))
+        found.append(sigma(chain))
+        least.append(lower_bound(chain, 1.0))
+    over = np.array(found) / np.array(least)
+    assert np.median(found) == pytest.approx(7.944, abs=6e-4)
+    assert max(found) == pytest.approx(35.99, abs=6e-3)
+    assert np.median(over) == pytest.approx(1.002, abs=6e-4)
+    assert over.max() <= 1.095
+
+
+@pytest.mark.parametrize(
+    ("bounds", "printed"),
+    [
+        (MixingBounds(0.2, 0.75, "multiplicative"), 8.517),
+        (MixingBounds(0.2, 0.75), 12.958),
+        (MixingBounds(0.03349, 0.4002), 45.507),
+    ],
+)
+def test_mixing_bounds_follow_their_closed_form(bounds, printed):
+    assert sigma(bounds) == pytest.approx(printed, abs=6e-4)
+
+
+def test_a_class_needs_the_noise_of_its_worst_member():
+    both = FiniteClass([MarkovChain(THETA1), MarkovChain(THETA2)])
+    assert sigma(both) == pytest.approx(max(sigma(one) for one in both.chains), rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_no_stationary_chain_loses_more_than_its_certificate_says(data):
+    matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
+    chain = MarkovChain(matrix)
+    assume(chain.is_irreducible and chain.period == 1 and chain.gap > 1e-3)
+    charges = data.draw(windows(LENGTH[len(matrix)], epsilon=(0.001, 1.0)))
+    # the density is at most the sum of all, and is made to fit under the certificate
+    density = endless(chain, data.draw(st.floats(0.1, 4.0)))
+    scale = density.density / sum(one for _, _, one in charges)
+    charges = [(start, stop, one * scale) for start, stop, one in charges]
+    start = reference.stationary(matrix)
+    truth = max(
+        reference.response_loss(start, matrix, LENGTH[len(matrix)], charges),
+        reference.count_loss(start, matrix, LENGTH[len(matrix)], charges),
+    )
+    assert truth <= density.certificates[0].loss + TINY
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_no_chain_of_any_start_loses_more_than_its_class(data):
+    matrix = data.draw(transitions(least=1e-2))
+    start = data.draw(distributions(len(matrix)))
+    charges = [(0, LENGTH[len(matrix)], 1.0)]
+    chain = MarkovChain(matrix)
+    assume(chain.gap > 1e-3)
+    for belief in (AnyInitial([matrix]), MixingBounds.of(chain)):
+        found = endless(belief, data.draw(st.floats(0.1, 4.0)))
+        scaled = [(first, last, found.density) for first, last, _ in charges]
+        truth = reference.response_loss(start, matrix, LENGTH[len(matrix)], scaled)
+        assert truth <= max(one.loss for one in found.certificates) + TINY
+
+
+@settings(max_examples=15, deadline=None)
+@given(transitions(least=1e-2), st.floats(0.2, 3.0))
+def test_the_account_is_never_above_the_quilts_nor_below_the_least(matrix, epsilon):
+    chain = MarkovChain(matrix)
+    assume(chain.gap > 1e-3)
+    found = sigma(chain, epsilon)
+    assert found <= pairwise(chain, epsilon).sigma * (1 + 1e-6)
+    assert found >= lower_bound(chain, epsilon) * (1 - 1e-6)
+
+
+def test_a_certificate_with_an_entry_too_small_does_not_hold(homes):
+    chain = pooled(homes.values())
+    (pair,), (good,) = directions_of(chain), endless(chain, 1.0).certificates
+    for name in ("forward", "backward"):
+        matrix = getattr(good, name).copy()
+        matrix[3, 1] *= 1 - 1e-4
+        assert not certify(pair, replace(good, **{name: matrix}))
+    assert not certify(pair, replace(good, density=good.density * (1 + 1e-6)))
+    assert not certify(pair, replace(good, forward=good.backward.T, backward=good.forward.T))
+    assert not certify(pair, replace(good, forward=good.forward * np.nan))
+    assert certify(pair, replace(good, density=good.density / 2))
+
+
+def test_a_certificate_of_another_chain_does_not_hold():
+    (good,) = endless(MarkovChain(THETA2), 1.0).certificates
+    (other,) = directions_of(MarkovChain(THETA1))
+    assert not certify(other, good)
+    assert not certify(directions_of(MixingBounds(0.2, 0.75))[0], good)
+
+
+@pytest.mark.parametrize(
+    ("belief", "error", "said"),
+    [
+        (MarkovChain(THETA1, [1, 0]), ChainError, "AnyInitial"),
+        (MarkovChain([[0.0, 1.0], [1.0, 0.0]]), NotContracting, "group privacy"),
+        (MarkovChain([[1.0, 0.0], [0.5, 0.5]]), ChainError, "reducible"),
+    ],
+)
+def test_a_belief_without_an_endless_account_is_refused_with_the_reason(belief, error, said):
+    with pytest.raises(error, match=said):
+        endless(belief, 1.0)
+
+
+def test_one_number_of_a_class_bounds_the_matrix_of_every_member():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        matrix = rng.dirichlet(np.ones(4), size=4)
+        (pair,), (exact,) = directions_of(MarkovChain(matrix)), endless(MarkovChain(matrix), 1.0).certificates
+        assert isinstance(pair[0], Kernel)
+        eta = []
+        power = np.eye(4)
+        for steps in range(1, 9):
+            power = power @ matrix
+            eta.append((steps, 0.5 * np.abs(power[:, None] - power[None]).sum(axis=2).max()))
+        assert MixingCurve(tuple(eta)).value(exact.density) >= exact.forward.max() - 1e-6
+        assert AnyStart.of([matrix]).value(exact.density) >= exact.backward.max() - 1e-6
