@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from .exits import ExitCode
@@ -25,6 +25,7 @@ _CODES = {
     "RosterError": ExitCode.SETTINGS,
     "ChainError": ExitCode.SETTINGS,
     "EstimationError": ExitCode.SETTINGS,
+    "SecretError": ExitCode.SETTINGS,
     "BudgetExceeded": ExitCode.REFUSED,
     "BudgetRefused": ExitCode.REFUSED,
     "StoreError": ExitCode.STORE,
@@ -69,7 +70,16 @@ class CommandError(Exception):
 
 
 def explain(error: BaseException) -> Failure:
-    """Find the exit code and the message of any error."""
+    """Find the exit code and the message of any error; URLs in it have no credentials."""
+    found = _explained(error)
+    return replace(found, text=_CREDENTIALS.sub("://***@", found.text))
+
+
+#: A user and a password in a URL.
+_CREDENTIALS = re.compile(r"://[^\s@/]*:\S*@")
+
+
+def _explained(error: BaseException) -> Failure:
     if isinstance(error, CommandError):
         return Failure(error.code, str(error), type(error).__name__)
     error, step = _raised_first(error)

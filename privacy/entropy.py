@@ -20,6 +20,10 @@ WIDEST = 64
 """The largest number of bits in one value of a bit source."""
 
 
+class EntropyError(RuntimeError):
+    """The bit source cannot be a fair one: it gave fewer values than it was asked for, or a run of no likely length."""
+
+
 class Entropy(Protocol):
     """A source of independent uniform integers of a given number of bits.
 
@@ -48,5 +52,35 @@ class SystemEntropy:
         if not 1 <= width <= WIDEST:
             raise ValueError(f"width: {width} is outside 1 to {WIDEST}: draw wide values in parts")
         size = next(size for size in (1, 2, 4, 8) if 8 * size >= width)
-        drawn: NDArray[np.unsignedinteger[Any]] = np.frombuffer(os.urandom(size * count), dtype=f"u{size}")
+        try:
+            raw = os.urandom(size * count)
+        except (OSError, NotImplementedError) as error:
+            raise EntropyError(
+                f"the operating system gave no random bytes ({type(error).__name__}); nothing is drawn without them"
+            ) from error
+        if len(raw) != size * count:
+            raise EntropyError(
+                f"the operating system gave {len(raw)} of {size * count} random bytes; nothing is drawn of fewer"
+            )
+        drawn: NDArray[np.unsignedinteger[Any]] = np.frombuffer(raw, dtype=f"u{size}")
         return drawn if width == 8 * size else np.right_shift(drawn, 8 * size - width, dtype=drawn.dtype)
+
+
+def draw_bits(entropy: Entropy, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Return what a source gives, if it is as much as was asked for: one value for many lanes would be the same noise.
+
+    Args:
+        entropy: the bit source.
+        width: bits of each value.
+        count: how many values.
+
+    Returns:
+        Shape (count,).
+
+    Raises:
+        EntropyError: the source gave another number of values.
+    """
+    drawn = entropy.bits(width, count)
+    if drawn.shape != (count,):
+        raise EntropyError(f"the bit source gave values of shape {drawn.shape} and was asked for ({count},)")
+    return drawn

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .checks import float_above, positive, whole
-from .entropy import Entropy, SystemEntropy
+from .entropy import Entropy, SystemEntropy, draw_bits
 from .sampling import LARGEST_DENOMINATOR, bernoulli_exp, candidates, geometric, uniform_below
 
 LARGEST_SCALE = LARGEST_DENOMINATOR
@@ -209,7 +209,7 @@ def _attempt(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]
     low = low[bernoulli_exp(low, t, entropy)]
     # below 2^46 + 2^46 (2^16 - 1) = 2^62
     magnitude = (low + t * geometric(low.size, entropy)) // s
-    negative = entropy.bits(1, low.size) == 1
+    negative = draw_bits(entropy, 1, low.size) == 1
     # minus zero would count zero twice
     kept = (magnitude != 0) | ~negative
     return np.where(negative, -magnitude, magnitude)[kept]

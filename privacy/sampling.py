@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .entropy import Entropy
+from .entropy import Entropy, EntropyError, draw_bits
 
 DIGIT = 8
 """Bits of one digit in the comparison of a uniform number with a fraction."""
@@ -37,10 +37,6 @@ _FEW = 64
 Lanes = NDArray[np.intp]
 Integers = NDArray[np.int64]
 Events = NDArray[np.bool_]
-
-
-class EntropyError(RuntimeError):
-    """The bit source cannot be a fair one: it has produced a run of probability below 2^-94547."""
 
 
 def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
@@ -75,7 +71,7 @@ def candidates(wanted: int, share: float) -> int:
 
 def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:
     """Draw `count` candidates of just enough bits and return those below the bound, in order."""
-    drawn = entropy.bits((bound - 1).bit_length(), count).astype(np.int64)
+    drawn = draw_bits(entropy, (bound - 1).bit_length(), count).astype(np.int64)
     return drawn[drawn < bound]
 
 
@@ -95,12 +91,12 @@ def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Event
         Shape (lanes,).
     """
     q = np.int64(denominator)  # typed, so that the digits are never measured against a narrower type
-    rest = (numerators << DIGIT) - np.multiply(entropy.bits(DIGIT, numerators.size), q, dtype=np.int64)
+    rest = (numerators << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, numerators.size), q, dtype=np.int64)
     events = rest >= denominator
     undecided = np.flatnonzero((rest > 0) & (rest < denominator))
     rest = rest[undecided]
     while undecided.size:
-        rest = (rest << DIGIT) - np.multiply(entropy.bits(DIGIT, rest.size), q, dtype=np.int64)
+        rest = (rest << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, rest.size), q, dtype=np.int64)
         events[undecided] = rest >= denominator
         still = (rest > 0) & (rest < denominator)
         undecided, rest = undecided[still], rest[still]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PrivateAttr, ValidationError
 
+from .files import MOST_SETTINGS_BYTES, read_regular, reason
 from .sections import Section
 from .settings_text import OF_JOBS, Explained, SettingsError, problems_of, read_document
 
@@ -56,9 +57,9 @@ class Document(Section):
             SettingsError: the file cannot be read, or a setting is wrong.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path, MOST_SETTINGS_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError([f"settings {path}: cannot be read ({type(error).__name__})"]) from None
+            raise SettingsError([f"settings {path}: cannot be read ({reason(error)})"]) from None
         return cls.load(text, folder=path.parent, name=str(path))
 
 

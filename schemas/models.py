@@ -7,23 +7,45 @@ plain data, so that this portion needs nothing else.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .digests import digest, stable_hash
-from .files import whole_file
+from .files import MOST_MODEL_BYTES, read_regular, reason, write_whole
 from .slots import format_duration, parse_duration
 from .states import StateSpace
 
 MODEL_FORMAT = "quiltstream-model"
 MODEL_VERSION = 1
 
+#: The end of a name of a file, with its compression.
+_FILE_NAME = re.compile(r"\.(ya?ml|json|jsonl|ndjson|csv|txt|parquet|pq|avro)(\.gz)?$", re.IGNORECASE)
+
 
 def hash_of_series(name: str) -> str:
     """The hash under which a model remembers a series it was estimated from."""
     return f"{stable_hash(name):016x}"
+
+
+def _refused(text: str) -> float:
+    raise ValueError(text)
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else _refused(text)
+
+
+def _bounded(text: str) -> int:
+    return int(text) if len(text) <= _DIGITS else int(_refused(text))
+
+
+#: Digits of the largest whole number that a model may hold, with its sign.
+_DIGITS = 20
 
 
 class ModelError(ValueError):
@@ -36,7 +58,7 @@ class Provenance:
 
     Attributes:
         method: for example ``pooled transition counts`` or ``given by hand``.
-        source: what was read, in words; no path of a machine.
+        source: what was read, in words; no path and no name of a file.
         series: how many series were used.
         transitions: how many transitions were counted.
         outside: how many of these series lie outside the belief by plug-in, where that is known.
@@ -65,8 +87,13 @@ class Provenance:
 
     @property
     def text(self) -> str:
-        """One line for a released row: without the exact statistics of the history, which no ledger counts."""
-        return f"{self.method}; {self.source}" if self.source else self.method
+        """One line for a released row: without the exact statistics of the history, which no ledger counts.
+
+        A source that is the name of a file is left out: earlier versions wrote it, and such a name may say whose the
+        history is. What the model is stands in the row as its digest, ``model_id``.
+        """
+        named = _FILE_NAME.search(self.source) is not None
+        return f"{self.method}; {self.source}" if self.source and not named else self.method
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -161,9 +188,9 @@ class Model:
             ModelError: it is not a model file of this version, or it was changed after it was written.
         """
         try:
-            form = json.loads(text)
-        except ValueError as error:
-            raise ModelError(f"{name}: not JSON; write a model file with `quiltstream fit`") from error
+            form = json.loads(text, parse_constant=_refused, parse_float=_finite, parse_int=_bounded)
+        except (ValueError, RecursionError):
+            raise ModelError(f"{name}: not JSON, or no numbers of a model; write one with `quiltstream fit`") from None
         if not isinstance(form, dict) or form.get("format") != MODEL_FORMAT:
             raise ModelError(
                 f"{name}: not a model file (format is not {MODEL_FORMAT!r}); write one with `quiltstream fit`"
@@ -182,10 +209,11 @@ class Model:
                 provenance=Provenance.from_dict(form["provenance"]),
                 diagnostics=dict(form.get("diagnostics", {})),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{name}: damaged or incomplete ({error}); fit it again") from error
-        content = {key: value for key, value in form.items() if key != "digest"}
-        if form.get("model_id") != model.model_id or form.get("digest") != digest(content):
+            content = {key: value for key, value in form.items() if key != "digest"}
+            whole = form.get("model_id") == model.model_id and form.get("digest") == digest(content)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ModelError(f"{name}: damaged or incomplete ({type(error).__name__}); fit it again") from error
+        if not whole:
             raise ModelError(
                 f"{name}: its digest does not match its content: it was edited or damaged; "
                 f"fit it again, or give bounds by hand as model: {{pi_min: ..., gap: ...}}"
@@ -193,13 +221,12 @@ class Model:
         return model
 
     def save(self, path: Path) -> None:
-        """Write the model file, whole or not at all.
+        """Write the model file, whole or not at all, and for its owner alone: it holds statistics of a history.
 
         Raises:
             OSError: it cannot be written.
         """
-        with whole_file(path) as part:
-            part.write_text(self.to_json(), encoding="utf-8")
+        write_whole(path, self.to_json(), private=True)
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -209,9 +236,9 @@ class Model:
             ModelError: there is no such file, or it cannot be used.
         """
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path, MOST_MODEL_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ModelError(
-                f"model {path}: cannot be read ({type(error).__name__}); write one with `quiltstream fit`"
+                f"model {path}: cannot be read ({reason(error)}); write one with `quiltstream fit`"
             ) from error
         return cls.from_json(text, str(path))

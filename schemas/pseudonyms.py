@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from pydantic import Field, model_validator
 
+from .files import MOST_SECRET_BYTES, read_regular, reason
 from .sections import Name, Section
 from .settings_text import SettingsError
 
@@ -41,7 +42,7 @@ class Pseudonyms(Section):
         if (self.env is None) is (self.file is None):
             raise ValueError("name exactly one of env and file; the key itself is never a setting")
         if self.file is not None and not Path(self.file).is_absolute():
-            raise ValueError(f"file {self.file!r} is not an absolute path; every worker must find it without this file")
+            raise ValueError("file is not an absolute path; every worker must find it without this file")
         return self
 
     def key(self, setting: str = "readings.pseudonyms") -> PseudonymKey:
@@ -61,11 +62,9 @@ class Pseudonyms(Section):
         else:
             where = f"the file {self.file}"
             try:
-                found = Path(str(self.file)).read_bytes()
+                found = read_regular(Path(str(self.file)), MOST_SECRET_BYTES)
             except OSError as error:
-                raise SettingsError(
-                    [f"{setting}: {where} cannot be read here ({type(error).__name__}); {_HELP}"]
-                ) from None
+                raise SettingsError([f"{setting}: {where} cannot be read here ({reason(error)}); {_HELP}"]) from None
         found = found.strip()
         if not SHORTEST_KEY <= len(found) <= LONGEST_KEY:
             raise SettingsError(

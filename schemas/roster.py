@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .digests import digest, stable_hash
+from .files import MOST_ROSTER_BYTES, open_table, reason
 
 KeyKind = Literal["series", "group"]
 
@@ -137,7 +138,7 @@ class Roster:
             RosterError: the file cannot be read, or lacks a column or a name.
         """
         try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
+            with open_table(path, MOST_ROSTER_BYTES) as file:
                 reader = csv.DictReader(file)
                 columns = list(reader.fieldnames or ())
                 for name in (series, *([] if group is None else [group])):
@@ -148,4 +149,4 @@ class Roster:
                         )
                 return cls(tuple((row[series] or "", None if group is None else row[group] or "") for row in reader))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise RosterError(f"roster {path}: cannot be read as CSV ({type(error).__name__})") from error
+            raise RosterError(f"roster {path}: cannot be read as CSV ({reason(error)})") from error

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .files import whole_file
+from .files import open_regular, whole_file
 from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
 from .releases import RELEASE_AVRO, RELEASE_SCHEMA
 from .settings import FileFormat
@@ -40,12 +40,14 @@ class RowForm:
         avro: Avro form of the same columns.
         order: columns that the rows are sorted by.
         unique: column that tells rows apart, if one does: a row that came twice is written once.
+        private: whether files on this machine are for their owner alone.
     """
 
     schema: pa.Schema
     avro: dict[str, Any]
     order: tuple[str, ...]
     unique: str | None = None
+    private: bool = False
 
     def table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         """Batches as one table, its rows in the order of the batches."""
@@ -81,9 +83,10 @@ def write_rows(path: str | Path, format_: FileFormat, table: pa.Table, form: Row
         form: what they are.
 
     Raises:
+        FileError: something else than a regular file is there.
         OSError: the file cannot be written.
     """
-    with whole_file(Path(path)) as part, part.open("xb") as file:
+    with whole_file(Path(path), private=form.private) as part, part.open("wb") as file:
         write_stream(file, format_, form.sorted(table), form)
 
 
@@ -137,7 +140,8 @@ def _marker(table: pa.Table) -> bytes:
 
 def read_rows(path: str | Path, form: RowForm) -> pa.Table:
     """Read a file that :func:`write_rows` wrote; its first bytes say which format it has."""
-    data = Path(path).read_bytes()
+    with open_regular(Path(path)) as file:
+        data = file.read()
     if data.startswith(b"PAR1"):
         return pq.read_table(pa.BufferReader(data)).select(form.schema.names).cast(form.schema)
     if data.startswith(b"Obj\x01"):

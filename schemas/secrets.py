@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from .files import MOST_SECRET_BYTES, read_regular, reason
 from .sections import Name, Section
 
 
@@ -60,10 +61,10 @@ class FromFile(Section):
             SecretError: the file cannot be read.
         """
         try:
-            return Path(self.file).read_text(encoding="utf-8").rstrip("\r\n")
+            return read_regular(Path(self.file), MOST_SECRET_BYTES).decode("utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise SecretError(
-                f"the file {self.file} with a secret cannot be read here ({type(error).__name__}); every process that "
+                f"the file {self.file} with a secret cannot be read here ({reason(error)}); every process that "
                 "uses these settings needs it"
             ) from None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from .settings_text import without_credentials
 from .slots import parse_duration
 
 
@@ -49,7 +51,12 @@ Positive = Annotated[Number, Field(gt=0)]
 class Section(BaseModel):
     """A section: unknown settings are mistakes, and nothing changes after the check."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False, hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What its repr shows: texts without the credentials of URLs."""
+        for name, value in super().__repr_args__():
+            yield name, without_credentials(value) if isinstance(value, str) else value
 
 
 __all__ = ["Duration", "Instant", "Name", "Number", "Positive", "Section"]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,7 +47,9 @@ OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented 
 
 
 def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[str]:
-    """One line for every mistake: the field, the value, the limit and the next step.
+    """One line for every mistake, of which the first are told: the field, the value, the limit and the next step.
+
+    A value is shown only where a plain value belongs: what stands in the place of a section may be a secret.
 
     Args:
         error: what was found in the document.
@@ -60,11 +63,11 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     deepest: dict[str, int] = {}
     for one in found:
         deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
-    problems: list[str] = []
+    problems: dict[str, None] = {}
     for one in found:
         if any(str(part) in _VARIANTS for part in one["loc"]) and len(one["loc"]) < deepest[str(one["loc"][:1])]:
             continue  # a union reports every member it tried; the one that got furthest is what was meant
-        place = ".".join(str(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
+        place = ".".join(_key(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] in expected:
             line = f"{place} {expected[one['type']]}"
@@ -72,16 +75,57 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
             named = message.startswith(place) or (not one["loc"] and _NAMED.match(message))
             line = message if named else f"{place}: {message}"
         else:
+            section = one["type"] in _SECTIONS
             # the ledger's URL may hold a password
-            given = "set" if place.startswith("ledger") else f"{one['input']!r}"
-            if one["type"] in _SECTIONS:
+            given = "set" if place.startswith("ledger") else _shown(one["input"], section=section)
+            if section:
                 message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
             if place in _NEXT:
                 message += f"; {_NEXT[place]}"
             line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
-        if line not in problems:
-            problems.append(line)
-    return problems
+        problems[_short(without_credentials(line), _LONGEST_LINE)] = None
+    told = list(problems)[:_MOST_TOLD]
+    more = len(problems) - len(told)
+    return [*told, f"and {more:,} more problems of the settings"] if more else told
+
+
+#: Problems that are told at once.
+_MOST_TOLD = 20
+
+_LONGEST_SHOWN, _LONGEST_LINE = 100, 1_000
+
+#: What a setting may be called; a longer key may be a secret in the place of a name.
+_SETTING = re.compile(r"[\w.@ -]{1,40}")
+
+_CREDENTIALS = re.compile(r"://.*@")
+
+
+def without_credentials(text: str) -> str:
+    """A line of text whose URLs have no user and no password.
+
+    >>> without_credentials("servers is 'mqtt://me:secret@host'")
+    "servers is 'mqtt://***@host'"
+    """
+    return _CREDENTIALS.sub("://***@", text)
+
+
+def _key(part: int | str) -> str:
+    text = str(part)
+    return text if _SETTING.fullmatch(text) else f"(a key of {len(text):,} characters)"
+
+
+def _shown(value: Any, *, section: bool) -> str:
+    """A value for a message; of what stands in the place of a section, and of what holds others, only the kind."""
+    if isinstance(value, (dict, list, tuple, set)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if section and isinstance(value, (str, bytes)):
+        return "a text, which is not shown"
+    return _short(repr(value), _LONGEST_SHOWN)
+
+
+def _short(text: str, most: int) -> str:
+    """A text whose middle is left out where it is long."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
 
 
 #: a message about the whole document that begins with the name of a setting
@@ -116,14 +160,62 @@ _VARIANTS = frozenset(
 )
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML as plain data, refusing a key that stands twice: the second would silently win."""
+#: Limits of a document: values and keys that it holds, sections within sections, and bits of a whole number.
+MOST_NODES = 50_000
+MOST_DEPTH = 64
+_BITS = 64
+
+
+class _Refused(yaml.constructor.ConstructorError):
+    """A document that is YAML and cannot be settings; the text says why."""
+
+    def __init__(self, why: str, mark: yaml.Mark) -> None:
+        super().__init__(None, None, why, mark)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as plain data of a bounded size, refusing a key that stands twice: the second would silently win."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: yaml.Event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            # a few of them within each other stand for more values than any memory holds
+            raise _Refused("an alias (*name) is not read in settings: write the value out", event.start_mark)
+        self._composed += 1
+        if self._composed > MOST_NODES:
+            raise _Refused(
+                f"more than {MOST_NODES:,} keys and values, which is the limit of settings", event.start_mark
+            )
+        if self._depth >= MOST_DEPTH:
+            raise _Refused(f"more than {MOST_DEPTH} levels, which is the limit of settings", event.start_mark)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+            if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:timestamp":
+                return node.value  # 30 February: the setting says what it is to be
+            raise _Refused("a value that is not what its form or its tag says", node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(None, None, "a doubled key", node.value[place][0].start_mark)
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, (str, int, float, bool)):
+                raise _Refused("a key is neither text nor a number", key_node.start_mark)
+            if key in seen:
+                raise _Refused("a setting stands twice", key_node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -136,15 +228,43 @@ def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[
         explained: where it is said what its settings are.
 
     Raises:
-        SettingsError: it is not YAML, a key stands twice, or it is not a mapping.
+        SettingsError: it is not YAML, a key stands twice, it is not a mapping, or it is larger or deeper than settings
+            are, or holds what no setting can be.
     """
     try:
-        document = yaml.load(text, _UniqueKeys)  # noqa: S506 - a safe loader that also refuses doubled keys
+        document = yaml.load(text, _Loader)  # noqa: S506 - a safe loader with limits
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        what = "a setting stands twice" if getattr(error, "problem", "") == "a doubled key" else "not YAML"
-        raise SettingsError([f"{name}: {what}{where}; check keys, indentation, brackets and quotes there"]) from None
+        if isinstance(error, _Refused):
+            raise SettingsError([f"{name}: {error.problem}{where}; correct it there"]) from None
+        raise SettingsError([f"{name}: not YAML{where}; check keys, indentation, brackets and quotes there"]) from None
     if not isinstance(document, dict):
         raise SettingsError([f"{name}: a mapping of settings is expected (see {explained.example})"])
+    problems = _unusable(document)
+    if problems:
+        raise SettingsError(problems)
     return document
+
+
+def _unusable(document: dict[str, Any]) -> list[str]:
+    """Values that no setting can be: their kind is told with their place, and not they themselves."""
+    problems: list[str] = []
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting and len(problems) < _MOST_TOLD:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            for key, inside in value.items():
+                at = f"{place}.{_key(key)}".removeprefix(".")
+                waiting += [(at, inside), (f"a key of {place or 'settings'}", key)]
+        elif isinstance(value, list):
+            waiting += [(f"{place}.{number}", inside) for number, inside in enumerate(value)]
+        elif isinstance(value, str):
+            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+                problems.append(f"{place} holds a NUL character or half of a surrogate pair; remove it")
+        elif isinstance(value, int):
+            if value.bit_length() > _BITS:
+                problems.append(f"{place} is a whole number of more than {_BITS} bits; write a smaller one")
+        elif value is not None and not isinstance(value, (float, dt.date)):
+            problems.append(f"{place} has a tag of YAML that no setting has; write it without")
+    return problems

@@ -31,8 +31,16 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_DURATION = re.compile(r"\s*(\d+)\s*(us|ms|s|min|h|d|w)\s*")
+_DURATION = re.compile(r"\s*(\d{1,20})\s*(us|ms|s|min|h|d|w)\s*")
+_LONGEST_US = 3_652_059 * _UNITS_US["d"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_FIRST_US, _LAST_US = (
+    (end - _EPOCH) // dt.timedelta(microseconds=1)
+    for end in (
+        dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.timezone.utc),
+    )
+)
 
 SlotsT = TypeVar("SlotsT", int, npt.NDArray[np.int64])
 
@@ -41,7 +49,7 @@ def parse_duration(text: str) -> int:
     """Read a positive duration such as ``30min``, ``7d`` or ``500ms``, in microseconds.
 
     Raises:
-        ValueError: the text is not a whole number with a unit, or the duration is zero.
+        ValueError: the text is not a whole number with a unit, or the duration is zero or longer than the calendar.
     """
     match = _DURATION.fullmatch(text)
     if match is None or int(match[1]) == 0:
@@ -49,7 +57,10 @@ def parse_duration(text: str) -> int:
             f"duration {text!r} is not a positive whole number with a unit; write one of {', '.join(_UNITS_US)}, "
             f"for example 30min or 7d"
         )
-    return int(match[1]) * _UNITS_US[match[2]]
+    duration = int(match[1]) * _UNITS_US[match[2]]
+    if duration > _LONGEST_US:
+        raise ValueError(f"duration {text!r} is longer than the calendar, {format_duration(_LONGEST_US)}; write less")
+    return duration
 
 
 def format_duration(duration_us: int) -> str:
@@ -74,7 +85,8 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
     """Read an ISO 8601 date or date-time as microseconds since the epoch; ``timezone`` reads naive stamps.
 
     Raises:
-        ValueError: the text is not ISO 8601, or the naive stamp does not exist or exists twice in the zone.
+        ValueError: the text is not ISO 8601, or the naive stamp does not exist or exists twice in the zone, or the
+            instant is outside of the years 1 to 9999 in UTC.
     """
     if isinstance(text, str):
         try:
@@ -97,11 +109,16 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
                 f"write it with its offset, for example {stamp.isoformat()}+00:00"
             )
         stamp = first
-    return (stamp - _EPOCH) // dt.timedelta(microseconds=1)
+    found = (stamp - _EPOCH) // dt.timedelta(microseconds=1)
+    if not _FIRST_US <= found <= _LAST_US:
+        raise ValueError(f"instant {stamp.isoformat()} is in UTC outside of the years 0001 to 9999; write one within")
+    return found
 
 
 def format_instant(time_us: int) -> str:
-    """Write an instant as ISO 8601 in UTC."""
+    """Write an instant as ISO 8601 in UTC; one that no calendar has, by its number."""
+    if not _FIRST_US <= time_us <= _LAST_US:
+        return f"{time_us} us since 1970"
     stamp = _EPOCH + dt.timedelta(microseconds=time_us)
     return stamp.isoformat().replace("+00:00", "Z")
 

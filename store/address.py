@@ -24,6 +24,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from ..schemas.files import MOST_SECRET_BYTES, read_regular, reason
 from .errors import AddressError
 
 _DRIVERS = {
@@ -185,10 +186,10 @@ def _filled(text: str | None) -> str:
 
 def _first_line(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path, MOST_SECRET_BYTES).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise AddressError(
-            f"ledger: password_file {path} cannot be read ({type(error).__name__}); it must be on every worker"
+            f"ledger: password_file {path} cannot be read ({reason(error)}); it must be on every worker"
         ) from None
     if not lines or not lines[0]:
         raise AddressError(f"ledger: password_file {path} has no first line; write the password into it")

@@ -5,6 +5,7 @@ They are written as the sink's are, so the export of a query has the bytes of it
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -55,31 +56,37 @@ def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractCo
     """
     if not address.is_sqlite:
         raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
-    if target.exists():
+    if os.path.lexists(target):
         raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
-    with whole_file(target) as temporary:
-        temporary.touch(mode=0o600)
-        with closing(sqlite3.connect(temporary)) as copy, opened() as source:
-            try:
-                source.backup(copy)
-            except sqlite3.Error as error:
-                raise ExportError(
-                    f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
-                ) from None
+    with (
+        whole_file(target, private=True) as temporary,
+        closing(sqlite3.connect(temporary)) as copy,
+        opened() as source,
+    ):
+        try:
+            source.backup(copy)
+        except sqlite3.Error as error:
+            raise ExportError(
+                f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
+            ) from None
 
 
 @contextmanager
-def whole_file(path: Path) -> Generator[Path]:
-    """A name to write to, which becomes the file when the block ends without an error.
+def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
+    """An empty file to write to, which gets its name when the block ends without an error.
+
+    Args:
+        path: the file.
+        private: it is a new ledger, for its owner alone; never replaces a file.
 
     Raises:
         ExportError: the file or its folder cannot be written.
     """
     try:
-        with files.whole_file(path) as part:
+        with files.whole_file(path, private=private, new=private) as part:
             yield part
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = error.strerror or files.reason(error)
         raise ExportError(f"{path}: cannot be written ({reason}); check the folder and the room on its disk") from None
 
 
@@ -88,6 +95,6 @@ def _write(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:
     if format_ is None:
         raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .parquet, .avro or .jsonl")
     table = form.sorted(form.table(batches))
-    with whole_file(path) as part, part.open("xb") as file:
+    with whole_file(path) as part, part.open("wb") as file:
         write_stream(file, format_, table, form)
     return table.num_rows

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -171,15 +172,14 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
         ExportError: the new file exists or cannot be written.
         StoreError: one of them cannot be used.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise ExportError(f"{target}: it exists, and a merge never replaces a file; choose another name")
     with ExitStack() as stack:
         opened = [stack.enter_context(_source(address)) for address in dict.fromkeys(sources)]
         for source in opened:
             source.read()
         united = _united(opened)
-        with whole_file(target) as temporary:
-            temporary.touch(mode=0o600)
+        with whole_file(target, private=True) as temporary:
             try:
                 with _database(StoreAddress(f"sqlite:///{temporary.resolve()}"), create=True) as database:
                     _write(database, united, opened)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from ..schemas.files import open_regular, reason
 from ..schemas.settings import SettingsError
 
 #: Compressions that are not read, by the end of the name.
@@ -109,11 +110,11 @@ def open_bytes(path: str) -> BinaryIO:
     """
     try:
         if is_local(path):
-            return Path(path).open("rb")
+            return open_regular(Path(path))
         return FileSystems.open(path, "application/octet-stream", compression_type=CompressionTypes.UNCOMPRESSED)
     except OSError as error:
         raise SourceFileError(
-            f"file {path} cannot be opened ({type(error).__name__}); check its permissions and that it is still there"
+            f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there"
         ) from None
 
 

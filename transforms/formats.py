@@ -37,6 +37,7 @@ REJECTS = RowForm(
         ],
     },
     ("source", "position", "reason"),
+    private=True,
 )
 
 
@@ -51,6 +52,7 @@ LETTERS = RowForm(
         ],
     },
     REJECTS.order,
+    private=True,
 )
 
 

@@ -4,8 +4,10 @@ Beam's distributions are no numbers to Flink's Prometheus reporter, which shows 
 for where it is kept. Everything here may be published, as the ledger's entries may: it goes by schedules, not by data.
 
     python ledger_metrics.py settings.yaml 9465
+    python ledger_metrics.py settings.yaml 0.0.0.0:9465
 
-The first argument is a settings file that names a ledger, a ledger's URL, or a SQLite file.
+The first argument is a settings file that names a ledger, a ledger's URL, or a SQLite file. The second is a port of the
+loopback address, or an address to listen on with its port: 0.0.0.0 in a container, whose network says who may ask.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ KEPT_S = 10.0
 #: Seconds that a look waits for a ledger that is away.
 WAIT_S = 5.0
 
-#: The arguments: this program, a ledger and a port.
+#: The arguments: this program, a ledger and where to listen.
 WORDS = 3
+
+LAST_PORT = 65_535
 
 Sample = tuple[dict[str, str], float]
 
@@ -149,8 +153,20 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def server_of(port: int, text: Callable[[], str]) -> ThreadingHTTPServer:
-    """A server of ``/metrics`` on every address of this machine; 0 takes a free port."""
+def address_and_port(text: str) -> tuple[str, int] | None:
+    """Where to listen; the loopback address if only a port is given, and ``None`` if there is none.
+
+    >>> address_and_port("9465"), address_and_port("0.0.0.0:9465"), address_and_port("port")
+    (('127.0.0.1', 9465), ('0.0.0.0', 9465), None)
+    """
+    address, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal()) or int(port) > LAST_PORT:
+        return None
+    return address or "127.0.0.1", int(port)
+
+
+def server_of(port: int, text: Callable[[], str], address: str = "127.0.0.1") -> ThreadingHTTPServer:
+    """A server of ``/metrics`` on one address of this machine; port 0 takes a free one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -166,22 +182,29 @@ def server_of(port: int, text: Callable[[], str]) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
             """Say nothing of who asked."""
 
-    server = ThreadingHTTPServer(("", port), Handler)
+    server = ThreadingHTTPServer((address, port), Handler)
     server.daemon_threads = True
     return server
 
 
 def main(arguments: list[str]) -> int:
     """Serve the page until the process is ended; the exit code where it cannot."""
-    if len(arguments) != WORDS or not arguments[2].isdecimal():
-        sys.stderr.write("give a ledger and a port: ledger_metrics.py settings.yaml 9465\n")
+    where = address_and_port(arguments[-1])
+    if len(arguments) != WORDS or where is None:
+        sys.stderr.write("give a ledger and a port, or ADDRESS:PORT: ledger_metrics.py settings.yaml 9465\n")
         return 2
     try:
         look = LedgerLook(arguments[1])
     except (CommandError, SettingsError, StoreError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    server_of(int(arguments[2]), look.text).serve_forever()
+    address, port = where
+    try:
+        server = server_of(port, look.text, address)
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on {address}:{port} ({error.strerror or type(error).__name__})\n")
+        return 2
+    server.serve_forever()
     return 0
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from ...schemas.files import reason, write_whole
 from ...schemas.releases import Release
 from ...schemas.settings import Settings, read_settings
 from ...transforms.plan import make_plan
@@ -135,12 +136,11 @@ def demonstrate(out: Path) -> None:
 def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     path = out / "settings.yaml"
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        path.write_text(_SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))), encoding="utf-8")
+        write_whole(path, _SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))))
         lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
-        (out / "roster.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(out / "roster.csv", "\n".join(lines) + "\n")
     except OSError as error:
-        raise CommandError(f"{out}: cannot be written ({type(error).__name__}); choose a folder with --out") from error
+        raise CommandError(f"{out}: cannot be written ({reason(error)}); choose a folder with --out") from error
     settings = read_settings(path)
     if not (out / "model.json").exists():
         source = "London households 2013, the 30 that are not on the feeder"
@@ -254,4 +254,4 @@ def _write_summary(out: Path, summary: Summary, errors: Errors) -> None:
         "share_within_half_width_95": errors.covered,
     }
     form = {**summary.to_dict(), "only_the_demo_may_print": only_the_demo}
-    (out / "summary.json").write_text(json.dumps(form, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(out / "summary.json", json.dumps(form, indent=2, allow_nan=False) + "\n")

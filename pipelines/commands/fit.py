@@ -21,6 +21,7 @@ from ...privacy.classes import MixingBounds, belief_from_dict
 from ...privacy.diagnostics import diagnose, outside
 from ...privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.quilts import mqm_approx
+from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
 from ...schemas.roster_files import read_roster, under_pseudonyms
 from ...schemas.settings import Settings, read_settings
@@ -107,16 +108,20 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         )
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
     with working(f"counting transitions in {path.name}"):
-        model = fit_settings(settings, choice, source=path.name)
+        model = fit_settings(settings, choice, source=_kind_of(settings))
     try:
         model.save(output)
     except OSError as error:
-        raise CommandError(
-            f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
-        ) from error
+        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
     return Fitted(model, output, protected)
+
+
+def _kind_of(settings: Settings) -> str:
+    """What a model says of its history: no name, which may be that of a household, and no digest of what is secret."""
+    source = settings.source
+    return "" if source is None else f"a history in {source.format}"
 
 
 def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
@@ -264,7 +269,7 @@ def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
         CommandError: the file cannot be read, or has none of the columns.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_table(path, MOST_ROSTER_BYTES) as file:
             rows = csv.reader(file)
             header = next(rows, [])
             found = next((column for column in columns if column in header), None)
@@ -272,7 +277,7 @@ def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
                 place = header.index(found)
                 return frozenset(row[place] for row in rows if len(row) > place)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CommandError(f"{path}: cannot be read as a CSV file of series ({type(error).__name__})") from error
+        raise CommandError(f"{path}: cannot be read as a CSV file of series ({reason(error)})") from error
     raise CommandError(  # the first line is not shown: without a header it is data
         f"--{option} {path}: its first line must be a header; it has {plural(len(header), 'column')}, none of them "
         f"{' or '.join(map(repr, columns))}: name the one with the series by --{option}-column"

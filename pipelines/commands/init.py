@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...schemas.files import reason, write_whole
 from ...schemas.settings import Settings, load_settings
 from ...schemas.slots import format_duration, format_instant
 from ..failures import CommandError
@@ -184,15 +185,12 @@ def write(guessed: Guess, output: Path, *, force: bool) -> None:
     Raises:
         CommandError: there is one already, or it cannot be written.
     """
-    if output.exists() and not force:
+    if os.path.lexists(output) and not force:
         raise CommandError(f"{output}: it exists already; give another name with -o, or --force to replace it")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(guessed.text, encoding="utf-8")
+        write_whole(output, guessed.text)
     except OSError as error:
-        raise CommandError(
-            f"{output}: cannot be written ({type(error).__name__}); choose another place with -o"
-        ) from error
+        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
 
 
 _TEMPLATE = """\

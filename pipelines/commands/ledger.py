@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 from ...privacy.seeds import SeedsBound
+from ...schemas.files import open_regular, reason, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.settings import read_settings
 from ...schemas.slots import format_instant
@@ -48,7 +49,7 @@ def address_of(text: str) -> StoreAddress:
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
-    with suppress(OSError), path.open("rb") as file:  # what cannot be opened is told by the store
+    with suppress(OSError), open_regular(path) as file:  # what cannot be opened is told by the store
         begin = file.read(len(_SQLITE))
         if begin and begin != _SQLITE:
             raise CommandError(
@@ -238,9 +239,9 @@ def export(text: str, folder: Path, kind: str) -> None:
             console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
         path, domains = folder / "domains.json", [_Account.of(store, name).to_dict() for name in store.domains()]
         try:
-            path.write_text(json.dumps(domains, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_whole(path, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise CommandError(f"{path}: cannot be written ({type(error).__name__}); check the folder") from error
+            raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder") from error
         console.print(f"{path}: {plural(len(domains), 'account')}", soft_wrap=True)
 
 

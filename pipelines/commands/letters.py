@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from ...schemas.files import MOST_SECRET_BYTES, open_regular, read_regular, reason, whole_file
 from ...schemas.letters import KEY_BYTES, decoded_key
 from ...schemas.sealing import LetterError, new_keys, open_letter
 from ...transforms.formats import LETTERS, read_rows
@@ -41,12 +41,12 @@ def make_key(path: Path) -> str:
     except ImportError:
         raise CommandError(_EXTRA) from None
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(base64.b64encode(private).decode("ascii") + "\n")
+        with whole_file(path, private=True, new=True) as part:
+            part.write_bytes(base64.b64encode(private) + b"\n")
     except FileExistsError:
         raise CommandError(f"{path} is there already; a key is never replaced: name another file") from None
     except OSError as error:
-        raise CommandError(f"{path} cannot be written ({type(error).__name__}); name another file") from None
+        raise CommandError(f"{path} cannot be written ({reason(error)}); name another file") from None
     return base64.b64encode(public).decode("ascii")
 
 
@@ -92,9 +92,9 @@ def open_letters(key: Path, files: Sequence[Path]) -> int:
 
 def _private_key(path: Path) -> bytes:
     try:
-        found = decoded_key(path.read_text(encoding="ascii").strip())
+        found = decoded_key(read_regular(path, MOST_SECRET_BYTES).decode("ascii").strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"--key {path}: cannot be read ({type(error).__name__})") from None
+        raise CommandError(f"--key {path}: cannot be read ({reason(error)})") from None
     if len(found) != KEY_BYTES:
         raise CommandError(f"--key {path}: holds no private key; give the file that `quiltstream letters key` wrote")
     return found
@@ -106,7 +106,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         if str(path) == _STDIN:
             yield from map(_line, sys.stdin.buffer)
             return
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if stream.read(1) == b"{":
                 stream.seek(0)
                 yield from map(_line, stream)
@@ -114,7 +114,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from read_rows(path, LETTERS).to_pylist()
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CommandError(
-            f"{path}: holds no rejects with letters ({type(error).__name__}); give a file that `rejects` names, or the "
+            f"{path}: holds no rejects with letters ({reason(error)}); give a file that `rejects` names, or the "
             "messages of its topic, one a line"
         ) from None
 

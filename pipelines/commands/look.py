@@ -22,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
+from ...schemas.files import open_regular, reason
 from ...schemas.settings import FileFormat
 from ..exits import ExitCode
 from ..failures import CommandError
@@ -166,7 +167,7 @@ def look_at(path: Path) -> Look:
 
 def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if kind == "csv":
                 check_header(path, file)
             batches = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "avro": _avro}[kind](file)
@@ -182,7 +183,7 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
         raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
     except (OSError, pa.ArrowException, ValueError, EOFError) as error:
         raise CommandError(
-            f"{path}: cannot be read as {kind} ({type(error).__name__}); check the file and its ending", ExitCode.SOURCE
+            f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
     return pa.Table.from_batches(taken) if taken else pa.table({}), complete
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ...schemas.files import open_private, reason
 from .hops import Hop, HopError
 from .message import Message
 from .segments import Segment, left_over, recover
@@ -205,14 +207,14 @@ class FolderHop(Hop):
 
 
 def _kind(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+    return error.strerror or reason(error)
 
 
 def _locked(folder: Path) -> BinaryIO:
     """Hold the folder for this process alone, until the file is closed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".gateway.lock").open("ab")
+        file = os.fdopen(open_private(folder / ".gateway.lock", os.O_WRONLY | os.O_APPEND), "ab")
     except OSError as error:
         raise HopError(
             f"forward.to.folder {folder}: cannot be written ({_kind(error)}); give another, or its rights"

@@ -14,14 +14,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import secrets
 import threading
 import time
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from ...schemas.files import open_private, reason
 from ...schemas.letters import Letters
 from ...schemas.sealing import Content, letter_of
 from ..failures import CommandError
@@ -64,7 +66,7 @@ class RejectFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._handler = _File(path, maxBytes=_BYTES, backupCount=_FILES, encoding="utf-8")
         except OSError as error:
-            raise CommandError(f"forward.rejects {path}: cannot be written ({type(error).__name__})") from None
+            raise CommandError(f"forward.rejects {path}: cannot be written ({reason(error)})") from None
 
     @property
     def wants_content(self) -> bool:
@@ -116,6 +118,10 @@ class RejectFile:
 
 
 class _File(RotatingFileHandler):
+    def _open(self) -> TextIO:
+        handle = open_private(Path(self.baseFilename), os.O_WRONLY | os.O_APPEND)
+        return os.fdopen(handle, "a", encoding=self.encoding)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its base class calls it so
         """Pass over an error of the disk: the counts tell of the drop anyway."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ...schemas.files import open_regular
 from .hops import HopError, refused_options
 from .kafka_hop import reason_of
 from .libraries import kafka, kafka_log
@@ -126,7 +127,8 @@ class FolderSource(ReleaseSource):
             path, size, changed = self._files.pop()
             try:
                 # the last line is dealt with first: taken from the end
-                self._lines = [line for line in path.read_bytes().split(b"\n") if line][::-1]
+                with open_regular(path) as file:
+                    self._lines = [line for line in file.read().split(b"\n") if line][::-1]
             except OSError:
                 continue  # it was taken away or replaced between the look and now; the next look tells
             self._open = (path.name, size, changed)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...schemas.files import whole_file
+from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason, whole_file
 from ...schemas.gateway import read_gateway_settings
 from ...schemas.roster import RosterError
 from ..console import facts, heading, plural, results
@@ -79,12 +79,12 @@ def write_pseudonyms(settings: Path, roster: Path, out: Path, choice: Choice) ->
     table = read_table(roster)
     made = under_pseudonyms(table, TopicNames.read(given.pseudonyms), choice, str(roster))
     try:
-        with whole_file(out) as part, part.open("x", encoding="utf-8", newline="") as file:
+        with whole_file(out, private=True) as part, part.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(made.columns)
             writer.writerows(made.rows)
     except OSError as error:
-        raise CommandError(f"--out {out}: cannot be written ({type(error).__name__})") from None
+        raise CommandError(f"--out {out}: cannot be written ({reason(error)})") from None
     at = made.columns.index(choice.series)
     kept = [column for column in made.columns if column != choice.series]
     console = results()
@@ -107,7 +107,7 @@ def read_table(path: Path) -> Table:
     rows: list[tuple[str, ...]] = []
     lines: list[int] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_table(path, MOST_ROSTER_BYTES) as file:
             reader = csv.reader(file)
             columns = tuple(next(reader, ()))
             for row in reader:
@@ -115,7 +115,7 @@ def read_table(path: Path) -> Table:
                     rows.append(tuple(row))
                     lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RosterError(f"roster {path}: cannot be read as CSV ({type(error).__name__})") from None
+        raise RosterError(f"roster {path}: cannot be read as CSV ({reason(error)})") from None
     if len(set(columns)) < len(columns):
         raise RosterError(f"roster {path}: its header has two columns of one name; name each once")
     for row, line in zip(rows, lines, strict=True):

@@ -19,6 +19,7 @@ from typing import Any
 import fastavro
 from fastavro.write import Writer
 
+from ...schemas.files import open_private, open_regular, sync_folder
 from .message import Message
 
 #: One message a record; plain columns, so that any reader of Avro takes them.
@@ -65,7 +66,8 @@ class Segment:
     def __init__(self, folder: Path, began_us: int) -> None:
         name = segment_name(began_us)
         self.path = folder / f".{name}.open"
-        self._file = self.path.open("xb")
+        # payloads are raw: for the owner of the process
+        self._file = os.fdopen(open_private(self.path, os.O_WRONLY | os.O_EXCL), "wb")
         try:
             self._writer = Writer(self._file, _PARSED, codec="null")
             self._file.flush()
@@ -152,7 +154,7 @@ def whole_blocks(path: Path, upto: int | None = None) -> tuple[int, int]:
     """How many messages are in whole blocks at the start of a segment, and the bytes up to there."""
     messages, sound = 0, 0
     size = path.stat().st_size if upto is None else upto
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             blocks = fastavro.block_reader(file)
             for block in blocks:
@@ -166,15 +168,6 @@ def whole_blocks(path: Path, upto: int | None = None) -> tuple[int, int]:
     return messages, sound
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _named(path: Path) -> Path:
     match = _OPEN.fullmatch(path.name)
     if match is None:
@@ -185,4 +178,4 @@ def _named(path: Path) -> Path:
     return named
 
 
-__all__ = ["SEGMENT_AVRO", "Segment", "left_over", "recover", "segment_name", "sync_folder", "whole_blocks"]
+__all__ = ["SEGMENT_AVRO", "Segment", "left_over", "recover", "segment_name", "whole_blocks"]

@@ -7,12 +7,14 @@ release that is still at the source is sent once more, with the values it has th
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from ...schemas.files import open_private, reason
 from ..failures import CommandError
 
 _TABLES = """
@@ -65,6 +67,7 @@ class Sent:
     def __init__(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(open_private(path, os.O_RDWR))  # what SQLite keeps beside it gets the same rights
             self._database = sqlite3.connect(path, isolation_level=None, timeout=2.0)
             self._database.execute("pragma locking_mode = exclusive")
             self._database.execute("pragma journal_mode = wal")
@@ -74,7 +77,7 @@ class Sent:
             self._database.execute("commit")
         except (OSError, sqlite3.Error) as error:
             raise CommandError(
-                f"back.state {path}: cannot be used ({type(error).__name__}); another gateway may have it, or it is no "
+                f"back.state {path}: cannot be used ({reason(error)}); another gateway may have it, or it is no "
                 "file of a gateway"
             ) from None
 

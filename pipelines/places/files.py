@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 
+from ...schemas.files import FileError, check_replaceable, reason
 from ...schemas.settings import Settings, SettingsError
 from ...store.address import StoreAddress
 from ...transforms.files import expand, is_local
@@ -70,9 +71,33 @@ def check_apart(settings: Settings) -> None:
     """Refuse settings under which a job would write over a file that it reads, or that holds something else of it.
 
     Raises:
-        SettingsError: two settings name the same file, and one of them is written; links and ``..`` are followed.
+        SettingsError: two settings name the same file, and one of them is written; links and ``..`` are followed. Or
+            something that is no file and no folder is where one is to be written.
     """
-    check_places(places_of(settings))
+    places = places_of(settings)
+    check_places(places)
+    problems = [
+        f"{place.field}: {place.path} cannot be written ({why})"
+        for place in places
+        if place.written and is_local(place.path) and (why := _no_place(place)) is not None
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _no_place(place: Place) -> str | None:
+    """Why a place that is there can be neither a file nor a folder that is written; a ledger may be behind a link."""
+    path = Path(place.path)
+    path = Path(os.path.realpath(path)) if place.field == "ledger" or path.is_dir() else path
+    if path.is_dir():
+        return None  # of a live job; what is not live says what it needs where it looks at the file
+    try:
+        check_replaceable(path)
+    except FileError as error:
+        return str(error)
+    except OSError:
+        return None  # said where it is written
+    return None
 
 
 def check_places(places: list[Place]) -> None:
@@ -144,8 +169,9 @@ def try_places(settings: Settings, attempt: Callable[[Path], None], advice: str)
         except OSError as error:
             if is_full(error):
                 raise not_begun(output, error) from error
-            kind = type(error).__name__
-            problems.append(f"{output.field}: {output.place} cannot be written ({kind}); nothing was charged: {advice}")
+            problems.append(
+                f"{output.field}: {output.place} cannot be written ({reason(error)}); nothing was charged: {advice}"
+            )
     if problems:
         raise SettingsError(problems)
 

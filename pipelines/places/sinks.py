@@ -10,6 +10,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...schemas.files import check_replaceable, open_regular, reason
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings import Settings, SettingsError
 from ...transforms.files import is_local
@@ -81,7 +82,7 @@ def check_rejects(settings: Settings) -> None:
     Raises:
         CommandError: the file is there and holds something else.
     """
-    path = None if settings.rejects is None else _there(settings.path(settings.rejects.path))
+    path = None if settings.rejects is None else _there(settings.path(settings.rejects.path), "rejects", "rejects")
     if path is None:
         return
     try:
@@ -91,7 +92,7 @@ def check_rejects(settings: Settings) -> None:
 
 
 def _table(settings: Settings) -> pa.Table | None:
-    path = None if settings.sink is None else _there(settings.path(settings.sink.path))
+    path = None if settings.sink is None else _there(settings.path(settings.sink.path), "sink", "releases")
     return None if path is None else _releases_in(path)
 
 
@@ -103,8 +104,13 @@ def _releases_in(path: Path) -> pa.Table:
         raise _holds_something_else("sink", path, "releases", error) from error
 
 
-def _there(path: str) -> Path | None:
-    return Path(path) if is_local(path) and Path(path).exists() else None
+def _there(path: str, field: str, what: str) -> Path | None:
+    if not is_local(path):
+        return None
+    try:
+        return Path(path) if check_replaceable(Path(path)) else None
+    except OSError as error:
+        raise _holds_something_else(field, Path(path), what, error) from error
 
 
 #: What readers raise at the content of a file.
@@ -113,13 +119,13 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFErro
 
 def _holds_something_else(field: str, path: Path, what: str, error: Exception) -> CommandError:
     return CommandError(
-        f"{field}: {path} exists and holds no {what} ({type(error).__name__}); name another file, or move that one"
+        f"{field}: {path} exists and holds no {what} ({reason(error)}); name another file, or move that one"
     )
 
 
 def _check_form(path: Path, names: list[str]) -> None:
     """Look at the beginning of a file: it is empty, or its columns are these."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.readline()
         file.seek(0)
         if head.startswith(b"PAR1"):

@@ -167,7 +167,7 @@ def test_what_is_scraped_is_there() -> None:
     assert targets == {
         # on the loopback address of the gateway, whose network Prometheus shares
         "gateway": [f"127.0.0.1:{port}"],
-        "ledger": [f"ledger-metrics:{command_of(services()['ledger-metrics'])[-1]}"],
+        "ledger": [f"ledger-metrics:{command_of(services()['ledger-metrics'])[-1].removeprefix('0.0.0.0:')}"],
         "flink": [f"jobmanager:{reporter}", f"taskmanager:{reporter}"],
     }
     assert services()["prometheus"]["network_mode"] == services()["gateway"]["network_mode"]
@@ -284,6 +284,7 @@ def test_the_page_is_served_to_who_asks_for_it() -> None:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
+        assert server.server_address[0] == "127.0.0.1"
         base = f"http://127.0.0.1:{server.server_address[1]}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{base}/metrics", timeout=10) as answer:
@@ -300,7 +301,12 @@ def test_the_page_is_served_to_who_asks_for_it() -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [([], "give a ledger"), (["x.db", "port"], "give a ledger"), (["nothing.db", "9465"], "there is no such")],
+    [
+        ([], "give a ledger"),
+        (["x.db", "port"], "give a ledger"),
+        (["x.db", "70000"], "give a ledger"),
+        (["nothing.db", "9465"], "there is no such"),
+    ],
 )
 def test_wrong_arguments_end_the_page_with_two_and_a_reason(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]

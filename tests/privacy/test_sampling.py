@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import inspect
 import itertools
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import noise, sampling
-from quiltstream.privacy.sampling import EntropyError
+from quiltstream.privacy.entropy import EntropyError, SystemEntropy
 
 UNDECIDED = "undecided"
 BLOCK_TOLERANCE = Fraction(1, 10**10)
@@ -321,3 +322,34 @@ def test_lanes_are_decided_by_their_own_digits(denominator: int) -> None:
 
     events = sampling.bernoulli(numerators, denominator, Scripted())
     assert events.tolist() == reference_bernoulli(numerators.tolist(), denominator, digits)
+
+
+@pytest.mark.parametrize("missing", [1, 7, 8])
+def test_a_short_read_of_the_systems_entropy_draws_nothing(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    read = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: read(size - missing))
+    with pytest.raises(EntropyError, match=f"gave {64 - missing} of 64 random bytes"):
+        SystemEntropy().bits(64, 8)
+
+
+def test_a_system_without_entropy_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(size: int) -> bytes:
+        raise OSError(size)
+
+    monkeypatch.setattr(os, "urandom", fail)
+    with pytest.raises(EntropyError, match=r"gave no random bytes \(OSError\)"):
+        SystemEntropy().bits(8, 1)
+
+
+def test_one_value_for_many_lanes_is_refused_and_not_shared_among_them() -> None:
+    class Short:
+        def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
+            return np.zeros(min(count, 1), dtype=np.uint64) * width
+
+    lanes = np.array([1, 1, 1], dtype=np.int64)
+    for draw in (
+        lambda: sampling.bernoulli(lanes, 3, Short()),
+        lambda: sampling.uniform_below(5, 3, Short()),
+    ):
+        with pytest.raises(EntropyError, match=r"shape \(1,\) and was asked for \(3,\)"):
+            draw()

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from quiltstream.schemas.files import part_name, whole_file
+from quiltstream.schemas.files import (
+    FileError,
+    check_replaceable,
+    open_private,
+    open_regular,
+    part_name,
+    read_regular,
+    whole_file,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -42,16 +53,13 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_trace(tmp_path: Path) -> 
 
 
 def test_what_cannot_be_put_in_place_is_an_error_and_leaves_no_trace(tmp_path: Path) -> None:
-    def write(path: Path, text: str | None) -> None:
+    def write(path: Path, text: str) -> None:
         with whole_file(path) as part:
-            if text is not None:
-                part.write_text(text, encoding="utf-8")
+            part.write_text(text, encoding="utf-8")
 
     (tmp_path / "out").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(FileError, match="a folder is there, and only a regular file is replaced"):
         write(tmp_path / "out", "text")
-    with pytest.raises(FileNotFoundError):
-        write(tmp_path / "unwritten", None)
     (tmp_path / "file").touch()
     with pytest.raises((FileExistsError, NotADirectoryError)):
         write(tmp_path / "file" / "out", "text")
@@ -72,8 +80,8 @@ def test_the_file_and_then_its_folder_are_flushed_to_the_disk(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", note)
     monkeypatch.setattr(Path, "replace", put)
-    with whole_file(tmp_path / "out") as part:
-        part.touch(mode=0o600)
+    with whole_file(tmp_path / "out", private=True):
+        pass
     assert flushed == ["file", "replaced", "folder"]
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
@@ -82,3 +90,118 @@ def test_no_pattern_of_data_files_finds_a_part_and_no_two_are_alike() -> None:
     parts = {part_name("a.csv") for _ in range(100)}
     assert len(parts) == 100
     assert not any(fnmatchcase(part, pattern) for part in parts for pattern in ("*.csv", "a.*", "a*"))
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def no_file(folder: Path, kind: str) -> Path:
+    """A path with something else than a file."""
+    path = folder / "there"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(path))
+    elif kind == "a folder":
+        path.mkdir()
+    elif kind == "a symbolic link":
+        (folder / "target").write_text("target", encoding="utf-8")
+        path.symlink_to(folder / "target")
+    else:
+        return Path("/dev/full")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device"])
+def test_what_is_no_file_is_not_opened_for_reading(tmp_path: Path, kind: str) -> None:
+    """A pipe without a writer would keep the reader waiting, and the device has no end."""
+    path = no_file(tmp_path, kind)
+    for there in (path, tmp_path / "link"):
+        if there != path:
+            there.symlink_to(path)
+        with pytest.raises(FileError, match=f"it is {kind}; give a regular file"):
+            open_regular(there)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device", "a symbolic link"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path = no_file(tmp_path, kind)
+    with pytest.raises(FileError, match=f"{kind} is there, and only a regular file is replaced"):
+        check_replaceable(path)
+    if kind == "a device":  # only looked at: a failure would take it from the whole machine
+        return
+    before = path.lstat()
+    with pytest.raises(FileError), whole_file(path):
+        raise AssertionError
+    with pytest.raises(FileError):
+        open_private(path, os.O_WRONLY)
+    assert os.path.samestat(path.lstat(), before)
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
+
+
+def test_what_comes_into_the_place_while_a_file_is_written_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def write() -> None:
+        with whole_file(path) as part:
+            part.write_text("rows", encoding="utf-8")
+            os.mkfifo(path)
+
+    with pytest.raises(FileError, match="a pipe is there"):
+        write()
+    assert path.is_fifo()
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_new_file_never_replaces_one_that_came_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+
+    def write() -> None:
+        with whole_file(path, new=True) as part:
+            part.write_text("mine", encoding="utf-8")
+            path.write_text("theirs", encoding="utf-8")
+
+    with pytest.raises(FileExistsError):
+        write()
+    assert path.read_text(encoding="utf-8") == "theirs"
+
+
+def test_a_link_to_a_file_is_read_and_its_target_has_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_regular(tmp_path / "link", 5) == b"12345"
+    with pytest.raises(FileError, match="at least 5 bytes, and 4 are the limit"):
+        read_regular(tmp_path / "link", 4)
+
+
+def test_a_file_without_a_size_has_the_limit_too() -> None:
+    """The kernel's files are regular ones of 0 bytes, and some have no end."""
+    with pytest.raises(FileError, match="at least 11 bytes, and 10 are the limit"):
+        read_regular(Path("/proc/self/status"), 10)
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o277])
+def test_a_private_file_has_mode_600_under_any_umask(tmp_path: Path, mask: int) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o644)
+    with umask(mask):
+        with whole_file(path, private=True) as part:
+            assert part.stat().st_mode & 0o777 == 0o600
+            part.write_text("text", encoding="utf-8")
+        os.close(open_private(tmp_path / "other", os.O_WRONLY))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_with_nul_is_an_error_of_the_file() -> None:
+    with pytest.raises(FileError, match="NUL"):
+        open_regular(Path("a\0b"))
+    with pytest.raises(FileError, match="NUL"):
+        check_replaceable(Path("a\0b"))

@@ -97,7 +97,7 @@ def mistakes(document: dict[str, Any]) -> str:
         (PLAIN | {"payload": "avro-single"}, "avro_schemas is missing"),
         (PLAIN | {"max_bytes": 0}, "max_bytes is 0"),
         (PLAIN | {"pseudonyms": {}}, "name exactly one of env and file"),
-        (PLAIN | {"pseudonyms": {"file": "key"}}, "'key' is not an absolute path"),
+        (PLAIN | {"pseudonyms": {"file": "key"}}, "file is not an absolute path"),
         (PLAIN | {"pseudonyms": {"env": "K"}, "series": {"constant": "a"}}, "write a pseudonym there"),
         ({"preset": "nothing", "value": "p"}, "preset is 'nothing'"),
         ({"preset": "thingsboard"}, "readings.value is missing: the name"),

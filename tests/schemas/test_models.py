@@ -46,6 +46,14 @@ def edited(**changes):
         (edited(version=99), "version 99"),
         (edited(belief={"kind": "chain", "transition": [[0.5, 0.5], [0.4, 0.6]]}), "it was edited"),
         (edited(states={"unit": "W"}), "damaged or incomplete"),
+        (edited(states=[1]), "damaged or incomplete"),
+        (edited(interval=7), "damaged or incomplete"),
+        (edited(provenance={"method": "x", "unknown": 1}), "damaged or incomplete"),
+        (edited(belief={"transition": float("nan")}), "not JSON, or no numbers of a model"),
+        (MODEL.to_json().replace("0.9", "1e400"), "not JSON, or no numbers of a model"),
+        (MODEL.to_json().replace("0.9", "9" * 5_000), "not JSON, or no numbers of a model"),
+        ("[" * 100_000, "not JSON, or no numbers of a model"),
+        (edited(belief=json.loads('{"a":' * 400 + "1" + "}" * 400)), "it was edited"),
     ],
 )
 def test_a_file_that_is_no_model_of_this_version_is_refused(text, message):
@@ -68,3 +76,10 @@ def test_a_model_of_other_states_or_slots_is_refused():
 
 def test_a_model_remembers_which_series_it_was_estimated_from():
     assert MODEL.provenance.used(["m1", "m2"]) == 1
+
+
+def test_the_line_of_a_row_has_no_name_of_a_file():
+    assert Provenance("counts", source="s20.yaml").text == "counts"
+    assert Provenance("counts", source="Jane Doe.CSV.gz").text == "counts"
+    assert Provenance("counts", source="a history in csv").text == "counts; a history in csv"
+    assert Provenance("counts", source="London households, 2013").text == "counts; London households, 2013"

@@ -1,0 +1,171 @@
+"""Paths that are no files: every command refuses them before work starts, and what is there stays."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..jobs import Done, Job, call, job
+
+READ = ("source", "roster", "model", "settings")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listener(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def elsewhere(path: Path) -> None:
+    """A link to what is in use elsewhere."""
+    path.with_name("victim").write_bytes(b"victim")
+    path.symlink_to(path.with_name("victim"))
+
+
+MAKERS = pytest.mark.parametrize("make", [pipe, listener, endless], ids=lambda make: make.__name__)
+MAKERS_OF_TARGETS = pytest.mark.parametrize(
+    "make", [pipe, listener, endless, elsewhere], ids=lambda make: make.__name__
+)
+
+
+def fitted(folder: Path) -> Job:
+    made = job(folder)
+    assert call("fit", made.settings, "-o", folder / "model.json").code == 0
+    return made
+
+
+@MAKERS_OF_TARGETS
+@pytest.mark.parametrize("field", ["sink", "rejects"])
+def test_a_sink_that_is_no_regular_file_is_refused_before_anything_is_charged(
+    tmp_path: Path, field: str, make: Callable[[Path], None]
+) -> None:
+    made = job(tmp_path, **{field: {"parquet": "out.parquet"}})
+    there = tmp_path / "out.parquet"
+    make(there)
+    before = there.lstat()
+    done = call("run", made.settings)
+    assert done.code == 2, done.err
+    assert done.said(f"{field}: {there} cannot be written")
+    assert done.said("only a regular file is replaced; name another file")
+    assert not made.ledger.exists()
+    assert os.path.samestat(there.lstat(), before)
+    victim = tmp_path / "victim"
+    assert not victim.exists() or victim.read_bytes() == b"victim"
+
+
+def test_a_sink_that_is_a_device_is_refused(tmp_path: Path) -> None:
+    """The dry run looks, too; it alone is asked, for the sake of the machine on which this fails."""
+    made = job(tmp_path, sink={"parquet": "/dev/full"})
+    done = call("run", "--dry-run", made.settings)
+    assert done.code == 2
+    assert done.said("sink: /dev/full cannot be written (a device is there")
+
+
+def test_a_ledger_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    pipe(made.ledger)
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said(f"ledger: {made.ledger} cannot be written (a pipe is there")
+
+
+@MAKERS
+@pytest.mark.parametrize("kind", READ)
+def test_what_is_read_and_is_no_regular_file_is_refused(
+    tmp_path: Path, kind: str, make: Callable[[Path], None]
+) -> None:
+    name = {"source": "readings.csv", "roster": "roster.csv", "model": "model.json", "settings": "settings.yaml"}[kind]
+    made = job(tmp_path, **({"model": "model.json"} if kind == "model" else {}))
+    (tmp_path / name).unlink(missing_ok=True)
+    make(tmp_path / name)
+    done = call("run", made.settings)
+    assert done.code == 2, done.err
+    if kind == "source":
+        assert done.said("is no file that ends, but a pipe or a device")
+    else:
+        assert done.said("give a regular file")
+    assert not made.ledger.exists()
+
+
+@MAKERS_OF_TARGETS
+def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    out = tmp_path / "out"
+    make(out)
+    before = out.lstat()
+    done: dict[str, Done] = {
+        "fit": call("fit", made.settings, "-o", out),
+        "init": call("init", tmp_path / "readings.csv", "-o", out, "--force"),
+        "backup": call("ledger", "backup", made.ledger, "-o", out),
+        "merge": call("ledger", "merge", made.ledger, made.ledger, "-o", out),
+        "key": call("letters", "key", out),
+    }
+    assert {name: one.code for name, one in done.items()} == {
+        "fit": 2,
+        "init": 2,
+        "backup": 4,
+        "merge": 4,
+        "key": 2,
+    }
+    assert os.path.samestat(out.lstat(), before)
+
+
+def test_an_export_does_not_replace_what_is_no_file(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    for name in ("releases.parquet", "domains.json"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        pipe(folder / name)
+        done = call("ledger", "export", made.ledger, "-o", folder)
+        assert done.code in (2, 4)
+        assert (folder / name).is_fifo()
+
+
+def test_a_sink_behind_a_link_to_a_folder_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    made = job(tmp_path, sink={"parquet": "link/out.parquet"})
+    assert call("run", made.settings).code == 0
+    assert (tmp_path / "real" / "out.parquet").is_file()
+
+
+def test_model_and_rejects_are_for_their_owner_alone_and_releases_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made = fitted(tmp_path)
+        (tmp_path / "model.json").chmod(0o644)
+        assert call("fit", made.settings, "-o", tmp_path / "model.json").code == 0
+        assert call("run", made.settings).code == 0
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("model.json", "rejects.csv", made.sink.name)}
+    assert modes == {"model.json": 0o600, "rejects.csv": 0o600, made.sink.name: 0o644}
+
+
+def test_files_above_their_limit_are_refused_with_the_limit(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    for name, limit in (("settings.yaml", 1 << 20), ("model.json", 32 << 20), ("roster.csv", 128 << 20)):
+        before = (tmp_path / name).read_bytes() if (tmp_path / name).exists() else None
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(limit + 1)
+        done = call("run", made.settings)
+        assert done.code == 2, (name, done.err)
+        assert done.said(f"it has at least {limit + 1:,} bytes, and {limit:,} are the limit"), done.err
+        if before is not None:
+            (tmp_path / name).write_bytes(before)
+        elif name == "model.json":
+            assert call("fit", made.settings, "-o", tmp_path / "other.json").code == 0
+            (tmp_path / "other.json").rename(tmp_path / name)
