@@ -19,9 +19,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ...schemas.files import open_private, reason
 from ...schemas.letters import Letters
@@ -118,9 +119,9 @@ class RejectFile:
 
 
 class _File(RotatingFileHandler):
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         handle = open_private(Path(self.baseFilename), os.O_WRONLY | os.O_APPEND)
-        return os.fdopen(handle, "a", encoding=self.encoding)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its base class calls it so
         """Pass over an error of the disk: the counts tell of the drop anyway."""

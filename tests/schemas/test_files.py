@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_no_pattern_of_data_files_finds_a_part_and_no_two_are_alike() -> None:
 
 
 @contextmanager
-def umask(mask: int) -> Iterator[None]:
+def umask(mask: int) -> Generator[None]:
     before = os.umask(mask)
     try:
         yield

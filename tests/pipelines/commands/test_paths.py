@@ -50,7 +50,8 @@ def fitted(folder: Path) -> Job:
 def test_a_sink_that_is_no_regular_file_is_refused_before_anything_is_charged(
     tmp_path: Path, field: str, make: Callable[[Path], None]
 ) -> None:
-    made = job(tmp_path, **{field: {"parquet": "out.parquet"}})
+    place = {"parquet": "out.parquet"}
+    made = job(tmp_path, sink=place) if field == "sink" else job(tmp_path, rejects=place)
     there = tmp_path / "out.parquet"
     make(there)
     before = there.lstat()
@@ -86,7 +87,7 @@ def test_what_is_read_and_is_no_regular_file_is_refused(
     tmp_path: Path, kind: str, make: Callable[[Path], None]
 ) -> None:
     name = {"source": "readings.csv", "roster": "roster.csv", "model": "model.json", "settings": "settings.yaml"}[kind]
-    made = job(tmp_path, **({"model": "model.json"} if kind == "model" else {}))
+    made = job(tmp_path, model="model.json") if kind == "model" else job(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     make(tmp_path / name)
     done = call("run", made.settings)
