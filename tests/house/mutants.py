@@ -94,6 +94,29 @@ _STORE = ("tests/store/test_sqlite_store.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a transaction that writes takes its lock late",
+        file="store/engines.py",
+        old='"BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN"',
+        new='"BEGIN"',
+        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[race]",),
+    ),
+    Mutant(
+        name="a second connection of a process drops the locks of the first",
+        file="store/database.py",
+        old="os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC",
+        new="os.O_RDWR | os.O_CREAT | os.O_CLOEXEC",
+        tests=(
+            "tests/store/test_sqlite_store.py::test_a_second_connection_of_a_process_leaves_the_locks_of_the_first",
+        ),
+    ),
+    Mutant(
+        name="a writer does not wait for those who asked before it",
+        file="store/writer_queue.py",
+        old="while _is_held(file, _FIRST, number):",
+        new="while _is_held(file, _FIRST, 1):",
+        tests=("tests/store/test_writer_queue.py",),
+    ),
+    Mutant(
         name="a uniform draw clamps where it must reject",
         file="privacy/sampling.py",
         old="return drawn[drawn < bound]",

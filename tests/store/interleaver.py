@@ -1,0 +1,415 @@
+"""Jobs that share an SQLite ledger, interleaved at every statement and commit as a schedule says, with kills.
+
+Each job is a thread with a connection of its own, as a process would have; one runs at a time. Before each statement,
+and before and after each commit, the schedule decides which one goes on. A job that finds the ledger locked waits until
+another one has committed or is gone. A job that is killed stops where it is: its transaction is taken back, and what it
+remembers is forgotten.
+
+After every commit the ledger is read over another connection, and everything is checked that must hold in each state of
+it and for all that was ever published.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+from sqlalchemy import event
+
+from quiltstream.privacy.classes import belief_from_dict
+from quiltstream.privacy.ledger import Ledger
+from quiltstream.store import Store
+from quiltstream.store.codec import changes_from_text
+from quiltstream.store.database import Database
+from quiltstream.store.specs import Record, Registration
+
+from .samples import BELIEF
+
+Schedule = Sequence[tuple[int, int]]
+"""Pairs: after so many steps, an action, which is ``KILL`` or ``n`` for the n-th of the other jobs that can run."""
+
+KILL = 0
+
+#: Schedules as Hypothesis draws and shrinks them.
+SCHEDULES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=8)
+
+#: A schedule that hangs ends its test after so many seconds, a hundred times what the longest takes.
+_HANGS_S = 60.0
+
+
+class Killed(BaseException):
+    """A job ends here, as if its process was killed."""
+
+
+class Broken(AssertionError):  # noqa: N818 - what a test has found
+    """Something does not hold that must always hold."""
+
+
+@dataclass
+class Watch:
+    """What an observer saw: every state of the ledger, and everything that was published."""
+
+    ledger: sqlite3.Connection
+    published: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
+    blocks: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    charges: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    def look(self) -> None:
+        """Check a state of the ledger, against those before it as well.
+
+        Raises:
+            Broken: something does not hold.
+        """
+        charges = {row[:2]: row[2:] for row in self.ledger.execute(_CHARGES)}
+        blocks = {row[:3]: row[3:] for row in self.ledger.execute(_BLOCKS)}
+        _kept("charge", self.charges, charges)
+        _kept("block", self.blocks, blocks)
+        windows = {row[:2]: row[2:4] for row in charges.values()}
+        if len(windows) != len(charges):
+            raise Broken("a window is charged twice")
+        for place, (charge, _) in blocks.items():
+            if windows.get(place[:2]) != (charge, "charged"):
+                raise Broken(f"the block at {place} has no charge that paid for it")
+        for domain, last, budget, reserved, changes in self.ledger.execute(_DOMAINS):
+            account = [(number, row) for (of, number), row in charges.items() if of == domain]
+            if [number for number, _ in account] != list(range(1, last + 1)):
+                raise Broken(f"domain {domain} counts {last} entries and has others")
+            paid = [row for _, row in account if row[3] == "charged"]
+            spans = tuple((row[1], row[4], row[5]) for row in paid)
+            losses = _losses(spans, changes)
+            # charges from before a belief changed say what they cost then
+            if changes is None and losses != tuple(row[6] for row in paid):
+                raise Broken(f"the losses on record of domain {domain} are not what its charges cost")
+            if losses and not losses[-1] <= min(budget, reserved * (1 + 1e-12)):
+                raise Broken(f"domain {domain} lost {losses[-1]} of {budget}, of which {reserved} is reserved")
+
+    def told(self, held: Registration, records: Sequence[Record]) -> None:
+        """A job publishes what its store returned: the same rows as ever, and rows of record alone.
+
+        Raises:
+            Broken: something does not hold.
+        """
+        for record in records:
+            if record.block is None:
+                continue
+            place = (held.domain.name, held.query.name, record.window.start, record.shard)
+            said = record.block.counts.tobytes()
+            if self.published.setdefault(place, said) != said:
+                raise Broken(f"two values were published at {place}")
+            found = self.ledger.execute(_ENTRY, place).fetchone()
+            if found is None or found[0] != record.entry.entry_id:
+                raise Broken(f"what was published at {place} is not on record")
+
+
+_CHARGES = """SELECT domain_id, sequence, query_id, window_start, id, decision, window_stop, epsilon_dp, loss_after,
+    entry_id FROM quiltstream_charges ORDER BY sequence"""
+_BLOCKS = "SELECT query_id, window_start, shard, charge_id, block FROM quiltstream_releases"
+_DOMAINS = "SELECT id, last_sequence, budget, reserved_loss, changes FROM quiltstream_domains"
+_ENTRY = """SELECT c.entry_id FROM quiltstream_releases r JOIN quiltstream_queries q ON q.id = r.query_id
+    JOIN quiltstream_domains d ON d.id = q.domain_id JOIN quiltstream_charges c ON c.id = r.charge_id
+    WHERE d.name = ? AND q.name = ? AND r.window_start = ? AND r.shard = ?"""
+
+
+def _kept(what: str, before: dict[Any, Any], now: dict[Any, Any]) -> None:
+    if not before.items() <= now.items():
+        raise Broken(f"a {what} changed or vanished")
+    before.update(now)
+
+
+@lru_cache(4096)
+def _losses(spans: tuple[tuple[int, int, float], ...], changes: str | None) -> tuple[float, ...]:
+    """What the mathematics alone says of charges, the loss after each."""
+    ledger = Ledger(BELIEF)
+    for change in changes_from_text(changes):
+        ledger.join(belief_from_dict(change.belief))
+    return tuple(ledger.charge(*span).loss_after for span in spans)
+
+
+class Turns:
+    """Which job runs: one at a time, by a schedule.
+
+    Attributes:
+        trace: the job that took each step.
+        failure: what went wrong first.
+    """
+
+    def __init__(self, jobs: int, schedule: Schedule) -> None:
+        self.trace: list[int] = []
+        self.failure: BaseException | None = None
+        self.done = threading.Event()
+        self._left = list(schedule)
+        self._alive = list(range(jobs))
+        self._blocked: set[int] = set()
+        self._gates = [threading.Semaphore(0) for _ in range(jobs)]
+
+    def begin(self) -> None:
+        """Let the first job go."""
+        self._gates[0].release()
+
+    def wait(self, job: int) -> None:
+        """Wait for the first turn of a job."""
+        self._gates[job].acquire()
+
+    def step(self, job: int) -> None:
+        """The running job is about to do something: go on, let another one go on, or be killed."""
+        self.trace.append(job)
+        if self.failure is not None:
+            raise Killed
+        if not self._left:
+            return
+        steps, action = self._left[0]
+        if steps:
+            self._left[0] = steps - 1, action
+            return
+        del self._left[0]
+        if action == KILL:
+            raise Killed
+        others = [one for one in self._alive if one != job and one not in self._blocked]
+        if others:
+            self._hand_over(job, others[(action - 1) % len(others)])
+
+    def blocked(self, job: int) -> None:
+        """The running job finds the ledger locked: let another one go on, until the lock may be free."""
+        self._blocked.add(job)
+        others = [one for one in self._alive if one not in self._blocked]
+        if not others:
+            raise Broken("every job waits for the ledger, and none has it")
+        self._hand_over(job, others[0])
+
+    def released(self) -> None:
+        """The ledger may be free now."""
+        self._blocked.clear()
+
+    def end(self, job: int, error: BaseException | None) -> None:
+        """The running job is done, or was killed, or failed."""
+        if error is not None and not isinstance(error, Killed) and self.failure is None:
+            self.failure = error
+        self._alive.remove(job)
+        self._blocked.clear()
+        if self._alive:
+            self._gates[self._alive[0]].release()
+        else:
+            self.done.set()
+
+    def _hand_over(self, job: int, other: int) -> None:
+        self._gates[other].release()
+        self._gates[job].acquire()
+        if self.failure is not None:
+            raise Killed
+
+
+@dataclass
+class World:
+    """What a job of a scenario has.
+
+    Attributes:
+        url: the ledger.
+        stores: one a job, each with a connection of its own.
+        watch: the observer.
+        memory: whatever a scenario prepared for its jobs.
+    """
+
+    url: str
+    stores: list[Store]
+    watch: Watch
+    memory: dict[str, Any]
+
+    def publish(self, store: Store, held: Registration, drafts: Sequence[Any]) -> list[Record]:
+        """Publish drafts: what comes back leaves the process."""
+        records = store.publish(held, drafts)
+        self.watch.told(held, records)
+        return records
+
+
+Job = Callable[[World, Store], None]
+"""What a process does with its store."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Jobs that run at once on a ledger that was prepared.
+
+    Attributes:
+        name: of its folder, too.
+        prepare: puts into an empty ledger what is there before, and returns what the jobs have to know.
+        jobs: what runs; a job of several parts begins each with nothing remembered, also behind one that was killed.
+    """
+
+    name: str
+    prepare: Callable[[Store], dict[str, Any]]
+    jobs: tuple[tuple[Job, ...], ...]
+
+
+class Stage:
+    """A scenario's ledger, its connections and threads, which all of its schedules use.
+
+    Args:
+        scenario: what runs.
+        folder: for the files.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self._turns: Turns | None = None
+        self._watch: Watch
+        self._url = f"sqlite:///{folder}/{scenario.name}/ledger.db"
+        with Store(self._url) as store:
+            store.domains()
+            self._memory = scenario.prepare(store)
+        path = folder / scenario.name / "ledger.db"
+        shutil.copy(path, path.with_name("template.db"))
+        self._template = sqlite3.connect(path.with_name("template.db"), check_same_thread=False)
+        self._ledger = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        # a database for each wait: what a process has alone
+        self._stores = [Store(self._url, create=False, wait=1.0 + job) for job in range(len(scenario.jobs))]
+        for job, store in enumerate(self._stores):
+            self._hook(job, store._database())
+
+    def run(self, schedule: Schedule) -> Turns:
+        """Run the jobs by a schedule on a fresh copy of the ledger; what went wrong is in the answer."""
+        self._template.backup(self._ledger)
+        watch = Watch(self._ledger)
+        world = World(self._url, self._stores, watch, self._memory)
+        turns = Turns(len(self._stores), schedule)
+        self._turns, self._watch = turns, watch
+        threads = [
+            threading.Thread(target=self._work, args=(turns, world, job), daemon=True)
+            for job in range(len(self._stores))
+        ]
+        for thread in threads:
+            thread.start()
+        turns.begin()
+        if not turns.done.wait(_HANGS_S):
+            raise Broken(f"{self.scenario.name}: the jobs hang after {len(turns.trace)} steps")
+        for thread in threads:
+            thread.join()
+        self._turns = None
+        return turns
+
+    def close(self) -> None:
+        """Close everything."""
+        for store in self._stores:
+            store.close()
+        self._ledger.close()
+        self._template.close()
+
+    def _work(self, turns: Turns, world: World, job: int) -> None:
+        turns.wait(job)
+        error: BaseException | None = None
+        store = self._stores[job]
+        try:
+            for part in self.scenario.jobs[job]:
+                database = store._database()
+                database.accounts.clear()
+                database.settled.clear()
+                with suppress(Killed):
+                    turns.step(job)
+                    part(world, store)
+        except BaseException as found:  # noqa: BLE001 - whatever it is, the schedule is shown with it
+            error = found
+        turns.end(job, error)
+
+    def _hook(self, job: int, database: Database) -> None:
+        """Make a database of a job take its turns."""
+        database._queue = None  # it orders processes that wait in time; here the schedule does
+        engine = database._require()
+        event.listen(engine, "connect", _unsynchronised)
+        engine.dispose()
+        dialect: Any = engine.dialect
+        event.listen(engine, "before_cursor_execute", partial(self._step, job))
+        event.listen(engine, "do_execute", partial(self._execute, job))
+        dialect.do_commit = partial(self._commit, job, dialect.do_commit)
+        dialect.do_rollback = partial(self._rollback, dialect.do_rollback)
+
+    def _step(self, job: int, *_: Any) -> None:
+        if self._turns is not None:
+            self._turns.step(job)
+
+    def _execute(self, job: int, cursor: Any, statement: str, _parameters: Any, _context: Any) -> bool:
+        """Begin a transaction where that is possible, and wait where it is not; other statements are not for this."""
+        if self._turns is None or not statement.startswith("BEGIN"):
+            return False
+        while not _began(cursor, statement):
+            self._turns.blocked(job)
+        return True
+
+    def _commit(self, job: int, commit: Callable[[Any], None], connection: Any) -> None:
+        self._step(job)
+        commit(connection)
+        if self._turns is not None:
+            self._turns.released()
+            self._watch.look()
+        self._step(job)
+
+    def _rollback(self, rollback: Callable[[Any], None], connection: Any) -> None:
+        rollback(connection)
+        if self._turns is not None:
+            self._turns.released()
+
+
+def _began(cursor: Any, statement: str) -> bool:
+    try:
+        cursor.execute(statement)
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schedule under which something breaks.
+
+    Attributes:
+        seed: of all schedules tried.
+        number: of the one that found it, from 0.
+        schedule: the shortest that Hypothesis found for the same scenario.
+        failure: what broke under that.
+    """
+
+    seed: int
+    number: int
+    schedule: Schedule
+    failure: BaseException
+
+
+def drawn(seed: int, number: int) -> Schedule:
+    """One of the schedules of a seed."""
+    chance = random.Random(f"{seed}/{number}")  # noqa: S311 - a schedule, not noise
+    return [(chance.randrange(31), chance.randrange(4)) for _ in range(chance.randrange(1, 9))]
+
+
+def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
+    """Run so many schedules of a seed; the first under which something breaks, made short."""
+    for number in range(schedules):
+        schedule = drawn(seed, number)
+        failure = stage.run(schedule).failure
+        if failure is not None:
+            with suppress(NoSuchExample):
+                schedule = hypothesis.find(
+                    SCHEDULES,
+                    lambda tried: stage.run(tried).failure is not None,
+                    settings=hypothesis.settings(max_examples=2_000, deadline=None, database=None),
+                    random=random.Random(seed),  # noqa: S311 - a schedule, not noise
+                )
+                failure = stage.run(schedule).failure or failure
+            return Found(seed, number, schedule, failure)
+    return None
+
+
+def _unsynchronised(connection: sqlite3.Connection, _record: Any) -> None:
+    # nothing here ends the machine; and who waits lets another job run instead
+    connection.execute("PRAGMA synchronous=OFF")
+    connection.execute("PRAGMA busy_timeout=0")

@@ -1,0 +1,152 @@
+"""Every schedule of jobs that share a ledger keeps what is promised, and planted errors are found.
+
+What is interleaved is the store's own code on SQLite. A server's locks are tried by the racing processes of the
+contracts; here they would be a model of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import Connection
+
+from quiltstream.store import Draft, Record, Registration, Store, tables
+from quiltstream.store.database import Database
+from quiltstream.store.engines import BARE, WRITES
+from quiltstream.store.publishing import Publisher
+
+from .interleaver import KILL, Scenario, Stage, Turns, explore
+from .scenarios import BELIEFS, BUDGET, FIRST, RACE, ROSTERS
+
+#: How many of every hundred schedules a scenario gets: the dearest ones fewer.
+SHARES = {RACE: 50, BELIEFS: 20, ROSTERS: 14, BUDGET: 12, FIRST: 4}
+
+ON_A_PUSH = 2_000
+SLOW = 10_000
+SEED = 12
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Generator[Callable[[Scenario], Stage]]:
+    stages: list[Stage] = []
+
+    def stage(scenario: Scenario) -> Stage:
+        stages.append(Stage(scenario, tmp_path))
+        return stages[-1]
+
+    yield stage
+    for one in stages:
+        one.close()
+
+
+each = pytest.mark.parametrize("scenario", SHARES, ids=lambda scenario: scenario.name)
+
+
+@each
+def test_every_schedule_keeps_what_is_promised(scenario: Scenario, staged: Callable[[Scenario], Stage]) -> None:
+    found = explore(staged(scenario), ON_A_PUSH * SHARES[scenario] // 100, SEED)
+    assert found is None, found
+
+
+@pytest.mark.slow
+@each
+def test_many_schedules_keep_what_is_promised(scenario: Scenario, staged: Callable[[Scenario], Stage]) -> None:
+    found = explore(staged(scenario), SLOW * SHARES[scenario] // 100, random.SystemRandom().randrange(2**32))
+    assert found is None, found
+
+
+def test_the_same_schedule_takes_the_same_steps_and_others_do_not(staged: Callable[[Scenario], Stage]) -> None:
+    stage = staged(RACE)
+    alone = stage.run([])
+    assert alone.failure is None
+    assert stage.run([]).trace == alone.trace
+    # to the other job and back again, and a kill
+    assert stage.run([(3, 1), (2, 1)]).trace != alone.trace
+    assert len(stage.run([(9, KILL)]).trace) < len(alone.trace)
+    schedule = [(4, 1), (3, KILL), (7, 1), (1, 1)]
+    assert stage.run(schedule).trace == stage.run(schedule).trace
+
+
+def finds(stage: Stage) -> str:
+    """What an exploration finds that the planted error breaks, by a schedule that Hypothesis made short."""
+    found = explore(stage, ON_A_PUSH, SEED)
+    assert found is not None
+    assert len(found.schedule) <= 3, found
+    return f"{type(found.failure).__name__}: {found.failure}"
+
+
+def test_a_block_kept_before_its_charge_is_found(
+    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, publish = staged(RACE), Store.publish
+
+    def keep_then_charge(store: Store, held: Registration, drafts: Sequence[Draft]) -> list[Record]:
+        database = store._database()
+        with database.raw_sqlite() as connection:
+            connection.execute("PRAGMA foreign_keys=OFF")
+        with database.write() as connection:
+            kept = connection.execute(tables.releases.select()).all()
+            known = {(row.window_start, row.shard) for row in kept}
+            new = {(draft.window.start, draft.shard): draft for draft in drafts}
+            fresh = {place: draft for place, draft in new.items() if place not in known}
+            query = connection.scalar(tables.queries.select().with_only_columns(tables.queries.c.id))
+            charges: dict[int, Any] = {start: {"id": 0} for start, _ in fresh}
+            if fresh and query is not None:
+                Publisher(connection, {})._insert(held, query, charges, fresh)
+        return publish(store, held, drafts)
+
+    monkeypatch.setattr(Store, "publish", keep_then_charge)
+    assert "has no charge that paid for it" in finds(stage)
+
+
+@pytest.mark.parametrize(
+    ("options", "breaks"),
+    [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken|StoreError")],
+    ids=["a lock taken late", "no transaction"],
+)
+def test_a_missing_lock_is_found(
+    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], breaks: str
+) -> None:
+    @contextmanager
+    def write(database: Database) -> Generator[Connection]:
+        with database._transaction(**options) as connection:
+            yield connection
+
+    stage = staged(RACE)
+    assert stage.run([]).failure is None
+    monkeypatch.setattr(Database, "write", write)
+    assert stage.run([]).failure is None
+    assert finds(stage).split(":")[0] in breaks.split("|")
+
+
+def test_a_block_of_a_transaction_that_was_not_committed_is_found(
+    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered: dict[Any, Any] = {}
+    insert, on_record, run = Publisher._insert, Publisher._on_record, Stage.run
+
+    def remember(publisher: Publisher, held: Registration, query_id: int, charges: Any, drafts: Any) -> Any:
+        kept = insert(publisher, held, query_id, charges, drafts)
+        remembered.update({(query_id, *place): block for place, block in kept.items()})
+        return kept
+
+    def read_anything(publisher: Publisher, held: Registration, domain_id: int, places: set[Any]) -> Any:
+        query_row, charges, blocks = on_record(publisher, held, domain_id, places)
+        dirty = {place: remembered.get((query_row["id"], *place)) for place in places if place[0] in charges}
+        return query_row, charges, {place: block for place, block in dirty.items() if block is not None} | blocks
+
+    def forget(stage: Stage, schedule: Any) -> Turns:
+        remembered.clear()
+        return run(stage, schedule)
+
+    stage = staged(RACE)
+    monkeypatch.setattr(Stage, "run", forget)
+    monkeypatch.setattr(Publisher, "_insert", remember)
+    monkeypatch.setattr(Publisher, "_on_record", read_anything)
+    assert stage.run([]).failure is None
+    assert "is not on record" in finds(stage)
