@@ -41,6 +41,9 @@ _MOST = 2**62
 _PAUSE_S = 0.000_7
 _LONGEST_PAUSE_S = 0.05
 
+#: If nobody's turn has come for so many seconds, SQLite's own lock decides who writes.
+_STOPPED_S = 5.0
+
 
 class WriterQueue:
     """The queue of one ledger's writers, as one connection sees it; used by one thread at a time.
@@ -67,7 +70,7 @@ class WriterQueue:
             with suppress(OSError):
                 file = self._opened()
                 number = _take(file, deadline)
-                stack.callback(_lock, file, fcntl.F_UNLCK, _FIRST + number)
+                stack.callback(_give_up, file, number)
                 _await(file, number, deadline)
             yield
 
@@ -103,11 +106,22 @@ def _take(file: int, deadline: float) -> int:
 
 
 def _await(file: int, number: int, deadline: float) -> None:
-    """Wait until no smaller number is held."""
+    """Wait until no smaller number is held, or those who hold one do nothing: a process may have been stopped."""
+    served, since = -1, time.monotonic()
     while _is_held(file, _FIRST, number):
-        ahead = max(1, number - max(0, _numbers(file)[1]))
-        _pause(min(_PAUSE_S * ahead, _LONGEST_PAUSE_S), deadline)
+        now = _numbers(file)[1]
+        if now != served:
+            served, since = now, time.monotonic()
+        elif time.monotonic() - since > _STOPPED_S:
+            return
+        _pause(min(_PAUSE_S * max(1, number - max(0, now)), _LONGEST_PAUSE_S), deadline)
     os.pwrite(file, _NUMBERS.pack(0, number)[8:], 8)
+
+
+def _give_up(file: int, number: int) -> None:
+    """Let the next one come."""
+    with suppress(OSError):  # what was done in its turn is done
+        _lock(file, fcntl.F_UNLCK, _FIRST + number)
 
 
 def _numbers(file: int) -> tuple[int, int]:

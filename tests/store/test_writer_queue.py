@@ -96,6 +96,14 @@ def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None
         assert store.register(domain(), query()).fresh
 
 
+def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_queue, "_STOPPED_S", 0.05)
+    with Store(f"sqlite:///{ledger}") as store, queue_of(ledger) as stopped, stopped.turn():
+        assert store.register(domain(), query()).fresh
+        # the file was closed in its turn: what was done in it stands
+        stopped.close()
+
+
 def test_a_queue_that_cannot_be_used_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = ledger.with_name("ledger.db-queue")
     beside.mkdir()
