@@ -74,7 +74,7 @@ class NewLedger:
             if kept.reason is None or charge.decision == "charged":
                 sequence = sequences[charge.domain] = sequences[charge.domain] + 1
             values = asdict(charge)
-            for name in ("base_id", "domain", "query", "roster"):
+            for name in ("base_id", "domain", "query", "roster", "draw"):
                 del values[name]
             values |= {
                 "id": number,

@@ -34,7 +34,7 @@ from .matching import Event, HeldDomain, HeldQuery, HeldRoster, matched_domain, 
 from .merged import NewLedger
 from .reading import query_rows, registration_from_rows
 from .records import Store
-from .uniting import Charge, Value, base_of
+from .uniting import Charge, Value, base_of, drawn, with_draws
 
 #: Seconds to wait for a ledger that another process has locked.
 _WAIT = 60.0
@@ -240,13 +240,22 @@ def _united(sources: Sequence[Source]) -> United:
             queries.setdefault(key, []).append(query)
     # domains first: where they differ, their queries do as well, and say less
     matched = {name: reduce(matched_domain, held) for name, held in domains.items()}
+    draws = drawn(values for key in queries for _, values in _places(sources, key))
     return United(
         mode=next(iter(modes), None),
         domains=matched,
         queries={key: reduce(matched_query, held) for key, held in queries.items()},
         rosters=_rosters(sources),
-        charges=frozenset(charge for source in sources for charge in source.charges.values()),
+        charges=with_draws((charge for source in sources for charge in source.charges.values()), draws),
     )
+
+
+def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[Place, list[Value]]]:
+    """The windows and shards of a query, with every block that some ledger has for them."""
+    streams = [source.values(*key) for source in sources if key in source.queries]
+    merged = heapq.merge(*streams, key=lambda pair: pair[0])
+    for place, pairs in groupby(merged, key=lambda pair: pair[0]):
+        yield place, [value for _, value in pairs]
 
 
 def _rosters(sources: Sequence[Source]) -> dict[str, Row]:
@@ -264,10 +273,8 @@ def _write(database: Database, united: United, sources: Sequence[Source]) -> Non
         ledger.begin(united.mode, united.domains, united.rosters, united.queries)
         ledger.put_charges(united.charges)
         for key in united.queries:
-            streams = [source.values(*key) for source in sources if key in source.queries]
-            merged = heapq.merge(*streams, key=lambda pair: pair[0])
-            for place, pairs in groupby(merged, key=lambda pair: pair[0]):
-                ledger.put_values(key, place, [value for _, value in pairs])
+            for place, values in _places(sources, key):
+                ledger.put_values(key, place, values)
         ledger.finish()
 
 

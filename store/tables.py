@@ -35,7 +35,8 @@
     flagged charge that paid for it, where that is not the window's charge of record.
 ``quiltstream_flagged_charges``
     Charges that a merge found beside the one of record: of a window charged in two ledgers (``second``), or of other
-    content under one id (``conflict``). They are part of the account, but for refusals, which have no ``sequence``.
+    content or another draw under one id (``conflict``). They are part of the account, but for refusals, which have no
+    ``sequence``.
 ``quiltstream_flagged_releases``
     Blocks that a merge found beside the one of record, each with the name of the charge that paid for it.
 """

@@ -44,6 +44,7 @@ class Charge:
         rule: what decided the loss.
         created_us: when it was made.
         given_model: whether its loss holds only given a model estimated from the protected series.
+        draw: which of the draws of noise that were made under it, from 0; each costs as much as the first.
     """
 
     base_id: str
@@ -62,6 +63,7 @@ class Charge:
     rule: str
     created_us: int
     given_model: bool
+    draw: int = 0
 
     @property
     def window(self) -> tuple[str, str, int]:
@@ -114,6 +116,35 @@ def agreed(charges: Iterable[Charge]) -> dict[Charge, Charge]:
     every = set(charges)
     given = {replace(one, given_model=False) for one in every if one.given_model}
     return {one: replace(one, given_model=replace(one, given_model=False) in given) for one in every}
+
+
+def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
+    """The charges under which noise was drawn more than once, and how often: so many blocks of one place differ.
+
+    A copy of a ledger that was made between a charge and its blocks draws its own under the same charge.
+
+    Args:
+        places: the values of each window and shard.
+    """
+    found: dict[Charge, int] = {}
+    for values in places:
+        blocks: dict[Charge, set[bytes]] = {}
+        for value in values:
+            blocks.setdefault(_any_flag(value.charge), set()).add(value.block)
+        for charge, of_charge in blocks.items():
+            found[charge] = max(len(of_charge), found.get(charge, 1))
+    return {charge: draws for charge, draws in found.items() if draws > 1}
+
+
+def with_draws(charges: Iterable[Charge], draws: Mapping[Charge, int]) -> frozenset[Charge]:
+    """The charges, one for each draw that was made under them."""
+    return frozenset(
+        replace(charge, draw=number) for charge in charges for number in range(draws.get(_any_flag(charge), 1))
+    )
+
+
+def _any_flag(charge: Charge) -> Charge:
+    return replace(charge, given_model=False)
 
 
 def place_charges(charges: Iterable[Charge], fits: Callable[[Charge], bool]) -> dict[Charge, Kept]:

@@ -110,6 +110,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="copies of a ledger that drew apart under one charge cost once",
+        file="store/uniting.py",
+        old="for number in range(draws.get(_any_flag(charge), 1))",
+        new="for number in range(1)",
+        tests=("tests/store/test_merging.py",),
+    ),
+    Mutant(
         name="a writer does not wait for those who asked before it",
         file="store/writer_queue.py",
         old="while _is_held(file, _FIRST, number):",

@@ -205,12 +205,36 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
     both = united(tmp_path / "both.db", copy, first)
     with Store(address(both)) as store, Store(address(first)) as of_record:
         said = store.summary("homes")
-        assert (said.flagged_charges, said.flagged_blocks) == (0, 1)
-        assert said.loss == of_record.summary("homes").loss
+        assert (said.flagged_charges, said.flagged_blocks) == (1, 1)
+        assert said.loss == recomputed(both) > of_record.summary("homes").loss
         # the earlier one is of record
         assert seen(store.records("homes", "weekly")) == seen(of_record.records("homes", "weekly"))
         with store._database().read() as connection:
             assert connection.scalars(sa.select(tables.flagged_releases.c.reason)).all() == ["conflict"]
+
+
+def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_path: Path) -> None:
+    """A copy made between a charge and its blocks: each ledger draws its own, and all of them were published."""
+    paths = [tmp_path / f"{name}.db" for name in "abc"]
+    with Store(address(paths[0])) as store:
+        held = store.register(domain(budget=5.0), query(share=0.25, windows=3))
+        windows = list(held.query.schedule.windows())
+        store.freeze(held, windows[:2])
+    for path in paths[1:]:
+        shutil.copy(paths[0], path)
+    for path in paths:
+        with Store(address(path)) as store:
+            store.publish(held, drafts(held, windows[:2]))
+    both, three = united(tmp_path / "ab.db", *paths[:2]), united(tmp_path / "abc.db", *paths)
+    spans = [(window.start, window.stop, held.query.epsilon_dp) for window in windows[:2]]
+    for path, draws in ((paths[0], 1), (both, 2), (three, 3)):
+        with Store(address(path)) as store:
+            said = store.summary("homes")
+            assert said.loss == pytest.approx(Ledger(BELIEF).replay(spans * draws), rel=1e-12)
+            assert said.loss == recomputed(path)
+            assert (said.flagged_charges, said.flagged_blocks) == (2 * (draws - 1), 4 * (draws - 1))
+    assert content(three) == content(united(tmp_path / "one.db", three))
+    assert content(three) == content(united(tmp_path / "turned.db", paths[2], both))
 
 
 def test_a_window_refused_in_one_and_charged_in_the_other_was_charged(tmp_path: Path) -> None:
