@@ -31,7 +31,7 @@ from . import tables
 from .accounts import charged_spans, ledger_of, loss_of, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain, query_from_row
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
-from .lookups import domain_row, lock_domain, next_start, query_row, read_roster, registration_of
+from .lookups import domain_row, locked_domain_row, next_start, query_row, read_roster, registration_of
 from .protecting import as_protected, say_again
 from .registering import Registrar, record_event, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
@@ -95,7 +95,7 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
         BudgetRefused: what is charged or promised would pass the budget.
         StoreError: the belief cannot be priced, or its slot lies before an earlier change.
     """
-    row = lock_domain(connection, name) or domain_row(connection, name)
+    row = locked_domain_row(connection, name)
     domain = domain_from_row(row)
     change = as_protected(connection, row, _recorded(change))
     if domain.holds(change):
@@ -147,7 +147,7 @@ def succeed(
         StoreError: windows behind the slot are charged, or no window ends by it.
     """
     names = (registration.domain.name, registration.query.name)
-    row = lock_domain(connection, names[0]) or domain_row(connection, names[0])
+    row = locked_domain_row(connection, names[0])
     known = query_row(connection, row["id"], names[1])
     if known is None or change.slot is None:
         raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
@@ -183,7 +183,7 @@ def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
         Whether this one is on record now.
     """
     query, estimated = note
-    row = lock_domain(connection, domain) or domain_row(connection, domain)
+    row = locked_domain_row(connection, domain)
     if any(one.slot == estimated.slot for one in estimates_of(connection, domain, query)):
         return False
     said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}

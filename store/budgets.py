@@ -16,7 +16,7 @@ from . import tables
 from .accounts import admitted_end, priced, promised
 from .codec import Row, domain_from_row, query_from_row
 from .errors import StoreError
-from .lookups import domain_row, end_of, lock_domain, read_roster, registration_of
+from .lookups import end_of, locked_domain_row, read_roster, registration_of
 from .registering import record_event, reserve, set_reserved_loss
 
 
@@ -27,7 +27,7 @@ def raise_budget(connection: Connection, name: str, budget: float) -> None:
         UnknownNameError: there is no such domain.
         StoreError: the new budget is not above the one in force.
     """
-    row = lock_domain(connection, name) or domain_row(connection, name)
+    row = locked_domain_row(connection, name)
     old = float(row["budget"])
     if not (math.isfinite(budget) and budget > old):
         raise StoreError(

@@ -136,6 +136,9 @@ def server_engine(url: sa.URL, wait: float) -> Engine:
                         f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
                         f"set {name} = on for this database or user"
                     )
+                if name == "synchronous_commit":
+                    # a server that is told otherwise while a job runs changes the sessions that have not said it
+                    cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
             milliseconds = max(1, int(wait * 1_000))
             cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
             # a worker that froze inside a transaction must not stop all others for ever

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from . import tables
-from .lookups import domain_row, lock_domain
+from .lookups import locked_domain_row
 from .registering import record_event
 
 _KIND = "history-lost"
@@ -26,7 +26,7 @@ def note_history_lost(connection: Connection, name: str, releases: int) -> None:
     Raises:
         UnknownNameError: there is no such domain.
     """
-    row = lock_domain(connection, name) or domain_row(connection, name)
+    row = locked_domain_row(connection, name)
     record_event(connection, row["id"], _KIND, old=0, new=releases)
 
 

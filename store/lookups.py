@@ -101,6 +101,20 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
     return connection.execute(_LOCKED, {"name": name}).mappings().first()
 
 
+def locked_domain_row(connection: Connection, name: str) -> Row:
+    """The row of a domain that is on record, locked until the transaction ends.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    row = lock_domain(connection, name)
+    while row is None:
+        domain_row(connection, name)
+        # a server shows it now: it was registered between the two statements, and is not locked yet
+        row = lock_domain(connection, name)
+    return row
+
+
 def revised_query_row(connection: Connection, domain_id: int, name: str) -> tuple[Row, Progress] | None:
     """A query's row with the number of versions of its roster, and how far it has come, in one statement."""
     rows = connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().all()

@@ -42,7 +42,7 @@ from .codec import (
     roster_bytes,
 )
 from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
-from .lookups import domain_row, end_of, lock_domain, next_start, query_row, read_roster, registration_of
+from .lookups import end_of, lock_domain, locked_domain_row, next_start, query_row, read_roster, registration_of
 from .protecting import protect
 from .schema import now_us
 from .specs import DomainSpec, Noise, QuerySpec, Registration
@@ -212,7 +212,7 @@ class Registrar:
             UnknownNameError: there is no such query.
             StoreError: a group is given where histograms are of series, or none where they are of groups.
         """
-        row = lock_domain(self.connection, domain) or domain_row(self.connection, domain)
+        row = locked_domain_row(self.connection, domain)
         known = query_row(self.connection, row["id"], name)
         if known is None:
             raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")

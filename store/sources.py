@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from . import tables
-from .lookups import domain_row, lock_domain
+from .lookups import locked_domain_row
 from .registering import record_event
 
 _KIND = "source-identified"
@@ -74,7 +74,7 @@ def note_source_ids(connection: Connection, domain: str, query: str, ids: Mappin
     Raises:
         UnknownNameError: there is no such domain.
     """
-    row = lock_domain(connection, domain) or domain_row(connection, domain)
+    row = locked_domain_row(connection, domain)
     known = source_ids(connection, domain)
     for name, new in sorted(ids.items()):
         old = known.get(name)

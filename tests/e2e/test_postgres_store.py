@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy.engine import make_url
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.engine import Connection, make_url
 
 from quiltstream.store import (
     ExportError,
     NotDurableError,
     Store,
+    StoreBusy,
     StoreMissing,
     StoreReadOnly,
     StoreUnavailable,
+    lookups,
 )
 
 from ..store.contract import StoreContract
@@ -56,6 +60,54 @@ def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
             store.register(domain(), query())
     with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url) as store:
         assert store.register(domain(), query()).fresh
+
+
+def test_a_server_told_to_forget_commits_while_a_job_runs_does_not_change_the_job(postgres_url: str) -> None:
+    def said(connection: Connection) -> str:
+        return connection.exec_driver_sql("SHOW synchronous_commit").scalar_one()
+
+    administrator = create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with new_schema(postgres_url) as url, Store(url) as store:
+        held = store.register(domain(), query())
+        before = store._database()
+        try:
+            with administrator.connect() as connection:
+                connection.exec_driver_sql("ALTER SYSTEM SET synchronous_commit = off")
+                connection.exec_driver_sql("SELECT pg_reload_conf()")
+                while said(connection) != "off":
+                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
+            # a second of statements, in which the session reads the settings again
+            for _ in range(100):
+                with before.write() as connection:
+                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
+                    assert said(connection) == "on"
+            store.publish(held, drafts(held))
+        finally:
+            with administrator.connect() as connection:
+                connection.exec_driver_sql("ALTER SYSTEM RESET synchronous_commit")
+                connection.exec_driver_sql("SELECT pg_reload_conf()")
+                while said(connection) != "on":
+                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
+
+
+def test_a_domain_registered_between_two_looks_at_it_is_locked(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = lookups.domain_row
+
+    with new_schema(postgres_url) as url, Store(url) as store, Store(url, wait=0.2) as other:
+        store.domains()
+
+        def registered_first(connection: Connection, name: str) -> Any:
+            other.register(domain(name, budget=2.0), query(domain=name))
+            return look(connection, name)
+
+        monkeypatch.setattr(lookups, "domain_row", registered_first)
+        with store._database().write() as connection:
+            assert lookups.locked_domain_row(connection, "late")["budget"] == 2.0
+            with pytest.raises(StoreBusy):
+                other.register(domain("late", budget=2.0), query("another", "late"))
+        assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
 
 
 def test_a_server_that_takes_no_writes_is_an_error_that_says_so(postgres_url: str) -> None:
