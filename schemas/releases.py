@@ -20,8 +20,9 @@ from .digests import canonical_json
 RELEASE_VERSION = "1"
 
 #: What ``completeness`` says, from the best to the least: the source was read as it came; it was read again from its
-#: start; it may have lost readings of the window before they were read.
-COMPLETENESS = LIVE, REPLAYED, UNAVAILABLE = "live", "replayed", "unavailable"
+#: start; the window was closed while the source, or a partition of it, was silent before the window's end, so that what
+#: it sends later is late; the source may have lost readings of the window before they were read.
+COMPLETENESS = LIVE, REPLAYED, SILENT, UNAVAILABLE = "live", "replayed", "silent", "unavailable"
 
 _QUILT = pa.struct([pa.field("left", pa.int64()), pa.field("right", pa.int64())])
 _STAMP = pa.timestamp("us", tz="UTC")
@@ -66,8 +67,8 @@ RELEASE_SCHEMA = pa.schema(
 def least_complete(one: str, other: str) -> str:
     """Which of two parts of a window was read less completely.
 
-    >>> least_complete(REPLAYED, LIVE), least_complete(REPLAYED, UNAVAILABLE)
-    ('replayed', 'unavailable')
+    >>> least_complete(REPLAYED, LIVE), least_complete(REPLAYED, SILENT), least_complete(SILENT, UNAVAILABLE)
+    ('replayed', 'silent', 'unavailable')
     """
     return max(one, other, key=COMPLETENESS.index)
 
@@ -133,7 +134,7 @@ class Release:
         model_id: digest of the belief.
         model_provenance: where the belief comes from.
         given_model: whether the loss holds only given a model estimated from the protected series.
-        completeness: ``live``, ``replayed`` or ``unavailable``, from source positions only.
+        completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``, from source positions only.
     """
 
     release_id: str

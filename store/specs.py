@@ -279,7 +279,7 @@ class Block:
         keys: names of the n series or groups.
         totals: cells counted per key, int64, shape (n,); meaningful only where that number is public.
         counts: noisy counts, int64, shape (n, k).
-        completeness: ``live``, ``replayed`` or ``unavailable``.
+        completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``.
     """
 
     keys: tuple[str, ...]

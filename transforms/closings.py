@@ -27,6 +27,7 @@ class Closing:
         parts: how many parts there are.
         replayed: whether the part read the window again from its start.
         lost: whether the source may have lost readings of the window before the part read them.
+        silent: whether the part did not wait for a source that was silent.
         run: name of the run of the part's tickets.
         sent: (step, how many tickets the part gave in it), of the steps of the window with any; ``None`` where the part
             gives no tickets.
@@ -37,6 +38,7 @@ class Closing:
     parts: int = 1
     replayed: bool = False
     lost: bool = False
+    silent: bool = False
     run: int = 0
     sent: tuple[tuple[int, int], ...] | None = None
 
@@ -46,11 +48,13 @@ def closings_by(mark: Mark, schedule: Schedule, grid: SlotGrid) -> Iterator[Clos
     counts = None if mark.sent is None else dict(mark.sent)
     for start in closed_starts(schedule, grid, mark.after_us, mark.until_us):
         lost = mark.lost_us is not None and grid.time_of(start) < mark.lost_us
+        end_us = grid.time_of(start + schedule.size)
+        silent = mark.silent_us is not None and end_us > mark.silent_us
         sent = None
         if counts is not None:
             first = (start - schedule.anchor) // schedule.every
             sent = tuple((step, counts[step]) for step in range(first, first + schedule.overlap) if step in counts)
-        yield Closing(start, mark.part, mark.parts, mark.replayed, lost, mark.run, sent)
+        yield Closing(start, mark.part, mark.parts, mark.replayed, lost, silent, mark.run, sent)
 
 
 def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:

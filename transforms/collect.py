@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import apache_beam as beam
 
-from ..schemas.releases import LIVE, REPLAYED, UNAVAILABLE
+from ..schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from .cells import Cells
 from .closings import Closing
 from .encode import CellBlock
@@ -33,6 +33,7 @@ class Collected:
         parts: how many parts there are.
         replayed: first slots of windows that some part read again from its start.
         lost: first slots of windows of which the source may have lost readings.
+        silent: first slots of windows that were closed while a source was silent.
         due: (first slot of a window, part) -> the tickets that the part gave in it; of a part that was read again from
             its start there are several.
         tickets: (step, part, run) -> the tickets that came with the cells of the step.
@@ -43,6 +44,7 @@ class Collected:
     parts: int = 1
     replayed: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
     due: dict[tuple[int, int], set[Due]] = field(default_factory=dict)
     tickets: dict[tuple[int, int, int], tuple[Range, ...]] = field(default_factory=dict)
 
@@ -50,10 +52,25 @@ class Collected:
         """Note that parts declared the window that starts at a slot complete."""
         self.closed[start] = self.closed.get(start, 0) | parts_bits
 
+    def declare(self, closing: Closing) -> None:
+        """Note what a part says of a window."""
+        self.parts = closing.parts
+        self.close(closing.start, 1 << closing.part)
+        if closing.replayed:
+            self.replayed.add(closing.start)
+        if closing.lost:
+            self.lost.add(closing.start)
+        if closing.silent:
+            self.silent.add(closing.start)
+        if closing.sent is not None:
+            self.due.setdefault((closing.start, closing.part), set()).add((closing.run, closing.sent))
+
     def completeness(self, start: int) -> str:
         """How the source was read for the window that starts at a slot, as rows say it."""
         if start in self.lost:
             return UNAVAILABLE
+        if start in self.silent:
+            return SILENT
         return REPLAYED if start in self.replayed else LIVE
 
     def complete(self, start: int) -> bool:
@@ -85,6 +102,7 @@ class Collected:
         self.parts = max(self.parts, other.parts)
         self.replayed |= other.replayed
         self.lost |= other.lost
+        self.silent |= other.silent
         for start, bits in other.closed.items():
             self.close(start, bits)
         for place, due in other.due.items():
@@ -103,15 +121,7 @@ class CollectCells(beam.CombineFn):
     def add_input(self, mutable_accumulator: Collected, element: CellBlock | Closing) -> Collected:
         """Put a block's readings into the cells of its step, or note a declaration."""
         if isinstance(element, Closing):
-            mutable_accumulator.parts = element.parts
-            mutable_accumulator.close(element.start, 1 << element.part)
-            if element.replayed:
-                mutable_accumulator.replayed.add(element.start)
-            if element.lost:
-                mutable_accumulator.lost.add(element.start)
-            if element.sent is not None:
-                place = (element.start, element.part)
-                mutable_accumulator.due.setdefault(place, set()).add((element.run, element.sent))
+            mutable_accumulator.declare(element)
             return mutable_accumulator
         for part, run, ranges in element.tickets:
             mutable_accumulator.admit(element.step, part, run, ranges)

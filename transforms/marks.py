@@ -37,6 +37,7 @@ class Mark:
         until_us: windows that end by this instant are complete.
         replayed: whether the readings were read again from the start of the source, not as they arrived.
         lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
+        silent_us: windows that end after this instant were not waited for, because a source was silent; ``None``: none.
         run: name of the run of the part's tickets.
         sent: (step, how many tickets the part gave in it), of every step of the windows that are complete by this mark
             with any; ``None`` where the part gives no tickets.
@@ -48,6 +49,7 @@ class Mark:
     until_us: int
     replayed: bool = False
     lost_us: int | None = None
+    silent_us: int | None = None
     run: int = 0
     sent: tuple[tuple[int, int], ...] | None = None
 

@@ -23,6 +23,7 @@ class Cause(str, Enum):
     SOURCE = "source-away"
     SILENT = "source-silent"
     UNHEARD = "source-unheard"
+    LEFT_OUT = "source-left-out"
     AHEAD = "clock-ahead"
     STALLED = "clock-stalled"
     HELD = "window-held"
@@ -43,6 +44,7 @@ _WELL = {
     Cause.SOURCE: "the source can be read again",
     Cause.SILENT: "the source has something new again",
     Cause.UNHEARD: "no source that had no reading yet holds a window any more",
+    Cause.LEFT_OUT: "every source that was left out has sent again",
     Cause.AHEAD: "no reading is stamped ahead of this machine's clock any more",
     Cause.STALLED: "the source's clock moves again",
     Cause.HELD: "the window that was held back is on record",

@@ -9,7 +9,7 @@ it says once in a while, and that it is over, too; the metric says it at every l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...schemas.slots import format_instant
@@ -37,7 +37,9 @@ _DAY_US = 86_400_000_000
 _REPEAT_S = 300.0
 
 #: What only workers can tell, and so stays as it was while none is heard.
-_BY_WORKERS = frozenset({Cause.SOURCE, Cause.SILENT, Cause.UNHEARD, Cause.AHEAD, Cause.STALLED, Cause.HELD})
+_BY_WORKERS = frozenset(
+    {Cause.SOURCE, Cause.SILENT, Cause.UNHEARD, Cause.LEFT_OUT, Cause.AHEAD, Cause.STALLED, Cause.HELD}
+)
 
 Found = tuple[Cause, str, str]
 """A cause, which one of several, and what to say."""
@@ -223,6 +225,7 @@ class Watchdog:
                 f"the source has had nothing new for over {PATIENCE_S:.0f} s{parts}: is what feeds it away? "
                 "Its windows wait" + ("" if self.pace.idle_us is None else " until live.idle has passed"),
             )
+        yield from _left_out(pulses.values())
         yield from self._unheard(now, [pulse for pulse in pulses.values() if pulse.waited_for])
         clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
         ahead = [
@@ -320,6 +323,19 @@ class Watchdog:
                 "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
                 "the job and begin it anew",
             )
+
+
+def _left_out(pulses: Iterable[Pulse]) -> Iterator[Found]:
+    """Sources that fell silent for so long that windows are closed without them."""
+    names = sorted({name for pulse in pulses for name in pulse.left_out})
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+        yield (
+            Cause.LEFT_OUT,
+            "",
+            f"{plural(len(names), 'source')} ({shown}) had readings and none for live.idle: windows are closed without "
+            "waiting, their rows say silent, and readings of them that come later are rejected as late",
+        )
 
 
 def _without_answer(whom: Cause, seconds: float) -> str:

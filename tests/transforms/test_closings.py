@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quiltstream.schemas.slots import Schedule, SlotGrid
-from quiltstream.transforms.closings import closings_by
+from quiltstream.transforms.closings import Closing, closings_by
+from quiltstream.transforms.collect import CollectCells
 from quiltstream.transforms.marks import Mark
 
 HOUR = 3_600_000_000
@@ -30,6 +31,27 @@ def test_each_window_is_told_the_tickets_of_its_own_steps() -> None:
     found = {one.start: one.sent for one in closings_by(mark, SCHEDULE, GRID)}
     assert found == {0: ((0, 4), (2, 1)), 2: ((2, 1), (3, 9)), 4: ((2, 1), (3, 9), (4, 2))}
     assert {one.sent for one in closings_by(Mark(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
+
+
+def test_the_windows_that_end_after_a_source_fell_silent_say_so_and_others_do_not() -> None:
+    found = {one.start: one.silent for one in closings_by(Mark(0, 1, 0, 10 * HOUR, silent_us=8 * HOUR), SCHEDULE, GRID)}
+    assert found == {0: False, 2: False, 4: True}
+
+
+def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
+    collect = CollectCells()
+    said = [
+        ([], "live"),
+        ([{"replayed": True}], "replayed"),
+        ([{"silent": True}, {"replayed": True}], "silent"),
+        ([{"silent": True}, {"lost": True}], "unavailable"),
+    ]
+    for closings, completeness in said:
+        parts = [collect.create_accumulator()]
+        for part, words in enumerate([{}, *closings]):
+            closing = Closing(0, part, 1 + len(closings), **words)
+            parts.append(collect.add_input(collect.create_accumulator(), closing))
+        assert collect.merge_accumulators(parts).completeness(0) == completeness
 
 
 def test_a_mark_that_closes_a_whole_backlog_is_gone_through_once() -> None:

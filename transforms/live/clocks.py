@@ -130,6 +130,19 @@ def clock_of(
     return min(*latest, now_us) - lateness_us if len(latest) == len(counting) else None
 
 
+def left_out(
+    heard: Mapping[str, Heard], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
+) -> dict[str, int | None]:
+    """The sources that do not count because they are silent, and their latest readings; ``None`` without any.
+
+    >>> heard = {"load/0": Heard(7_000_000, 8_000_000), "load/1": Heard(3_000_000, 0)}
+    >>> left_out(heard, dict.fromkeys(heard, Reach.END), now_us=9_000_000, idle_us=5_000_000)
+    {'load/1': 3000000}
+    """
+    idle = (name for name, one in heard.items() if is_idle(one, sources[name], now_us=now_us, idle_us=idle_us))
+    return {name: heard[name].latest_us for name in idle}
+
+
 def is_idle(one: Heard, reach: Reach, *, now_us: int, idle_us: int | None) -> bool:
     """Whether a source has been silent for so long that it does not count."""
     return idle_us is not None and reach is Reach.END and now_us - one.heard_us >= idle_us
@@ -146,4 +159,4 @@ def waited_for(
     )
 
 
-__all__ = ["Heard", "Reach", "clock_of", "heard_of", "is_idle", "silent_since", "waited_for"]
+__all__ = ["Heard", "Reach", "clock_of", "heard_of", "is_idle", "left_out", "silent_since", "waited_for"]

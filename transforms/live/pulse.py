@@ -31,6 +31,7 @@ class Pulse:
         rows: readings so far.
         trouble: why nothing can be read now, as the reader says.
         waited_for: sources that had no reading yet, and hold windows back.
+        left_out: sources that had readings and are silent, so that windows are closed without waiting for them.
         kept_us: the clock that the runner keeps: what was declared up to it is in the runner's hands.
         looked: monotonic seconds of the last look at the source, 0 before the first.
     """
@@ -42,6 +43,7 @@ class Pulse:
     rows: int = 0
     trouble: str | None = None
     waited_for: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     kept_us: int | None = None
     looked: float = 0.0
 
@@ -91,6 +93,7 @@ class Pulse:
         rows: int,
         trouble: str | None = None,
         waited_for: tuple[str, ...] = (),
+        left_out: tuple[str, ...] = (),
     ) -> None:
         """Note a look at the source."""
         self.looked = self.beaten = time.monotonic()
@@ -102,3 +105,4 @@ class Pulse:
         self.rows += rows
         self.trouble = trouble
         self.waited_for = waited_for
+        self.left_out = left_out

@@ -36,7 +36,7 @@ from ..decode.steps import DecodedReadings
 from ..marks import Mark, mark_batch, with_horizon
 from ..rejects import DECODED, METRICS, counter_name
 from ..tickets import Issued, Steps, Tickets
-from .clocks import Reach, clock_of, heard_of, silent_since, waited_for
+from .clocks import Reach, clock_of, heard_of, left_out, silent_since, waited_for
 from .feeds import BEGIN, Feed, Piece, Reader
 from .pulse import Pulse
 from .spans import Progress, Span, SpanCoder, SpanTracker
@@ -237,6 +237,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 rows=0 if piece is None else piece.rows,
                 trouble=reader.trouble,
                 waited_for=self._waited_for(progress, sources),
+                left_out=self._left_out(progress, sources),
             )
             if progress.over:
                 return False
@@ -318,12 +319,15 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
             after = replace(after, lost_us=piece.lost_us)
         clock = before.clock_us
+        # how far sources had come by themselves that are not waited for
+        behind: list[int | None] = []
         if sources is None:
             settled = piece is None or piece.settled
             if settled and after.latest_us is not None:
                 # a stamp of the future must not close the windows of today
                 clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
             if piece is None and pace.idle_us is not None:
+                behind = [clock]
                 after, clock = self._silent(after, clock, now, pace.idle_us)
         else:
             settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
@@ -331,6 +335,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
                 said = (piece.source, latest)
             heard = heard_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
+            silent = left_out(heard, sources, now_us=now, idle_us=pace.idle_us)
+            behind = [None if one is None else min(one, now) - pace.lateness_us for one in silent.values()]
             come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
             clock = clock if come is None else max(clock, come)
             after = replace(after, sources=heard)
@@ -343,8 +349,16 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
         mark = None
         if clock > before.clock_us:
-            replayed = not before.followed
-            mark = Mark(part, self._feed.parts, before.clock_us, clock, replayed=replayed, lost_us=after.lost_us)
+            silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
+            mark = Mark(
+                part,
+                self._feed.parts,
+                before.clock_us,
+                clock,
+                replayed=not before.followed,
+                lost_us=after.lost_us,
+                silent_us=silent_us if silent_us is not None and silent_us < clock else None,
+            )
             if pace.steps is not None and after.issued is not None:
                 sent, issued = after.issued.declare(pace.steps, clock)
                 after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
@@ -369,6 +383,12 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if sources is None:
             return ()
         return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+
+    def _left_out(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        if sources is None:
+            return ()
+        found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+        return tuple(name for name, latest in found.items() if latest is not None)
 
     def _rows(
         self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, settled_us: int | None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
 from quiltstream.transforms.coders import RecordBatchCoder
-from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.live.clocks import Reach
+from quiltstream.transforms.live.feeds import BEGIN, Piece
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 from quiltstream.transforms.live.reader import Pace, Progress, ReadPart, Span, SpanCoder, SpanTracker
 from quiltstream.transforms.marks import Mark, horizon_of, mark_batch, mark_of, settled_of, with_horizon
@@ -18,7 +21,7 @@ from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
 
 
 def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
-    mark = Mark(1, 3, 5, 9, replayed=True, lost_us=7)
+    mark = Mark(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
     coder = RecordBatchCoder()
     assert mark_of(coder.decode(coder.encode(mark_batch(mark, READING_SCHEMA)))) == mark
     batch = batches(readings(1, seed=1), 10)[0]
@@ -171,8 +174,69 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
     after, _ = part._step(0, part.initial_restriction(0).start, None)
     wall[0] += 2 * HOUR
     after, mark = part._step(0, after, None)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
     assert after.clock_us == ORIGIN + HOUR
+
+
+def test_a_mark_says_from_where_on_windows_were_not_waited_for_because_a_source_was_silent():
+    wall = [ORIGIN + 100 * HOUR]
+    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
+    begun = part.initial_restriction(0).start
+
+    def step(before: Progress, source: str, hour: int) -> tuple[Progress, Mark | None]:
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        return part._step(0, before, spoken, ends)
+
+    ends = {"north": Reach.END, "south": Reach.END}
+    after, _ = step(begun, "north", 40)
+    after, mark = step(after, "south", 50)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 39 * HOUR)
+    # the north falls silent; until idle has passed windows wait for it
+    for _ in range(7):
+        wall[0] += HOUR // 2
+        after, mark = step(after, "south", 60)
+        assert mark is None
+    wall[0] += HOUR // 2
+    after, mark = step(after, "south", 70)
+    assert mark == Mark(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
+    assert part._left_out(after, ends) == ("north",)
+    # it had come past the next window before it fell silent: that one lacks nothing
+    after, _ = step(after, "north", 90)
+    for _ in range(9):
+        wall[0] += HOUR // 2
+        after, mark = step(after, "south", 70)
+        assert mark is None
+    assert part._left_out(after, ends) == ("north",)
+    after, mark = step(after, "south", 85)
+    assert mark is not None
+    assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
+
+
+def test_a_source_that_has_never_spoken_leaves_every_window_silent_that_is_closed_without_it():
+    wall = [ORIGIN + 100 * HOUR]
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    ends = {"north": Reach.END, "south": Reach.END}
+    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
+    after, mark = part._step(0, part.initial_restriction(0).start, spoken, ends)
+    assert mark is None
+    for hours in (6, 7, 8, 9):
+        assert mark is None
+        wall[0] += HOUR // 4
+        after, mark = part._step(0, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
+    # one that has never spoken is told as such, and not as one that fell silent
+    assert part._left_out(after, ends) == ()
+
+
+def test_the_end_of_a_source_is_no_silence():
+    wall = [ORIGIN]
+    pace = Pace(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
+    begun = part.initial_restriction(0).start
+    wall[0] += 20 * HOUR
+    _, mark = part._step(0, begun, None, ended=True)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
 
 
 def test_the_reasons_of_a_live_source_have_words():
