@@ -5,6 +5,7 @@
 #   .ci/servers.sh flink      the programs of a Flink cluster, its reporter for Prometheus, and Beam's job server for it
 #   .ci/servers.sh kafka      Apache Kafka's broker, and its command line tools
 #   .ci/servers.sh registry   Apicurio's schema registry, which speaks Confluent's interface
+#   .ci/servers.sh prometheus Prometheus and its promtool, unpacked from the system's package (Debian's)
 #   .ci/servers.sh mosquitto  the MQTT broker and its clients, as packages of the system (Debian's)
 #   .ci/servers.sh --show     print the name, version and folder of each
 #
@@ -19,6 +20,7 @@ REPORTER_VERSION=1.19.1 # the newest for Flink 1.19 to be had
 JOB_SERVER_VERSION=2.62.0 # the newest of which the Java parts for Flink 1.19 and the Python package are both to be had
 KAFKA_VERSION=4.1.1
 REGISTRY_VERSION=2.6.13.Final # the newest to be had that a Java 17 runs: 3.3 needs a 21
+PROMETHEUS_VERSION=debian # whichever Debian has
 
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/quiltstream
 PRISM=$CACHE/prism-$PRISM_VERSION
@@ -28,6 +30,7 @@ JOB_SERVER=$CACHE/flink-job-server-$JOB_SERVER_VERSION
 KAFKA=$CACHE/kafka-$KAFKA_VERSION
 KAFKA_TOOLS=$CACHE/kafka-tools-$KAFKA_VERSION
 REGISTRY=$CACHE/registry-$REGISTRY_VERSION
+PROMETHEUS=$CACHE/prometheus-$PROMETHEUS_VERSION
 
 need() {
   command -v "$1" >/dev/null || { echo "$2 needs $1, which is not on the path: $3" >&2; exit 1; }
@@ -113,6 +116,21 @@ build_registry() {
   mv "$WORK/registry" "$REGISTRY"
 }
 
+# Only unpacked, so that no server of the system's own begins to run.
+build_prometheus() {
+  local root=()
+  scratch
+  if [ -z "$(apt-cache policy prometheus 2>/dev/null)" ]; then
+    [ "$(id -u)" = 0 ] || root=(sudo -n)
+    "${root[@]}" apt-get update -q
+  fi
+  (cd "$WORK" && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb unpacked)
+  mkdir "$WORK/prometheus"
+  mv "$WORK/unpacked/usr/bin/prometheus" "$WORK/unpacked/usr/bin/promtool" "$WORK/prometheus/"
+  "$WORK/prometheus/prometheus" --version >/dev/null 2>&1
+  mv "$WORK/prometheus" "$PROMETHEUS"
+}
+
 # The tests start brokers of their own: a service that the package may have begun is in nobody's way, but not wanted.
 install_mosquitto() {
   if [ -n "$(PATH=$PATH:/usr/sbin command -v mosquitto)" ] && command -v mosquitto_pub >/dev/null; then
@@ -141,10 +159,10 @@ trap '[ -z "$WORK" ] || rm -rf "$WORK"' EXIT
 if [ "${1:-}" = --show ]; then
   printf '%s %s %s\n' prism $PRISM_VERSION "$PRISM" flink $FLINK_VERSION "$FLINK" \
     reporter $REPORTER_VERSION "$REPORTER" job-server $JOB_SERVER_VERSION "$JOB_SERVER" kafka $KAFKA_VERSION "$KAFKA" \
-    kafka-tools $KAFKA_VERSION "$KAFKA_TOOLS" registry $REGISTRY_VERSION "$REGISTRY"
+    kafka-tools $KAFKA_VERSION "$KAFKA_TOOLS" registry $REGISTRY_VERSION "$REGISTRY" prometheus $PROMETHEUS_VERSION "$PROMETHEUS"
   exit
 fi
-[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, mosquitto" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, prometheus, mosquitto" >&2; exit 2; }
 
 # Two builds at once would be in each other's way: the second waits, and finds the work done.
 mkdir -p "$CACHE"
@@ -163,7 +181,8 @@ for name in "$@"; do
       once "$KAFKA_TOOLS" build_kafka_tools
       ;;
     registry) once "$REGISTRY" build_registry ;;
+    prometheus) once "$PROMETHEUS" build_prometheus ;;
     mosquitto) install_mosquitto ;;
-    *) echo "no server is named '$name': prism, flink, kafka, registry, mosquitto" >&2; exit 2 ;;
+    *) echo "no server is named '$name': prism, flink, kafka, registry, prometheus, mosquitto" >&2; exit 2 ;;
   esac
 done

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...schemas.ports import mismatch, speaks_mqtt
 from .backoff import Backoff
 from .client import made_client
 from .libraries import paho
@@ -38,6 +39,9 @@ _UNREADABLE = 5
 _CALM_S = 600.0
 
 _CONNECT_S = 10.0
+
+#: Seconds from one question what the port speaks to the next.
+_PORT_S = 60.0
 
 _POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
 
@@ -120,6 +124,8 @@ class Connection:
         self._twice: set[int] = set()
         self._wrong: str | None = None
         self._last_misc = 0.0
+        self._port: str | None = None
+        self._port_at = 0.0
         self._packets = 0
         self._unanswered: dict[int, Sequence[str]] = {}
         self._on_message = on_message
@@ -263,14 +269,37 @@ class Connection:
                 "mqtt.host"
             ) from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-            self._later(f"ended the TLS handshake ({type(error).__name__})")
+            self._later(self._wrong_port() or f"ended the TLS handshake ({type(error).__name__})")
         except ssl.SSLError as error:
+            if (wrong := self._wrong_port()) is not None:
+                self._later(wrong)
+                return
             raise BrokerError(
                 f"{self.where}: TLS cannot be set up ({error.reason}); look at mqtt.port and mqtt.tls"
             ) from None
         except OSError as error:
-            self._later(f"cannot be reached ({_kind(error)})")
+            reset = session.tls is not None and isinstance(error, ConnectionResetError)
+            self._later((self._wrong_port() if reset else None) or f"cannot be reached ({_kind(error)})")
         self._begun = True
+
+    def _wrong_port(self) -> str | None:
+        """What the port speaks where it is not what the settings say, asked now and then where no connection comes.
+
+        At a broker that was never reached it is a mistake in the settings and ends the gateway; later it may be one at
+        the broker, and is waited for.
+        """
+        session, now = self._session, time.monotonic()
+        if now < self._port_at:
+            return self._port
+        tls = session.tls is not None
+        found = mismatch(session.host, session.port, tls=tls, plain=speaks_mqtt)
+        wanted = "leave mqtt.tls out" if tls else "set mqtt.tls, {} for the system's authorities"
+        said = "mqtt.tls is set" if tls else "mqtt.tls is left out"
+        self._port_at = now + _PORT_S
+        self._port = None if found is None else f"cannot be used: {found}, and {said}; {wanted}, or look at mqtt.port"
+        if self._port is not None and self.generation == 0:
+            self._wrong = f"{self.where} {self._port}"
+        return self._port
 
     def _later(self, why: str) -> None:
         wait = self._backoff.wait()
@@ -371,10 +400,13 @@ class Connection:
             if time.monotonic() - self._since >= _STABLE_S:
                 self._short = 0
                 self._backoff.reset()
+        port = None if was_ready or self._closing or self._wrong is not None else self._wrong_port()
         if self._wrong is not None or self._closing:
             return
         why = "is not there any more" if was_ready else "ended the connection before it was set up"
-        if unreadable:
+        if port is not None:
+            why = port
+        elif unreadable:
             why = "sent what is no packet of MQTT 5"
         elif not was_ready and self._session.tls is not None:
             # since TLS 1.3 a client's certificate is judged when its handshake is over, and the library swallows why

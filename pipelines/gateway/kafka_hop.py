@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...schemas.gateway import Level
+from ...schemas.ports import wrong_port
 from .hops import Hop, HopError, refused_options
 from .libraries import kafka, kafka_log
 from .message import Message
@@ -42,6 +43,7 @@ class KafkaHop(Hop):
     ) -> None:
         self._library = kafka() if library is None else library
         self._topic = topic
+        self._servers = servers
         self._level = key.level if isinstance(key, Level) else None
         self._options = {
             "linger.ms": 5,
@@ -273,6 +275,9 @@ class KafkaHop(Hop):
             try:
                 found = producer.list_topics(self._topic, timeout=5)
             except self._library.KafkaException:
+                if not self._delivered and (wrong := wrong_port(self._servers, self._options)) is not None:
+                    self._wrong = f"Kafka: {wrong}; look at forward.to.kafka"
+                    return
                 self._closed.wait(1)
                 continue
             error = found.topics[self._topic].error if self._topic in found.topics else None

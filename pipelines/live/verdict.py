@@ -1,17 +1,34 @@
 """What the watchdog found last, as a metric: a page for Prometheus that outlives the runner it speaks of.
 
 A job that stands still cannot tell so by Beam's counters, which are its own. The process that watches it can: each
-cause has a name, and is 1 while it holds.
+cause has a name, and is 1 while it holds. Beside it are the runner's counts of readings and rejects, for the operator
+alone: Prism has no page of its own.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+
+from ...schemas.readings import RejectReason
+from ...transforms.rejects import DECODED, counter_name
+
+#: The runner's counters that the page tells, and what is said of them.
+_COUNTED = {
+    DECODED: ("readings_total", "Readings that were decoded, by the runner's counters"),
+    "blocks-incomplete": (
+        "blocks_incomplete_total",
+        "Blocks dropped because their source had not declared them complete",
+    ),
+    "sources-left-out": ("sources_left_out_total", "How often a source fell silent and was not waited for any more"),
+}
+
+#: Counted from a reader's first look on: without it the runner tells no counters.
+_POLLS = "polls"
 
 
 class Cause(str, Enum):
@@ -82,6 +99,9 @@ class Board:
     _looked: float | None = None
     _begun: int = 0
     _running: bool = False
+    _counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    _earlier: dict[str, int] = field(default_factory=dict[str, int])
+    _counted: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> None:
@@ -89,12 +109,22 @@ class Board:
         with self._lock:
             self._begun += 1
             self._running = True
+            # each runner counts from 0
+            self._earlier = {name: self._total(name) for name in self._earlier | dict(self._counts)}
+            self._counts = {}
             self._verdict, self._looked = Verdict(), self.now()
 
-    def note(self, verdict: Verdict) -> None:
-        """Keep what was found now."""
+    def note(self, verdict: Verdict, tallies: Mapping[str, int] | None = None) -> None:
+        """Keep what was found now.
+
+        Args:
+            verdict: the watchdog's.
+            tallies: the runner's counters; ``None`` where it reports none.
+        """
         with self._lock:
             self._verdict, self._looked = verdict, self.now()
+            if tallies is not None and _POLLS in tallies:
+                self._counts, self._counted = dict(tallies), True
 
     def end(self, *, failed: bool) -> None:
         """The runner has the job no more."""
@@ -107,11 +137,25 @@ class Board:
         """Forget everything: another command begins."""
         with self._lock:
             self._verdict, self._looked, self._begun, self._running = Verdict(), None, 0, False
+            self._counts, self._earlier, self._counted = {}, {}, False
 
     def text(self) -> str:
         """It in Prometheus' text format."""
         with self._lock:
             return "\n".join([*self._lines(), ""])
+
+    def _total(self, name: str) -> int:
+        return self._earlier.get(name, 0) + self._counts.get(name, 0)
+
+    def _counters(self) -> Iterator[str]:
+        """The runner's counters, from the first that it told on; all at 0 before they count."""
+        for name, (metric, about) in _COUNTED.items():
+            yield from _metric(metric, "counter", about, float(self._total(name)))
+        yield "# HELP quiltstream_live_rejected_total Rejected readings by reason, late ones among them"
+        yield "# TYPE quiltstream_live_rejected_total counter"
+        for reason in RejectReason:
+            label = reason.value
+            yield f'quiltstream_live_rejected_total{{reason="{label}"}} {self._total(counter_name(reason))}'
 
     def _lines(self) -> Iterator[str]:
         found = self._verdict
@@ -125,6 +169,8 @@ class Board:
         if found.clock_us is not None:
             about = "How far the slowest part of the source has come, seconds since 1970"
             yield from _metric("clock_seconds", "gauge", about, found.clock_us / 1e6)
+        if self._counted:
+            yield from self._counters()
         yield "# HELP quiltstream_live_trouble Whether the watchdog finds this cause now"
         yield "# TYPE quiltstream_live_trouble gauge"
         for cause in Cause:

@@ -122,7 +122,7 @@ class Vigil:
             asked=self._asked,
             stuck=self._stuck,
         )
-        BOARD.note(self._dog.verdict)
+        BOARD.note(self._dog.verdict, self._tallies)
         for text in self._dog.over():
             self._say("resumed", text)
         for text in warnings:

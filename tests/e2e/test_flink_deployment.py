@@ -22,9 +22,10 @@ from . import flink
 from .conftest import missing
 from .flink import DIRECT, FlinkCluster, FlinkPrograms
 from .flink_bench import FlinkBench
-from .installed import installed
+from .installed import NotInstalledError, installed
 from .live_bench import readings, truth
 from .processes import alive, descendants, free_ports
+from .prometheus import Prometheus, find_prometheus
 from .test_flink_watchdog import NOBODY
 from .test_live_flink import part
 from .test_live_watchdog import MINUTE
@@ -35,8 +36,8 @@ OWN = ("jobmanager.", "rest.", "taskmanager.bind", "taskmanager.memory.", "state
 #: Where Flink's reporter is.
 SERVICES = ("jobmanager", "taskmanager")
 
-#: What rules go by that a job which is well never counts; its name is made as those of the others are.
-NEVER = counter("blocks-incomplete")
+#: What rules go by that a job which is well never counts; the names are made as those of the others are.
+NEVER = {counter("blocks-incomplete"), counter("sources-left-out")}
 
 
 def configuration() -> str:
@@ -101,6 +102,11 @@ class ShippedCluster(FlinkCluster):
                 found.append(Sample(*relabelled(name, told, steps_for_flink()), float(value)))
         return found
 
+    @property
+    def reporters(self) -> list[str]:
+        """Where Flink's reporters are."""
+        return [f"127.0.0.1:{port}" for port in self._reporters.values()]
+
     def said(self) -> str:
         """What the last command printed."""
         return self._processes.log_of(f"submit-{self._submitted}").read_text(encoding="utf-8")
@@ -137,6 +143,17 @@ def cluster(flink_programs: FlinkPrograms, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.fixture
+def prometheus(cluster: ShippedCluster) -> Iterator[Prometheus]:
+    """A Prometheus that will scrape the cluster, and nothing else: what it is not to scrape it does not miss."""
+    try:
+        made = Prometheus(find_prometheus(), {"flink": cluster.reporters})
+    except NotInstalledError as error:
+        missing(str(error))
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def bench(cluster: ShippedCluster, postgres_url: str, tmp_path: Path) -> Iterator[FlinkBench]:
     """A job of some days over files that arrive."""
     made = FlinkBench(tmp_path / "job", cluster, postgres_url)
@@ -153,7 +170,7 @@ def whole(page: list[Sample]) -> bool:
 
 def wanted() -> set[str]:
     """The metrics of the alert rules that come from Flink."""
-    return {one for one in names_in_rules() if one.startswith("flink_") or one == "quiltstream_rejected"} - {NEVER}
+    return {one for one in names_in_rules() if one.startswith("flink_") or one == "quiltstream_rejected"} - NEVER
 
 
 def values(page: list[Sample], name: str, **labels: str) -> list[float]:
@@ -179,7 +196,7 @@ def check_metrics(cluster: ShippedCluster, page: list[Sample]) -> None:
 
 
 def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
-    bench: FlinkBench, cluster: ShippedCluster
+    bench: FlinkBench, cluster: ShippedCluster, prometheus: Prometheus
 ) -> None:
     frame = readings(7.5, seed=31)
     bench.put("0.jsonl", part(frame, 0, 1.5))
@@ -191,6 +208,11 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     bench.put("late.jsonl", part(frame, 0, 0.5))
     bench.until(lambda: whole(cluster.scraped(*SERVICES)), "Flink reports what the alert rules go by")
     check_metrics(cluster, cluster.scraped(*SERVICES))
+    # a real Prometheus can evaluate every rule on that, and none fires
+    prometheus.start()
+    bench.until(lambda: prometheus.up() and not prometheus.wrong_rules(), "every rule is evaluated")
+    bench.until(lambda: prometheus.values('sum(quiltstream_rejected{reason="late"}) > 0'), "late readings are a metric")
+    assert prometheus.alerts("firing") == set()
     # the workers
     assert cluster.kill_workers() >= 1
     bench.put("2.jsonl", part(frame, 3.5, 5.5))
@@ -211,6 +233,7 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
         bench.until(look, "the command and Flink say that no TaskManager is left")
         sys.stdout.write("".join(f"{name}: after {at:.1f} s\n" for name, at in told.items()))
         assert max(told.values()) <= MINUTE
+        bench.until(lambda: "QuiltstreamNoTaskManager" in prometheus.alerts("firing"), "an alert fires")
     finally:
         cluster.start_taskmanager()
     # the command: its job goes on

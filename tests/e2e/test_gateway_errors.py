@@ -186,15 +186,20 @@ def test_a_gateway_without_the_certificate_that_the_broker_wants_says_where_to_l
     assert "connected" not in gateway.log
 
 
-def test_tls_to_a_broker_without_it_ends_the_gateway_or_is_tried_again(
-    broker: Broker, run: Callable[..., GatewayProcess]
+def test_tls_to_a_broker_without_it_and_the_reverse_end_the_gateway_with_the_setting(
+    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
 ) -> None:
-    """A broker that hangs up on what it does not understand cannot be told from one that is just starting."""
     one = broker()
     settings = to_folder(one.port)
     settings["mqtt"]["tls"] = {}
     gateway = run(settings)
-    gateway.wait_until("told", lambda: "trying again" in gateway.log or "TLS cannot be set up" in gateway.log)
+    assert gateway.ended() == 2
+    assert "speaks without TLS, and mqtt.tls is set; leave mqtt.tls out" in gateway.log
+    certificates(tmp_path)
+    encrypted = broker(listener=listener(tmp_path))
+    gateway = run(to_folder(encrypted.port))
+    assert gateway.ended() == 2
+    assert "speaks TLS, and mqtt.tls is left out; set mqtt.tls" in gateway.log
 
 
 def test_two_gateways_cannot_write_to_one_folder(broker: Broker, run: Callable[..., GatewayProcess]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,29 @@ def test_a_client_without_a_certificate_is_not_let_in(broker: KafkaBroker) -> No
     nobody = {"security.protocol": "SSL", "ssl.ca.location": str(broker.folder / "ca.pem")}
     with pytest.raises(KafkaUnavailableError):
         look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
+
+
+def test_a_client_that_speaks_tls_or_not_where_the_port_does_not_or_does_is_told_the_setting(
+    broker: KafkaBroker, cluster: Cluster
+) -> None:
+    topic, place = broker.topic(1), "sink.kafka"
+    by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    by_name["sasl.password"] = PASSWORD
+    for wrong, said in (
+        (Cluster(broker.tls_servers), "speaks TLS, and security.protocol is PLAINTEXT: set it to SSL, or"),
+        (Cluster(broker.scram_servers, by_name), "security.protocol is SASL_PLAINTEXT: set it to SASL_SSL, or"),
+        (Cluster(broker.servers, cluster.options), "speaks without TLS, and security.protocol is SSL: set it to PLAIN"),
+    ):
+        with pytest.raises(KafkaUnavailableError, match=said) as told:
+            look(wrong, [topic])
+        assert not told.value.passing
+        # a job ends at its start, and nothing is tried for a minute
+        with pytest.raises(CommandError, match=said):
+            patiently(place, partial(look_to_write, Topic(wrong, topic)))
+        # a reader that runs says so while it tries on
+        reader = feed(wrong, topic).reader(0, BEGIN)
+        pieces_until(reader, lambda _, reader=reader, said=said: said in (reader.trouble or ""))
+        reader.close()
 
 
 def test_a_key_whose_password_is_another_is_told_without_either(

@@ -249,6 +249,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_sources.py",),
     ),
     Mutant(
+        name="a window that no silent source was waited for says that it was read as it came",
+        file="transforms/closings.py",
+        old="silent = mark.silent_us is not None and end_us > mark.silent_us",
+        new="silent = mark.silent_us is not None and end_us > mark.until_us",
+        tests=("tests/transforms/test_closings.py",),
+    ),
+    Mutant(
+        name="of the sources that are left out the furthest says which windows were not waited for",
+        file="transforms/live/reader.py",
+        old="silent_us = None if ended else min((",
+        new="silent_us = None if ended else max((",
+        tests=("tests/transforms/live/test_live_pieces.py",),
+    ),
+    Mutant(
         name="a charge is not entered into the account",
         file="store/charging.py",
         old="made = self.account.ledger.charge(*span)",

@@ -41,16 +41,13 @@ def test_the_windows_that_end_after_a_source_fell_silent_say_so_and_others_do_no
 def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
     collect = CollectCells()
     said = [
-        ([], "live"),
-        ([{"replayed": True}], "replayed"),
-        ([{"silent": True}, {"replayed": True}], "silent"),
-        ([{"silent": True}, {"lost": True}], "unavailable"),
+        ([Closing(0)], "live"),
+        ([Closing(0, replayed=True)], "replayed"),
+        ([Closing(0, silent=True), Closing(0, replayed=True)], "silent"),
+        ([Closing(0, silent=True), Closing(0, lost=True)], "unavailable"),
     ]
     for closings, completeness in said:
-        parts = [collect.create_accumulator()]
-        for part, words in enumerate([{}, *closings]):
-            closing = Closing(0, part, 1 + len(closings), **words)
-            parts.append(collect.add_input(collect.create_accumulator(), closing))
+        parts = [collect.add_input(collect.create_accumulator(), closing) for closing in closings]
         assert collect.merge_accumulators(parts).completeness(0) == completeness
 
 

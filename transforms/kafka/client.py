@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...schemas.ports import wrong_port
 from ...schemas.secrets import Option, SecretError, resolved
 from ..broker_errors import BrokerUnavailableError
 
@@ -54,6 +55,9 @@ _WRONG = {
     "MSG_SIZE_TOO_LARGE": "a message is larger than the broker or the topic takes",
 }
 
+
+#: Names of errors that a client has also where the port speaks something else than ``security.protocol`` says.
+SPEECHLESS = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_SSL"})
 
 #: Options of a consumer that follows partitions.
 READING: Mapping[str, Any] = {
@@ -174,6 +178,7 @@ class Cluster:
         consumer: makes a consumer; the tests' own.
         producer: makes a producer; the tests' own.
         admin: makes an administrator's client; the tests' own.
+        port: what :func:`.ports.wrong_port` tells of servers and options; the tests' own.
     """
 
     servers: str
@@ -181,6 +186,12 @@ class Cluster:
     consumer: Callable[[Mapping[str, Any]], Any] = field(default=new_consumer, repr=False)
     producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
     admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
+    port: Callable[[str, Mapping[str, Any]], str | None] = field(default=wrong_port, repr=False)
+
+    @property
+    def wrong_port(self) -> str | None:
+        """What is wrong with the port and ``security.protocol``, if it is certain; asked of the brokers' machines."""
+        return self.port(self.servers, self.options)
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A consumer.
@@ -215,6 +226,7 @@ __all__ = [
     "LOG",
     "NO_GROUP",
     "READING",
+    "SPEECHLESS",
     "Cluster",
     "KafkaUnavailableError",
     "is_kafkas",

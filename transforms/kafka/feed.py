@@ -30,11 +30,13 @@ from .client import (
     LOG,
     NO_GROUP,
     READING,
+    SPEECHLESS,
     Cluster,
     KafkaUnavailableError,
     is_kafkas,
     is_passing,
     meaning_of,
+    name_of,
     topic_partition,
     unavailable,
 )
@@ -56,6 +58,9 @@ _LONGEST_PAUSE_S = 10.0
 
 #: Seconds for which the leaders' answer where the partitions end is good.
 _TOLD_S = 1.0
+
+#: Seconds from one question what a port speaks to the next.
+_PORT_S = 60.0
 
 #: Seconds before the same trouble is said again.
 _REPEAT_S = 300.0
@@ -155,6 +160,8 @@ class KafkaReader(Reader):
         #: what was last said to be wrong, and when
         self._told_of = ("", 0.0)
         self._attempts = 0
+        self._port: str | None = None
+        self._port_at = 0.0
         self._look_at = 0.0
         self._commit_at = 0.0
         #: when the leaders' messages were first waited for, how often in vain, and how long that may go on
@@ -238,9 +245,10 @@ class KafkaReader(Reader):
         except Exception as error:
             if not is_kafkas(error):
                 raise
-            self._failed(str(unavailable(self._name, self._cause_of(error))))
+            cause = self._cause_of(error)
+            self._failed(self._wrong_port(cause) or str(unavailable(self._name, cause)))
         else:
-            self._cause = None
+            self._cause = self._port = None
             if self._trouble is not None:
                 LOG.warning("%s: it answers again", self._name)
                 self._told_of = "", 0.0
@@ -258,6 +266,13 @@ class KafkaReader(Reader):
         self._groups.clear()
         if consumer is not None:
             consumer.close()
+
+    def _wrong_port(self, cause: Any) -> str | None:
+        """What a port speaks that is not what the settings say, asked now and then while nobody answers."""
+        now = time.monotonic()
+        if name_of(cause) in SPEECHLESS and now >= self._port_at:
+            self._port_at, self._port = now + _PORT_S, self._feed.cluster.wrong_port
+        return None if self._port is None else f"{self._name}: {self._port}"
 
     def _cause_of(self, error: Any) -> Any:
         """What is behind a question without an answer: the client was told, and says so when it is asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .client import NO_GROUP, Cluster, KafkaUnavailableError, is_kafkas, name_of, unavailable
+from .client import NO_GROUP, SPEECHLESS, Cluster, KafkaUnavailableError, is_kafkas, name_of, unavailable
 from .sink import Topic
 
 #: How long the look may take.
@@ -38,7 +38,11 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
             raise
         consumer.poll(0)  # the client was told why, and says so when it is asked
         found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
-        raise next((one for one in found if not one.passing), found[-1]) from None
+        lasting = next((one for one in found if not one.passing), None)
+        # of a port that speaks something else the client says only that nobody answers
+        if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
+            lasting = KafkaUnavailableError(f"brokers {cluster.servers}: {wrong}")
+        raise (lasting or found[-1]) from None
     finally:
         consumer.close()
     for topic, error in told.items():

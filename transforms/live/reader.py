@@ -119,16 +119,18 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._now = now
         self._readers: dict[int, tuple[str, Reader]] = {}
         self._look_at: dict[int, float] = {}
+        self._out: dict[int, frozenset[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Readers, and when they look, belong to a worker and do not travel."""
-        return {**self.__dict__, "_readers": {}, "_look_at": {}}
+        return {**self.__dict__, "_readers": {}, "_look_at": {}, "_out": {}}
 
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
         self._decoded = Metrics.counter(METRICS, DECODED)
         self._ahead = Metrics.counter(METRICS, "readings-ahead")
         self._polls = Metrics.counter(METRICS, "polls")
+        self._fell_silent = Metrics.counter(METRICS, "sources-left-out")
         self._behind = Metrics.distribution(METRICS, "watermark-behind-ms")
 
     def teardown(self) -> None:
@@ -237,7 +239,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 rows=0 if piece is None else piece.rows,
                 trouble=reader.trouble,
                 waited_for=self._waited_for(progress, sources),
-                left_out=self._left_out(progress, sources),
+                left_out=self._note_left_out(element, progress, sources),
             )
             if progress.over:
                 return False
@@ -383,6 +385,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if sources is None:
             return ()
         return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+
+    def _note_left_out(self, part: int, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        """The sources that windows are closed without, those counted that were waited for at the last look."""
+        found = self._left_out(progress, sources)
+        if fresh := len(set(found) - self._out.get(part, frozenset())):
+            self._fell_silent.inc(fresh)
+        self._out[part] = frozenset(found)
+        return found
 
     def _left_out(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from quiltstream.pipelines.gateway.reasons import FAILURE, lasting
 from quiltstream.schemas.gateway import Tls
 from quiltstream.schemas.secrets import FromEnvironment, FromFile
 
+from ...schemas.test_ports import by_mqtt, by_silence, by_tls, serving
 from .deaf_broker import DeafBroker
 
 
@@ -116,6 +119,45 @@ def test_nobody_listening_is_tried_again_and_said(caplog: pytest.LogCaptureFixtu
     assert "cannot be reached (Connection refused); trying again in" in caplog.text
     assert not connection.connected
     connection.close()
+
+
+# the library leaves the socket of a handshake that failed to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_port_that_speaks_tls_or_does_not_is_told_by_the_setting_and_ends_the_gateway_at_its_start(
+    caplog: pytest.LogCaptureFixture, *, tls: bool
+) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    context = tls_context(Tls(), Path) if tls else None
+    with serving(by_mqtt if tls else by_tls) as (host, port):
+        connection = Connection(Session(host, port, "c", tls=context))
+        said = "speaks without TLS, and mqtt.tls is set" if tls else "speaks TLS, and mqtt.tls is left out"
+        with pytest.raises(BrokerError, match=said):
+            turn_until(connection, lambda: False)
+        # one that had a connection before waits for the broker to be mended, and says why
+        later = Connection(Session(host, port, "c", tls=context))
+        later.generation = 1
+        turn_until(later, lambda: said in caplog.text)
+        assert "trying again in" in caplog.text
+        later.close()
+    del connection, later
+    gc.collect()
+
+
+def turn_until(connection: Connection, true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < until
+        connection.turn(0.05)
+
+
+def test_a_broker_that_hangs_up_is_no_matter_of_tls(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    with serving(by_silence) as (host, port):
+        connection = Connection(Session(host, port, "c"))
+        turn_until(connection, lambda: "ended the connection before it was set up" in caplog.text)
+        assert "TLS" not in caplog.text
+        connection.close()
 
 
 def reason(code: int) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.live.verdict import BOARD, Board, Cause, Verdict, verdict_page
+from quiltstream.schemas.readings import RejectReason
 
 from ..jobs import call
 from ..live_jobs import made
@@ -76,7 +77,7 @@ def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners(
 def test_the_page_is_in_the_text_format_of_prometheus_and_every_metric_has_help_and_type() -> None:
     board = Board()
     board.begin()
-    board.note(Verdict(frozenset({Cause.SILENT}), 1.0, 7))
+    board.note(Verdict(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})
     text = board.text()
     assert text.endswith("\n")
     typed = dict(re.findall(r"^# TYPE (\S+) (gauge|counter)$", text, re.MULTILINE))
@@ -84,7 +85,31 @@ def test_the_page_is_in_the_text_format_of_prometheus_and_every_metric_has_help_
     named = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
     assert set(typed) == helped == named
     assert all(name.endswith("_total") == (kind == "counter") for name, kind in typed.items())
-    assert all(re.fullmatch(r'[a-z_]+(\{cause="[a-z-]+"\})? \S+', x) for x in text.splitlines() if x[0] != "#")
+    assert all(re.fullmatch(r'[a-z_]+(\{(cause|reason)="[a-z-]+"\})? \S+', x) for x in text.splitlines() if x[0] != "#")
+
+
+def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runners() -> None:
+    board = Board()
+    board.begin()
+    # a runner that tells no counters is not one that has read nothing
+    board.note(Verdict(), {})
+    board.note(Verdict(), None)
+    assert not [name for name in samples(board.text()) if "total" in name and name != "begun_total"]
+    board.note(Verdict(), {"polls": 3, "decoded-readings": 100, "rejected-late": 20})
+    board.note(Verdict(), None)
+    found = samples(board.text())
+    assert (found["readings_total"], found['rejected_total{reason="late"}']) == (100, 20)
+    assert (found["sources_left_out_total"], found["blocks_incomplete_total"]) == (0, 0)
+    reasons = {name.split('"')[1] for name in found if name.startswith("rejected_total")}
+    assert reasons == {reason.value for reason in RejectReason}
+    # the next runner counts from 0
+    board.end(failed=True)
+    board.begin()
+    assert samples(board.text())["readings_total"] == 100
+    board.note(Verdict(), {"polls": 1, "decoded-readings": 7, "rejected-too-large": 1, "sources-left-out": 2})
+    found = samples(board.text())
+    assert (found["readings_total"], found['rejected_total{reason="late"}']) == (107, 20)
+    assert (found['rejected_total{reason="too-large"}'], found["sources_left_out_total"]) == (1, 2)
 
 
 def test_the_documented_causes_are_those_that_there_are(repository: Path) -> None:

@@ -57,8 +57,8 @@ def noticed(cause: Cause) -> threading.Event:
     """An event that happens when the metric tells of a cause."""
     seen, note = threading.Event(), BOARD.note
 
-    def noted(verdict: Any) -> None:
-        note(verdict)
+    def noted(verdict: Any, *rest: Any) -> None:
+        note(verdict, *rest)
         if cause.value in causes(BOARD.text()):
             seen.set()
 

@@ -58,6 +58,7 @@ class FakeBroker:
         self.tells: int | None = None
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
         self.ids: dict[str, Uuid] = {}
+        self.wrong_port: str | None = None
         #: how often the leaders of a topic were chosen, which each restart does once more
         self.epochs: dict[str, int] = {}
 
@@ -68,6 +69,7 @@ class FakeBroker:
             consumer=lambda options: FakeConsumer(self, options),
             producer=lambda options: FakeProducer(self, options),
             admin=lambda _: FakeAdmin(self),
+            port=lambda *_: self.wrong_port,
         )
 
     def topic(self, partitions: int = 3, name: str | None = None) -> str:

@@ -510,3 +510,17 @@ def test_the_same_trouble_is_said_once_and_not_at_every_attempt(broker, caplog):
     assert len([text for text in said if "no broker answers" in text]) == 1
     assert len([text for text in said if text.endswith("it answers again")]) == 1
     reader.close()
+
+
+def test_a_port_that_speaks_something_else_than_the_settings_say_is_named_while_nobody_answers(broker):
+    reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
+    settle(reader)
+    broker.away, broker.wrong_port = True, "h:1 speaks TLS, and security.protocol is PLAINTEXT: set it to SSL"
+    reader._look_at = 0.0
+    pieces_until(reader, lambda _: "speaks TLS, and security.protocol" in (reader.trouble or ""))
+    # asked now and then only, and not where somebody answers
+    broker.away, broker.wrong_port = False, None
+    reader._look_at = 0.0
+    settle(reader)
+    assert reader.trouble is None
+    reader.close()

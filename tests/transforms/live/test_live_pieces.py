@@ -213,6 +213,24 @@ def test_a_mark_says_from_where_on_windows_were_not_waited_for_because_a_source_
     assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
 
 
+def test_of_several_silent_sources_the_one_that_came_least_far_says_which_windows_were_not_waited_for():
+    wall = [ORIGIN + 100 * HOUR]
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
+    after, mark = part.initial_restriction(0).start, None
+    for source, hour in (("north", 3), ("south", 6), ("west", 2)):
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        after, mark = part._step(0, after, spoken, ends)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
+    for _ in range(4):
+        wall[0] += HOUR // 4
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
+        after, mark = part._step(0, after, spoken, ends)
+    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
+    _, mark = part._step(0, after, spoken, ends)
+    assert mark == Mark(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
+
+
 def test_a_source_that_has_never_spoken_leaves_every_window_silent_that_is_closed_without_it():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])

@@ -1,0 +1,106 @@
+"""Whether a port speaks TLS: asked by a short connection of our own, where a client's connection came to nothing.
+
+Libraries cannot tell it. A server that speaks TLS hangs up on whoever does not, one that does not hangs up on whoever
+does, and to the client both look like a server that is away. Nothing secret is sent, no certificate is checked, and no
+connection outlives the question. Only what is certain counts: a TLS handshake that was answered as such, or an answer
+in the protocol itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: A request of Kafka for the versions that a broker knows, which it answers before anybody signs in: length, number,
+#: version, a number of ours and no name of a client.
+_KAFKA = b"\x00\x00\x00\x0a\x00\x12\x00\x00qsqs\xff\xff"
+
+#: A connection of MQTT 5 with no name and no session, and what the packet that answers it begins with.
+_MQTT = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"
+_CONNACK = 0x20
+
+#: Bytes that a TLS record has before its content, and the first of those that a server answers a greeting with.
+_RECORD = 5
+_HANDSHAKE, _ALERT = 0x16, 0x15
+
+_TIMEOUT_S = 3.0
+
+
+def speaks_tls(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+    """Whether a port answers the greeting of TLS with a record of TLS; ``False`` where that is not certain."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    greeting = context.wrap_bio(incoming, outgoing, server_hostname=host)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        greeting.do_handshake()
+    answer = _answer(host, port, outgoing.read(), timeout_s)
+    return len(answer) >= _RECORD and answer[0] in (_HANDSHAKE, _ALERT) and answer[1] == 3  # noqa: PLR2004 - TLS
+
+
+def speaks_kafka(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+    """Whether a port answers a request of Kafka without TLS."""
+    return _answer(host, port, _KAFKA, timeout_s)[4:8] == _KAFKA[8:12]
+
+
+def speaks_mqtt(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+    """Whether a port answers a connection of MQTT without TLS, be it by a refusal."""
+    return _answer(host, port, _MQTT, timeout_s)[:1] == bytes([_CONNACK])
+
+
+def mismatch(
+    host: str,
+    port: int,
+    *,
+    tls: bool,
+    plain: Callable[[str, int], bool],
+    encrypted: Callable[[str, int], bool] = speaks_tls,
+) -> str | None:
+    """What a port speaks, in words, where it is certain that it is not what the settings say; else ``None``.
+
+    Args:
+        host: where it is.
+        port: its number.
+        tls: whether the settings say that it speaks TLS.
+        plain: whether a port answers in the protocol without TLS.
+        encrypted: whether a port answers in TLS.
+    """
+    if tls:
+        return f"{host}:{port} speaks without TLS" if plain(host, port) else None
+    return f"{host}:{port} speaks TLS" if encrypted(host, port) else None
+
+
+def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
+    """What the brokers' port speaks where it is not what ``security.protocol`` says, and what to set; else ``None``.
+
+    Args:
+        servers: HOST:PORT, with commas between; the first that answers something else is told.
+        options: librdkafka's.
+    """
+    protocol = str(options.get("security.protocol", "PLAINTEXT")).upper()
+    tls, sasl = protocol.endswith("SSL"), "SASL_" if protocol.startswith("SASL_") else ""
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        if not port.isdecimal():
+            continue
+        if (found := mismatch(host.strip("[]"), int(port), tls=tls, plain=speaks_kafka)) is not None:
+            wanted = sasl + ("PLAINTEXT" if tls else "SSL")
+            return f"{found}, and security.protocol is {protocol}: set it to {wanted}, or name another port"
+    return None
+
+
+def _answer(host: str, port: int, question: bytes, timeout_s: float) -> bytes:
+    """The first bytes of the answer to a question; none where there is none."""
+    found = b""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout_s) as sock:
+        sock.settimeout(timeout_s)
+        sock.sendall(question)
+        while len(found) < len(_KAFKA) and (more := sock.recv(64)):
+            found += more
+    return found
+
+
+__all__ = ["mismatch", "speaks_kafka", "speaks_mqtt", "speaks_tls", "wrong_port"]
