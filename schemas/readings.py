@@ -44,6 +44,7 @@ class RejectReason(str, Enum):
     UNKNOWN_SCHEMA = "unknown-schema"
     UNKNOWN_ALIAS = "unknown-alias"
     TOO_MANY_SERIES = "too-many-series"
+    MIXED_UNITS = "mixed-units"
 
     @property
     def text(self) -> str:
@@ -69,6 +70,7 @@ _TEXTS = {
     RejectReason.UNKNOWN_ALIAS: "a metric has an alias that no birth message told",
     RejectReason.TOO_MANY_SERIES: "it names a series for which the counter of another was forgotten: more than "
     "readings.remember",
+    RejectReason.MIXED_UNITS: "its values are of several units, or of another than the setting or standard says",
 }
 
 #: Where rejected rows were, and why; never what they held. Of messages how many bytes they have; rows of files, and

@@ -9,10 +9,14 @@ without it nobody knows where a record begins. And behind a value of more than 1
 looked for, because memory would have to grow with the depth. In both cases there are rows that cannot be found, so to
 count one reject and go on would be to lose readings in silence: "damaged" says that some are missing, and how many is
 not known.
+
+Blocks are unpacked into a bounded memory (see :mod:`.avro_blocks`), and batches end before they are large, whatever the
+blocks are.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -22,11 +26,15 @@ import pyarrow as pa
 
 from ...schemas.settings import SettingsError
 from ..files import SourceFileError
+from .avro_blocks import MOST_BYTES, Block, Blocks, CodecError, LargeBlockError
 from .avro_columns import Meaning
 from .avro_shapes import ReadRecord, Shapes, check_header, whole_record
 from .avro_times import bare
 from .csv import missing_column
 from .rows import Columns, RawRows
+
+#: Bytes of the rows of a batch, unpacked; the last row may have more.
+_MOST_BYTES = 1 << 26
 
 _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "string", "bytes", "enum", "fixed"})
 
@@ -90,53 +98,112 @@ def avro_rows(
         SourceFileError: a block is damaged.
         Exception: what ``columns`` raises.
     """
+    read, meanings, blocks = _opened(stream, path, columns, reads)
+    gathered = _Gathered(meanings)
     try:
-        check_header(stream)
-        blocks = cast("Any", fastavro.block_reader(stream))
-        kinds: dict[str, Any] = {one["name"]: one["type"] for one in blocks.writer_schema["fields"]}
+        for block in blocks:
+            yield from _block_rows(block, read, gathered, batch_rows)
+    except LargeBlockError:
+        raise SourceFileError(
+            f"file {path} has a block of more than {MOST_BYTES} bytes after row {gathered.before + gathered.rows}; "
+            "write it with smaller blocks, or take it out of source.avro: releases without its readings would be final"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
+        raise _damaged(path, error, f"after row {gathered.before + gathered.rows}") from None
+    if gathered.rows:
+        yield gathered.take()
+
+
+def _opened(
+    stream: BinaryIO,
+    path: str,
+    columns: Columns | Callable[[dict[str, Any]], Columns],
+    reads: Callable[[str, Any], Reads],
+) -> tuple[ReadRecord, dict[str, Reads], Blocks]:
+    """What reads a record, what its columns mean, and the blocks, of a file whose header can be read."""
+    try:
+        header = check_header(stream)
+        writer_schema = cast("Any", fastavro.block_reader(stream)).writer_schema
+        kinds: dict[str, Any] = {one["name"]: one["type"] for one in writer_schema["fields"]}
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     needed = columns(kinds) if callable(columns) else columns
     try:
-        read = _reading(fastavro.parse_schema(bare(blocks.writer_schema)), needed)
+        shapes = Shapes(fastavro.parse_schema(bare(writer_schema)))
+        read = _reading(shapes, needed)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
+        stream.seek(header.end)
+        blocks = Blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
+    except CodecError:
+        raise SourceFileError(
+            f"file {path} is packed by a codec that is not read; write it with deflate, zstandard, snappy, bzip2 or xz"
+        ) from None
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
-    records: list[dict[str, Any]] = []
-    before = 0
-    while True:
-        try:
-            block = next(blocks, None)
-            if block is not None:
-                records += [read(block.bytes_) for _ in range(block.num_records)]
-        except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
-            raise _damaged(path, error, f"after row {before + len(records)}") from None
-        if records and (block is None or len(records) >= batch_rows):
-            yield _rows(records, before, meanings)
-            before += len(records)
-            records = []
-        if block is None:
-            return
+    return read, meanings, blocks
 
 
-def _reading(schema: Any, columns: Columns) -> ReadRecord:
+def _block_rows(block: Block, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
+    """The batches that a block makes full.
+
+    Raises:
+        Exception: it holds other than so many records.
+    """
+    records = io.BytesIO(block.data)
+    at = 0
+    for _ in range(block.records):
+        record = read(records)
+        behind = records.tell()
+        gathered.add(record, behind - at)
+        at = behind
+        if gathered.rows >= batch_rows or gathered.size >= _MOST_BYTES:
+            yield gathered.take()
+    if at != len(block.data):
+        raise ValueError("a block holds more than its records")
+
+
+def _reading(shapes: Shapes, columns: Columns) -> ReadRecord:
     """How a record is read: at once, unless what a record holds could keep the library busy for ever or end it."""
-    shapes = Shapes(schema)
-    return whole_record(schema) if shapes.is_plain else shapes.fields(columns.names)
+    is_whole = shapes.is_plain and shapes.is_flat(columns.names)
+    return whole_record(shapes.schema) if is_whole else shapes.fields(columns.names)
 
 
-def _rows(records: list[dict[str, Any]], before: int, meanings: dict[str, Reads]) -> RawRows:
-    """Records as raw rows; those with a value that means nothing are malformed."""
-    arrays: dict[str, pa.Array] = {}
-    keep = np.ones(len(records), dtype=np.bool_)
-    for name, meaning in meanings.items():
-        arrays[name], bad = meaning.column([record[name] for record in records])
-        keep[bad] = False
-    positions = np.arange(before + 1, before + len(records) + 1, dtype=np.int64)
-    if not keep.all():
-        kept = pa.array(keep)
-        arrays = {name: array.filter(kept) for name, array in arrays.items()}
-    return RawRows(arrays, positions[keep], positions[~keep])
+class _Gathered:
+    """The rows of a batch, column by column: of what a record holds besides nothing is kept.
+
+    Attributes:
+        before: rows of the batches before.
+        rows: rows of this one.
+        size: bytes that they have in the file, unpacked.
+    """
+
+    def __init__(self, meanings: dict[str, Reads]) -> None:
+        self._meanings = meanings
+        self._values: dict[str, list[Any]] = {name: [] for name in meanings}
+        self._columns = [(values.append, name) for name, values in self._values.items()]
+        self.before, self.rows, self.size = 0, 0, 0
+
+    def add(self, record: dict[str, Any], size: int) -> None:
+        """One more row."""
+        for append, name in self._columns:
+            append(record[name])
+        self.rows += 1
+        self.size += size
+
+    def take(self) -> RawRows:
+        """The rows so far; the next ones are another batch's. Those with a value that means nothing are malformed."""
+        arrays: dict[str, pa.Array] = {}
+        keep = np.ones(self.rows, dtype=np.bool_)
+        for name, meaning in self._meanings.items():
+            arrays[name], bad = meaning.column(self._values[name])
+            keep[bad] = False
+            self._values[name].clear()
+        positions = np.arange(self.before + 1, self.before + self.rows + 1, dtype=np.int64)
+        if not keep.all():
+            kept = pa.array(keep)
+            arrays = {name: array.filter(kept) for name, array in arrays.items()}
+        self.before, self.rows, self.size = self.before + self.rows, 0, 0
+        return RawRows(arrays, positions[keep], positions[~keep])
 
 
 def _reader(stream: BinaryIO, path: str) -> Any:

@@ -17,7 +17,7 @@ False
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast, overload
 
 import fastavro
 
@@ -38,6 +38,17 @@ _DEEPEST = 100_000
 _DEEPEST_SCHEMA = 200
 
 _LONGEST_LONG = 10
+_SYNC_BYTES = 16
+_PART = 1 << 20
+
+#: Bytes that are passed over at once: no block has as many, and no more can be asked for.
+_LONGEST = 1 << 40
+
+#: Bytes of what a header holds.
+_LARGEST_HEADER = 1 << 24
+
+#: Types within a record that the library reads as a whole: it makes an object of each, also of those without bytes.
+_FEW_TYPES = 256
 
 #: What becomes of bytes that are no UTF-8 in a text: they are its row's matter, and no reason to stop.
 KEPT = "surrogateescape"
@@ -60,9 +71,34 @@ class Shapes:
         self._find(schema)
 
     @property
+    def schema(self) -> Any:
+        """The schema."""
+        return self._schema
+
+    @property
     def is_plain(self) -> bool:
         """Whether the size of a record bounds the work of reading it: the library may."""
         return self._types(self._schema) <= _MOST_TYPES
+
+    def is_flat(self, wanted: Iterable[str]) -> bool:
+        """Whether memory for a record is bounded by the schema and the size of single values: the library may read it.
+
+        Args:
+            wanted: fields that are single values.
+        """
+        names = frozenset(wanted)
+        others = [one["type"] for one in self._schema["fields"] if one["name"] not in names]
+        return self._types(self._schema) <= _FEW_TYPES and not any(map(self._repeats, others))
+
+    def _repeats(self, kind: Any) -> bool:
+        """Whether an array or map is within a type; it is within itself nowhere."""
+        if isinstance(kind, list):
+            return any(map(self._repeats, cast("list[Any]", kind)))
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        return name in {"array", "map"} or (
+            name in RECORDS and any(self._repeats(one["type"]) for one in kind["fields"])
+        )
 
     def fields(self, wanted: Iterable[str]) -> ReadRecord:
         """A function that reads the wanted fields of a record and stands behind the record then.
@@ -74,7 +110,10 @@ class Shapes:
         steps: list[tuple[ReadRecord | None, Any]] = []
         for one in self._schema["fields"]:
             alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
-            steps.append((whole_record(fastavro.parse_schema(alone)) if one["name"] in names else None, one["type"]))
+            if one["name"] in names:
+                steps.append((whole_record(fastavro.parse_schema(alone)), one["type"]))
+            elif not self._is_empty(one["type"]):
+                steps.append((None, one["type"]))
 
         def read(stream: BinaryIO) -> dict[str, Any]:
             found: dict[str, Any] = {}
@@ -107,7 +146,7 @@ class Shapes:
     def _within(self, stream: BinaryIO, kind: Any) -> Iterator[Any] | None:
         """The types of what stands within a value; ``None`` if it is a single one, which is passed over."""
         if isinstance(kind, list):
-            place = _long(stream)
+            place = read_long(stream)
             if not 0 <= place < len(cast("list[Any]", kind)):
                 raise ValueError("a union has no such type")
             kind = self.whole(kind[place])
@@ -119,9 +158,9 @@ class Shapes:
         if name == "map":
             return self._items(stream, ("string",), kind["values"])
         if name in _LONGS:
-            _long(stream)
+            read_long(stream)
         elif name in _COUNTED:
-            _skip(stream, _long(stream))
+            _skip(stream, read_long(stream))
         else:
             _skip(stream, kind["size"] if name == "fixed" else BYTES[name])
         return None
@@ -129,13 +168,23 @@ class Shapes:
     def _items(self, stream: BinaryIO, before: tuple[str, ...], kind: Any) -> Iterator[Any]:
         """What is in the blocks of an array or map; things without bytes need no look at each."""
         empty = not before and self._is_empty(kind)
-        while count := _long(stream):
+        size = None if before else self._size(kind)
+        while count := read_long(stream):
             if count < 0:
-                _skip(stream, _long(stream))
+                _skip(stream, read_long(stream))
+            elif size is not None:
+                _skip(stream, count * size)
             elif not empty:
                 for _ in range(count):
                     yield from before
                     yield kind
+
+    def _size(self, kind: Any) -> int | None:
+        """The bytes of a type that has always so many and some; ``None`` for others."""
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        size = kind["size"] if name == "fixed" else BYTES.get(name) if isinstance(name, str) else None
+        return size if size is not None and size > 0 else None
 
     def whole(self, kind: Any) -> Any:
         """A type with its name replaced by what it stands for."""
@@ -202,7 +251,21 @@ def whole_record(schema: Any) -> ReadRecord:
     return read
 
 
-def check_header(stream: BinaryIO) -> None:
+class Header(NamedTuple):
+    """What the header of a file says of its blocks.
+
+    Attributes:
+        codec: how they are packed.
+        sync: the mark behind each.
+        end: where the first begins.
+    """
+
+    codec: str
+    sync: bytes
+    end: int
+
+
+def check_header(stream: BinaryIO) -> Header:
     """See whether the schema of a file can be parsed; the stream stands at its start afterwards.
 
     Raises:
@@ -211,14 +274,22 @@ def check_header(stream: BinaryIO) -> None:
     """
     if stream.read(4) != b"Obj\x01":
         raise ValueError("no Avro file")
-    while count := _long(stream):
+    codec, held = b"null", 0
+    while count := read_long(stream):
         if count < 0:
-            _long(stream)
+            read_long(stream)
         for _ in range(abs(count)):
             name, value = _counted(stream), _counted(stream)
+            held += len(name) + len(value)
+            if held > _LARGEST_HEADER:
+                raise ValueError("the header is too large")
             if name == b"avro.schema" and _is_deep(value):
                 raise ValueError("the schema has too many levels")
+            if name == b"avro.codec":
+                codec = value
+    header = Header(codec.decode("utf-8"), read_exactly(stream, _SYNC_BYTES), stream.tell())
     stream.seek(0)
+    return header
 
 
 def _is_deep(text: bytes) -> bool:
@@ -234,12 +305,27 @@ def _is_deep(text: bytes) -> bool:
     return False
 
 
-def _long(stream: BinaryIO) -> int:
-    """A number of Avro's variable length."""
+@overload
+def read_long(stream: BinaryIO) -> int: ...
+@overload
+def read_long(stream: BinaryIO, *, or_end: bool) -> int | None: ...
+def read_long(stream: BinaryIO, *, or_end: bool = False) -> int | None:
+    """A number of Avro's variable length.
+
+    Args:
+        stream: where it begins.
+        or_end: whether the stream may end before it; it is ``None`` then.
+
+    Raises:
+        EOFError: the stream ends within it.
+        ValueError: it has too many bytes.
+    """
     number = 0
     for place in range(_LONGEST_LONG):
         data = stream.read(1)
         if not data:
+            if or_end and not place:
+                return None
             raise EOFError
         number |= (data[0] & 0x7F) << (7 * place)
         if data[0] < 0x80:  # noqa: PLR2004 - the last byte's highest bit is not set
@@ -247,17 +333,45 @@ def _long(stream: BinaryIO) -> int:
     raise ValueError("a number is too long")
 
 
+def read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """So many bytes, for which no memory is taken before they are there.
+
+    Raises:
+        EOFError: the stream ends before.
+    """
+    parts: list[bytes] = []
+    missing = size
+    while missing > 0:
+        part = stream.read(min(missing, _PART))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
 def _counted(stream: BinaryIO) -> bytes:
-    size = _long(stream)
-    data = stream.read(size) if size >= 0 else b""
-    if len(data) != size:
+    size = read_long(stream)
+    if not 0 <= size <= _LARGEST_HEADER:
         raise EOFError
-    return data
+    return read_exactly(stream, size)
 
 
 def _skip(stream: BinaryIO, size: int) -> None:
-    if size < 0 or len(stream.read(size)) != size:
+    if not 0 <= size <= _LONGEST or len(stream.read(size)) != size:
         raise EOFError
 
 
-__all__ = ["BYTES", "KEPT", "NAMED", "RECORDS", "ReadRecord", "Shapes", "check_header", "whole_record"]
+__all__ = [
+    "BYTES",
+    "KEPT",
+    "NAMED",
+    "RECORDS",
+    "Header",
+    "ReadRecord",
+    "Shapes",
+    "check_header",
+    "read_exactly",
+    "read_long",
+    "whole_record",
+]

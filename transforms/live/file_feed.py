@@ -32,7 +32,7 @@ from ..rejects import Rejects
 from .feeds import Feed, Piece, Reader, piece_of
 
 #: How files are cut into pieces; another number makes half read files begin again.
-_CUT = 1
+_CUT = 2
 
 #: Bytes and characters of a file's key.
 _KEY_BYTES = 9

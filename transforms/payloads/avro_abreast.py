@@ -31,6 +31,7 @@ from ...schemas.mappings import Steps
 from ..decode.avro_shapes import BYTES, RECORDS, Shapes
 from .avro_cursors import Bools, Cursors, Ints
 from .rows import GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
+from .units import FIELDS
 
 #: Fewer messages, or fewer that are still within an array, are read faster one by one.
 FEW = 40
@@ -276,6 +277,8 @@ class Abreast:
         names = [one["name"] for one in fields]
         if len(set(names)) < len(names) or any(not steps or steps[0] not in names for steps in wanted.values()):
             raise UnfitError("a path to a record, or to no field")
+        if inside and VALUE in wanted and not FIELDS.isdisjoint(names):
+            raise UnfitError("a unit beside the value, which is compared")
         steps: list[_Step] = []
         for one in fields:
             mine = {part: path[1:] for part, path in wanted.items() if path[0] == one["name"]}

@@ -106,8 +106,8 @@ def _name_of(readings: Readings) -> str:
 
 def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> Convention:
     """The convention of a preset that takes payloads apart by itself."""
-    name, place = _name_of(readings), readings.series
-    find = _finder(str(readings.preset), name, births)
+    name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
+    find = _finder(readings, name, births)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
         series = (
@@ -120,17 +120,18 @@ def _named(readings: Readings, timezone: str, group: str | Place | None, births:
             groups = [None] * len(messages)
             for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
                 groups[number] = one
-        return [find(messages, chosen, Wanted(name, series, timezone)).rows(groups)]
+        return [find(messages, chosen, Wanted(name, series, timezone, unit)).rows(groups)]
 
     return rows
 
 
-def _finder(preset: str, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
+def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
     """What finds the readings of a preset."""
+    preset = str(readings.preset)
     if births is not None:
         return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
     if preset == "dsmr":
-        check_codes(name)
+        check_codes(name, readings.unit.strip())
         return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
     if preset == "green-button":
         check_unit(name)

@@ -6,7 +6,7 @@ some of whose readings are none. Nothing of a message's content is in what is sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,9 @@ from .registers import Registers
 from .rows import GROUP, SERIES, TIME, VALUE
 
 Ints = npt.NDArray[np.int64]
+
+#: Bytes of the messages that are parsed together; a larger message is parsed alone.
+_PARSED_BYTES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -189,10 +192,12 @@ class _Worker:
             return _with_rejects([], bad, [], messages)
         # what is made of a batch has no cycles, and looking for some takes longer than making it
         with collector_held_back():
-            rows = self._convention(messages, chosen)
-            found = [self._rows.decode(raw) for one in rows for raw in one.raw()]
-        for one in rows:
-            bad |= one.bad
+            # some at a time: parsed they take up to two hundred times their bytes
+            found: list[Decoded] = []
+            for some in _in_parts(messages, chosen):
+                for rows in self._convention(messages, some):
+                    found += [self._rows.decode(raw) for raw in rows.raw()]
+                    bad |= rows.bad
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
         if self._registers is not None:
@@ -205,6 +210,18 @@ class _Worker:
     def memory(self) -> str:
         """The births."""
         return "" if self._births is None else self._births.text
+
+
+def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
+    """Messages in their order, cut where more bytes than :data:`_PARSED_BYTES` would come together."""
+    first, held = 0, 0
+    for place, number in enumerate(chosen):
+        size = len(messages.payloads[number] or b"")
+        if held and held + size > _PARSED_BYTES:
+            yield chosen[first:place]
+            first, held = place, 0
+        held += size
+    yield chosen[first:]
 
 
 def _risen(registers: Registers, part: Decoded) -> Decoded:

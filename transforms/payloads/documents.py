@@ -23,11 +23,13 @@ class Wanted:
         series: the series of each message by its number, where the settings say where it is; otherwise the convention
             says it.
         timezone: zone of stamps without an offset.
+        unit: of the value, as the settings say it; empty if they do not.
     """
 
     name: str
     series: dict[int, Any] | None = None
     timezone: str = "UTC"
+    unit: str = ""
 
     def series_of(self, message: int, own: Any) -> Any:
         """The series of a reading."""
@@ -36,6 +38,14 @@ class Wanted:
 
 class MalformedError(ValueError):
     """A message does not follow its convention."""
+
+    reason = RejectReason.MALFORMED_ROW
+
+
+class MixedUnitsError(MalformedError):
+    """The values of a message are of several units, or of another one than is wanted."""
+
+    reason = RejectReason.MIXED_UNITS
 
 
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
@@ -53,8 +63,8 @@ def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
         mine = RowList()
         try:
             visit(mine, message, value)
-        except MalformedError:
-            rows.bad[message] = RejectReason.MALFORMED_ROW
+        except MalformedError as error:
+            rows.bad[message] = error.reason
             continue
         rows.extend(mine)
     return rows

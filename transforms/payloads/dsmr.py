@@ -1,8 +1,10 @@
 """DSMR (P1): telegrams of smart meters, lines of OBIS codes between ``/`` and ``!``, with a CRC16 behind them.
 
 The wanted value is an OBIS code as it stands in the telegram, such as ``1-0:1.7.0``; several with ``+`` between them
-are added, such as the two tariffs of a counter. The series is the equipment identifier. Stamps are local: ``S`` and
-``W`` say whether summer time held, in the zone of the settings, or that of central Europe if this is UTC.
+are added, such as the two tariffs of a counter. A value is given in the unit of the settings, or else in that of the
+standard: ``*W`` is a thousandth of ``*kW``, and a telegram with another quantity is a reject. The series is the
+equipment identifier. Stamps are local: ``S`` and ``W`` say whether summer time held, in the zone of the settings, or
+that of central Europe if this is UTC.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from zoneinfo import ZoneInfo
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings import SettingsError
-from .documents import MalformedError, Wanted
+from .documents import MalformedError, MixedUnitsError, Wanted
 from .rows import RowList
+from .units import is_known, power_of_ten, units
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
 _GROUP = re.compile(rb"\(([^()]*)\)")
@@ -27,19 +30,65 @@ _TIME, _OWN_ID = "0-0:1.0.0", "0-0:96.1.1"
 _VERSIONS = ("1-3:0.2.8", "0-0:96.1.4")
 _CENTRAL_EUROPE = "Europe/Amsterdam"
 _CRC_DIGITS = 4
+_LONGEST_CODE = 50
 _POLYNOMIAL = 0xA001
 
 
-def check_codes(name: str) -> None:
-    """Check the name of the value under this preset.
+#: What electricity codes ``1-b:C.D.E`` measure by the numbers C (IEC 62056-61, 4.2), and their units by the numbers D.
+_QUANTITIES = {
+    **dict.fromkeys((1, 2, 21, 22, 41, 42, 61, 62), "W"),
+    **dict.fromkeys((3, 4, 23, 24, 43, 44, 63, 64), "var"),
+    **dict.fromkeys((9, 10, 29, 30, 49, 50, 69, 70), "VA"),
+    **dict.fromkeys((11, 31, 51, 71), "A"),
+    **dict.fromkeys((12, 32, 52, 72), "V"),
+}
+_POWERS, _ENERGIES = {4, 5, 6, 7}, {8, 9}
+
+
+def standard_unit(code: str) -> str:
+    """The unit of a code by the standard; empty where it says none.
+
+    >>> standard_unit("1-0:1.7.0"), standard_unit("1-0:1.8.1"), standard_unit("1-0:32.7.0"), standard_unit("0-1:24.2.1")
+    ('kW', 'kWh', 'V', '')
+    """
+    medium, _, value = code.partition(":")
+    quantity, kind = (int(one) for one in value.split(".")[:2])
+    found = _QUANTITIES.get(quantity) if medium.startswith("1-") else None
+    if found is None or kind not in _POWERS | _ENERGIES:
+        return ""
+    if found in {"A", "V"}:
+        return found if kind in _POWERS else ""
+    return f"k{found}h" if kind in _ENERGIES else f"k{found}"
+
+
+def check_codes(name: str, unit: str = "") -> None:
+    """Check the name of the value under this preset, and its unit.
 
     Raises:
-        SettingsError: it is no OBIS code.
+        SettingsError: it is no OBIS code, or the codes or the unit are of different quantities.
     """
-    if not all(_CODE.fullmatch(one) for one in name.split("+")):
+    codes = name.split("+")
+    # a code has few digits, and its numbers become integers
+    if not all(len(one) <= _LONGEST_CODE and _CODE.fullmatch(one) for one in codes):
         raise SettingsError(
             [f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"]
         )
+    if unit and not is_known(unit):
+        raise SettingsError(
+            [
+                f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
+                "of the standard; the unit behind readings.scale is states.unit"
+            ]
+        )
+    for code in codes:
+        standard, wanted = standard_unit(code), unit or standard_unit(codes[0])
+        if standard and wanted and power_of_ten(standard, wanted) is None:
+            raise SettingsError(
+                [
+                    f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
+                    "correct readings.unit, or the code"
+                ]
+            )
 
 
 def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted) -> RowList:
@@ -47,6 +96,7 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
     rows = RowList()
     zone = ZoneInfo(_CENTRAL_EUROPE if wanted.timezone == "UTC" else wanted.timezone)
     codes = wanted.name.split("+")
+    standards = [wanted.unit or standard_unit(code) for code in codes]
     for message, payload in zip(numbers, payloads, strict=True):
         try:
             lines = _lines(payload)
@@ -56,9 +106,15 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
         found = [lines[code] for code in codes if code in lines]
         if not found:
             continue
+        try:
+            units_of = [unit for code, unit in zip(codes, standards, strict=True) if code in lines]
+            values = _in_one_unit([groups[-1] for groups in found], units_of)
+        except MixedUnitsError as error:
+            rows.bad[message] = error.reason
+            continue
         stamped = _STAMP.fullmatch(found[0][0]) is not None and len(found[0]) > 1
         time = _instant(found[0][0] if stamped else lines.get(_TIME, [b""])[0], zone)
-        value = None if len(found) < len(codes) else _sum([groups[-1] for groups in found])
+        value = None if len(found) < len(codes) else _sum(values)
         rows.add(message, wanted.series_of(message, _identifier(lines, codes[0])), time, value)
     return rows
 
@@ -119,8 +175,41 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
     return None
 
 
-def _sum(groups: list[bytes]) -> Any:
-    digits = [group.partition(b"*")[0].decode("ascii", "replace").strip() for group in groups]
+def _in_one_unit(groups: list[bytes], wanted: list[str]) -> list[str]:
+    """The digits of values such as ``01.193*kW``, all in the unit of the first.
+
+    Args:
+        groups: the values.
+        wanted: the unit that each should have; empty where it may have any.
+
+    Raises:
+        MixedUnitsError: one has another unit, or none.
+    """
+    split = [group.decode("ascii", "replace").partition("*") for group in groups]
+    first = next((unit for unit in wanted if unit), None)
+    if first is None:
+        # the standard says nothing: the unit in which others of its quantity are given, or whatever the first has
+        first = _USUAL.get(split[0][2].strip(), split[0][2].strip())
+    found: list[str] = []
+    for digits, _, unit in split:
+        power = power_of_ten(unit.strip(), first)
+        if power is None:
+            raise MixedUnitsError("another unit")
+        # decimal digits with the power behind them: the float next to the exact product
+        found.append(f"{digits.strip()}e{power}" if power and digits.strip() else digits.strip())
+    return found
+
+
+#: In which of the units of a quantity values are given whose unit neither the settings nor the standard say.
+_USUAL = {
+    unit: usual
+    for usual in ("m3", "GJ", "kW", "kWh", "kvar", "kvarh", "kVA", "kVAh", "V", "A")
+    for unit in units()
+    if power_of_ten(unit, usual) is not None
+}
+
+
+def _sum(digits: list[str]) -> Any:
     if len(digits) == 1:
         return digits[0]
     try:

@@ -13,22 +13,26 @@ from typing import Any
 import orjson
 
 from ..messages import Messages
-from .documents import MalformedError, Wanted, an_array, an_object, walk
+from .documents import MalformedError, MixedUnitsError, Wanted, an_array, an_object, walk
 from .parsing import Parsed
 from .rows import RowList
+from .units import plain
 
 
 def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  # noqa: ARG001 - every preset's
     """The readings of events; times are nanoseconds."""
 
     def visit(rows: RowList, message: int, value: Any) -> None:
-        event = _event(an_object(value))
+        event, units = _event(an_object(value)), set[Any]()
         for one in an_array(event.get("readings")):
             reading = an_object(one)
             if reading.get("resourceName") != wanted.name:
                 continue
             series = wanted.series_of(message, reading.get("deviceName", event.get("deviceName")))
+            units.add(plain(reading.get("units")))
             rows.add(message, series, reading.get("origin", event.get("origin")), reading.get("value"))
+        if len(units) > 1:
+            raise MixedUnitsError("several units")
 
     return walk(parsed, visit)
 

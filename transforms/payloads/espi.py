@@ -7,7 +7,6 @@ power of ten; the usage point, also from the links, is the series. Which reading
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,8 @@ from .rows import RowList
 
 _ATOM, _ESPI = "{http://www.w3.org/2005/Atom}", "{http://naesb.org/espi}"
 _READING, _TYPE, _BLOCK = "MeterReading", "ReadingType", "IntervalBlock"
-_PATHS = {one: re.compile(rf"^(.*/{one}/[^/]+)(?:/.*)?$") for one in (_READING, _TYPE, "UsagePoint")}
+#: Characters of an address. A longer one makes its message a reject: each of its entries could repeat it.
+_LONGEST_ADDRESS = 2_048
 
 DEFAULT_UNIT = "Wh"
 _UNITS = {
@@ -139,24 +139,33 @@ def _blocks(root: Any) -> list[Block]:
         point = _path("UsagePoint", [own, *links])
         name = None if point is None else point.rpartition("/")[2]
         blocks += [
-            Block(name, kind, [_reading(one) for one in block.iter(f"{_ESPI}IntervalReading")]) for block in found
+            # its own readings: those of a block within it would be taken once for each level
+            Block(name, kind, [_reading(one) for one in block.findall(f"{_ESPI}IntervalReading")])
+            for block in found
         ]
     return blocks
 
 
 def _links(entry: Any) -> tuple[str, list[str]]:
-    """The entry's own address, and those it is related to."""
+    """The entry's own address, and those it is related to.
+
+    Raises:
+        MalformedError: one of them is too long.
+    """
     links = [(one.get("rel", ""), one.get("href", "")) for one in entry.findall(f"{_ATOM}link")]
+    if any(len(href) > _LONGEST_ADDRESS for _, href in links):
+        raise MalformedError("a long address")
     own = next((href for rel, href in links if rel == "self"), "")
     return own, [href for rel, href in links if rel != "self"]
 
 
 def _path(kind: str, addresses: list[str]) -> str | None:
-    """The part of the first address that names a resource of a kind."""
+    """The part of the first address that names a resource of a kind: up to the name behind the last such level."""
     for one in addresses:
-        match = _PATHS[kind].match(one)
-        if match is not None:
-            return match[1]
+        levels = one.split("/")
+        for place in range(len(levels) - 2, 0, -1):
+            if levels[place] == kind and levels[place + 1]:
+                return "/".join(levels[: place + 2])
     return None
 
 

@@ -7,7 +7,7 @@ loops run only where a message lacks a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -24,6 +24,7 @@ from ..messages import Messages
 from .fields import field_column
 from .parsing import Apart, Parsed
 from .rows import GROUP, SERIES, TIME, VALUE, Column, Repeated, Rows
+from .units import differing
 
 Ints = npt.NDArray[np.int64]
 
@@ -105,6 +106,17 @@ def _rows_apart(messages: Messages, apart: Apart, mapping: Mapping) -> Rows:
 def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
     """The readings of messages whose payloads are values."""
     tables = _Tables(parsed, mapping.arrays)
+    mixed = tables.mixed(mapping)
+    if mixed:
+        kept = [place for place, number in enumerate(parsed.message) if number not in mixed]
+        bad = {**dict.fromkeys(sorted(mixed), RejectReason.MIXED_UNITS), **tables.bad}
+        parsed = replace(
+            parsed,
+            values=[parsed.values[place] for place in kept],
+            message=[parsed.message[place] for place in kept],
+            bad=parsed.bad | bad,
+        )
+        tables = _Tables(parsed, mapping.arrays)
     rows = tables.rows
 
     def column(source: Steps | Place | Constant) -> Column:
@@ -175,6 +187,24 @@ class _Tables:
         level = max(place for place, start in enumerate(self.starts) if steps[: len(start)] == start)
         found = follow(self.nodes[level], steps[len(self.starts[level]) :])
         return found if level == len(self.nodes) - 1 else Repeated(found, self.down[level])
+
+    def mixed(self, mapping: Mapping) -> set[int]:
+        """The messages in which the elements that hold the values say different units."""
+        steps = mapping.value
+        if not isinstance(steps, tuple) or None not in steps:
+            return set()
+        named = [str(path[-1]) for path in (mapping.series, mapping.group) if isinstance(path, tuple)]
+        found: set[int] = set()
+        for level, start in enumerate(self.starts):
+            if level and steps[: len(start)] == start:
+                longer = self.starts[level + 1] if level + 1 < len(self.starts) else steps
+                way = (longer if steps[: len(longer)] == longer else steps)[len(start) : -1]
+                objects = self.nodes[level]
+                found |= differing(objects, self.message[level], named)
+                for step in way:
+                    objects = _step(objects, step)
+                    found |= differing(objects, self.message[level], named)
+        return found
 
     def _elements(self, steps: Steps) -> tuple[list[Any], Ints]:
         """The elements of the arrays at the end of a path, and the object that each is in."""

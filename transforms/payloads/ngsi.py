@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..messages import Messages
-from .documents import Wanted, an_array, an_object, field_of, walk
+from .documents import MixedUnitsError, Wanted, an_array, an_object, field_of, walk
 from .parsing import Parsed
 from .rows import RowList
+from .units import plain
 
 _TIMES = ("observedAt", "TimeInstant")
 
@@ -24,6 +25,7 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
     def visit(rows: RowList, message: int, value: Any) -> None:
         document = an_object(value)
         document = an_object(document["body"]) if "body" in document else document
+        units = set[Any]()
         for one in an_array(document.get("data")):
             entity = an_object(one)
             if wanted.name not in entity:
@@ -33,7 +35,10 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
             # an attribute may have several instances, which differ in their data set
             for instance in attribute if type(attribute) is list else [attribute]:
                 time, found = _instance(instance)
+                units.add(plain(field_of(instance, "unitCode") or field_of(field_of(instance, "metadata"), "unitCode")))
                 rows.add(message, series, document.get("notifiedAt") if time is None else time, found)
+        if len(units) > 1:
+            raise MixedUnitsError("several units")
 
     return walk(parsed, visit)
 

@@ -11,14 +11,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..messages import Messages
-from .documents import MalformedError, Wanted, an_array, an_object, walk
+from .documents import MalformedError, MixedUnitsError, Wanted, an_array, an_object, walk
 from .parsing import Parsed, Parser, parse_json
 from .rows import LONGEST_NAME, RowList
+from .units import plain
 
 _US = 1_000_000
 
 #: CBOR's labels of the fields that are read.
-_LABELS = {-1: "bver", -2: "bn", -3: "bt", -5: "bv", 0: "n", 2: "v", 3: "vs", 4: "vb", 6: "t", 8: "vd"}
+_LABELS: dict[int, str] = dict(
+    zip(
+        (-1, -2, -3, -4, -5, 0, 1, 2, 3, 4, 6, 8),
+        ("bver", "bn", "bt", "bu", "bv", "n", "u", "v", "vs", "vb", "t", "vd"),
+        strict=True,
+    )
+)
 _VERSION = 10
 #: Times below are relative.
 _RELATIVE = 1 << 28
@@ -51,7 +58,8 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
 
     def visit(rows: RowList, message: int, value: Any) -> None:
         now = int(messages.stamps_us[message])
-        base_name, base_time, base_value = "", 0, 0
+        base_name, base_time, base_value, base_unit = "", 0, 0, None
+        units = set[Any]()
         for one in an_array(value):
             record = _named(an_object(one))
             if record.get("bver", _VERSION) != _VERSION and not _is_older(record["bver"]):
@@ -59,6 +67,7 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
             base_name = _text(record.get("bn", base_name))
             base_time = _number(record.get("bt", base_time))
             base_value = _number(record.get("bv", base_value))
+            base_unit = record.get("bu", base_unit)
             name = base_name + _text(record.get("n", ""))
             if not any(field in record for field in _VALUES) or not _ends(name, record.get("n"), wanted.name):
                 continue
@@ -69,7 +78,10 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
             if "v" in record:
                 found = base_value + _number(found)
             own = name[: len(name) - len(wanted.name)].rstrip(_SEPARATORS)
+            units.add(plain(record.get("u", base_unit)))
             rows.add(message, wanted.series_of(message, own or None), time, found)
+        if len(units) > 1:
+            raise MixedUnitsError("several units")
 
     return walk(parsed, visit)
 

@@ -169,7 +169,9 @@ def edgex(value: Any) -> int:
         value = an_object(json_of(base64.b64decode(payload, validate=True))[0] if packed else payload)
     if value.get("event") is not None:
         value = an_object(value["event"])
-    return sum(each.get("resourceName") == "power" for each in objects(value.get("readings")))
+    found = [each for each in objects(value.get("readings")) if each.get("resourceName") == "power"]
+    needs(true=len({json.dumps(each.get("units"), sort_keys=True) for each in found}) < 2)
+    return len(found)
 
 
 def ngsi(value: Any) -> int:
@@ -178,23 +180,26 @@ def ngsi(value: Any) -> int:
     return sum(len(each) if type(each) is list else 1 for each in found)
 
 
-_SENML = {-1: "bver", -2: "bn", -3: "bt", -5: "bv", 0: "n", 2: "v", 3: "vs", 4: "vb", 6: "t", 8: "vd"}
+_SENML = {-1: "bver", -2: "bn", -3: "bt", -4: "bu", -5: "bv", 0: "n", 1: "u", 2: "v", 3: "vs", 4: "vb", 6: "t", 8: "vd"}
 
 
 def senml(value: Any) -> int:
     """Of a pack, as RFC 8428 has it: base fields hold from their record on, the name is of base name and own name."""
-    base, count = "", 0
+    base, count, base_unit, units = "", 0, None, set[str]()
     for given in objects(value):
         record = {(_SENML.get(key) if type(key) is int else key): each for key, each in given.items()}
         needs(true=not any(type(key) is str and key.endswith("_") for key in record))
         version = record.get("bver", 10)
         needs(true=version == 10 or (type(version) is int and version < 10))
         base, own = record.get("bn", base), record.get("n", "")
+        base_unit = record.get("bu", base_unit)
         needs(true=all(type(each) is str and len(each) <= 1_000 for each in (base, own)))
         needs(true=all(type(record.get(field, 0)) in {int, float} for field in ("bt", "bv")))
         if record.keys() & {"v", "vs", "vb", "vd"} and _is_power(base + own, own):
             needs(true=all(type(record.get(field, 0)) in {int, float} for field in ("t", "v")))
+            units.add(repr(record.get("u", base_unit)))
             count += 1
+    needs(true=len(units) < 2)
     return count
 
 
@@ -303,10 +308,16 @@ def dsmr(crc: Callable[[bytes], int], *codes: bytes) -> Account:
         if start < 0 or end < start:
             return NONE
         given, lines = payload[end + 1 :].strip(), payload[start:end].split(b"\n")[1:]
-        found = {line.partition(b"(")[0] for line in lines if _is_line(line)}
-        if given.upper() != checksum(payload[start : end + 1]) and (given or found & {b"1-3:0.2.8", b"0-0:96.1.4"}):
+        found = {line.partition(b"(")[0]: line.removesuffix(b"\r") for line in lines if _is_line(line)}
+        if given.upper() != checksum(payload[start : end + 1]) and (
+            given or found.keys() & {b"1-3:0.2.8", b"0-0:96.1.4"}
+        ):
             return NONE
-        number = int(bool(found.intersection(codes)))
+        values = [found[code].rpartition(b"(")[2].removesuffix(b")") for code in codes if code in found]
+        # the codes here are powers
+        if any(value.partition(b"*")[2].strip() not in {b"W", b"kW", b"MW", b"GW"} for value in values):
+            return NONE
+        number = int(bool(values))
         return Held(number, number)
 
     return account

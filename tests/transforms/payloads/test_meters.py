@@ -6,8 +6,12 @@ Those that others have published are in :mod:`.test_published`.
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
+
+from quiltstream.schemas.settings import SettingsError
+from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_S, NOON_US, decode, messages, preset
 
@@ -112,6 +116,54 @@ def test_dsmr_telegrams_without_the_code_hold_no_reading_and_half_a_sum_is_none(
     assert decode(preset("dsmr", code), messages(telegram(*lines))) == ([], [(0, "missing-value")])
 
 
+def with_unit(unit: str) -> bytes:
+    return telegram(*(line.replace("(01.193*kW)", f"(01.193{unit})") for line in LINES))
+
+
+def test_dsmr_values_are_given_in_one_unit_whatever_the_telegram_says():
+    given = messages(with_unit("*W"), with_unit("*kW"), with_unit("*MW"))
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    assert (sorted(value for _, _, value in rows), rejects) == ([0.001193, 1.193, 1193.0], [])
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0", unit="W"), given)
+    assert (sorted(value for _, _, value in rows), rejects) == ([1.193, 1193.0, 1_193_000.0], [])
+
+
+def test_dsmr_telegrams_of_another_quantity_or_without_a_unit_are_rejects():
+    given = messages(*map(with_unit, ("*kWh", "*V", "", "*", "*kw", "*kW*W", "*m3", "*\xff", "*kW")))
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    assert [value for _, _, value in rows] == [1.193]
+    assert rejects == [(at, "mixed-units") for at in range(8)]
+
+
+def test_dsmr_sums_add_values_of_one_unit():
+    lines = [line.replace("(000765.250*kWh)", "(765250*Wh)") for line in LINES]
+    assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), messages(telegram(*lines)))[0][0][2] == 1999.75
+    lines = [line.replace("(000765.250*kWh)", "(765.250*kvarh)") for line in LINES]
+    assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), messages(telegram(*lines))) == ([], [(0, "mixed-units")])
+
+
+def test_dsmr_units_of_codes_that_measure_anything_are_those_of_the_settings():
+    heat = [line.replace("(02785.123*m3)", "(02785.123*MJ)") for line in LINES]
+    given = messages(telegram(*LINES), telegram(*heat))
+    for unit, values, reject in (("m3", [2785.123], 1), ("dm3", [2_785_123.0], 1), ("GJ", [2.785123], 0)):
+        rows, rejects = decode(preset("dsmr", "0-1:24.2.1", unit=unit), given)
+        assert ([value for _, _, value in rows], rejects) == (values, [(reject, "mixed-units")])
+
+
+@pytest.mark.parametrize(
+    ("code", "unit", "text"),
+    [
+        ("1-0:1.7.0", "V", "is in kW by the standard"),
+        ("1-0:1.7.0+1-0:1.8.0", "", "is in kWh by the standard"),
+        ("1-0:1.7.0", "kW per slot", "readings.unit is 'kW per slot'"),
+        ("1-0:" + "1" * 5_000 + ".7.0", "", "OBIS code"),
+    ],
+)
+def test_dsmr_units_and_codes_of_different_quantities_are_mistakes_of_the_settings(code: str, unit: str, text: str):
+    with pytest.raises(SettingsError, match=text):
+        PayloadDecoder(preset("dsmr", code, unit=unit)).check()
+
+
 # Green Button
 
 ESPI = """\
@@ -192,3 +244,43 @@ def test_green_button_feeds_that_cannot_be_read_are_rejects():
     rows, rejects = decode(preset("green-button", None), given)
     assert rows == []
     assert rejects == [(at, "malformed-row") for at in (0, 1, 3, 4, 5, 6)]  # an empty document holds no reading
+
+
+def test_green_button_addresses_take_time_in_proportion_to_their_length_and_have_a_limit():
+    """240 kB of this took 28 s; a message that is delivered again and again stalled its partition."""
+    hostile = "/UsagePoint/1" * 18_000 + "&#10;&#10;"
+    given = feed().replace("https://utility.example/espi/1_1/resource/ReadingType/1", hostile)
+    before = time.process_time()
+    assert decode(preset("green-button", None), messages(given)) == ([], [(0, "malformed-row")])
+    assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize(
+    ("address", "series"),
+    [
+        ("/espi/UsagePoint/9/MeterReading/in/IntervalBlock", "9"),
+        ("/UsagePoint/1/UsagePoint/2/MeterReading/in", "2"),
+        ("/UsagePoint/7/MeterReading/in/UsagePoint/", "7"),
+        ("UsagePoint/7/MeterReading/in", None),
+    ],
+)
+def test_green_button_usage_points_are_the_last_that_an_address_names(address: str, series: str | None):
+    block = (
+        f'<entry xmlns="http://www.w3.org/2005/Atom"><link rel="up" href="{address}"/><content>'
+        '<ReadingType xmlns="http://naesb.org/espi"><uom>72</uom></ReadingType><IntervalBlock '
+        f'xmlns="http://naesb.org/espi"><IntervalReading><timePeriod><start>{NOON_S}</start></timePeriod>'
+        "<value>5</value></IntervalReading></IntervalBlock></content></entry>"
+    )
+    rows, rejects = decode(preset("green-button", None), messages(block))
+    assert [row[0] for row in rows] == ([] if series is None else [series])
+    assert rejects == ([(0, "missing-series")] if series is None else [])
+
+
+def test_green_button_blocks_within_blocks_give_each_reading_once():
+    """2,000 levels of blocks around 2,000 readings gave four million readings."""
+    reading = f"<IntervalReading><timePeriod><start>{NOON_S}</start></timePeriod><value>5</value></IntervalReading>"
+    head, rest = feed().split(f"<interval><duration>1800</duration><start>{NOON_S}</start></interval>")
+    nested = head + "<IntervalBlock>" * 2_000 + reading * 2_000 + "</IntervalBlock>" * 2_000 + rest
+    (part,) = PayloadDecoder(preset("green-button", None)).decode(messages(nested))
+    assert part.readings is not None
+    assert part.readings.num_rows == 2_002
