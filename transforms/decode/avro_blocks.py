@@ -28,6 +28,8 @@ MOST_BYTES = 1 << 27
 
 _PART = 1 << 20
 _RAW_DEFLATE = -15
+#: Bytes that unpacking xz may take: the largest dictionary of its presets has a quarter.
+_XZ_MEMORY = 1 << 28
 _CHECK_BYTES = 4
 _LONGEST_LENGTH = 5
 
@@ -117,7 +119,7 @@ def _bzipped(data: bytes) -> bytes:
 
 
 def _xzipped(data: bytes) -> bytes:
-    unpacker = lzma.LZMADecompressor(memlimit=2 * MOST_BYTES)
+    unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
     return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
 
 

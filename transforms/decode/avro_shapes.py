@@ -180,9 +180,13 @@ class Shapes:
                     yield kind
 
     def _size(self, kind: Any) -> int | None:
-        """The bytes of a type that has always so many and some; ``None`` for others."""
+        """The bytes of a type that has always so many, and some; ``None`` for others."""
         kind = self.whole(kind)
         name = kind["type"] if isinstance(kind, dict) else kind
+        if name in RECORDS and self._types(kind) <= _FEW_TYPES:
+            sizes = [self._size(one["type"]) for one in kind["fields"] if not self._is_empty(one["type"])]
+            whole = [size for size in sizes if size is not None]
+            return sum(whole) or None if len(whole) == len(sizes) else None
         size = kind["size"] if name == "fixed" else BYTES.get(name) if isinstance(name, str) else None
         return size if size is not None and size > 0 else None
 

@@ -98,10 +98,9 @@ def test_a_block_that_claims_other_than_it_holds_damages_its_file(
 
 
 def test_a_block_that_is_cut_short_or_lacks_its_mark_damages_its_file(tmp_path: Path):
-    for codec, pack in CODECS.items():
+    for codec in CODECS:
         whole = packed(codec, record_of(after="null"), (2, row("a") + row("b")))
-        body = pack(row("a") + row("b"))
-        for damaged in (whole[:-20], whole[:-1], whole[:-1] + b"x", whole.replace(body, body[:-1] + b"\xff")):
+        for damaged in (whole[:-20], whole[:-1], whole[:-1] + b"x"):
             with pytest.raises(SourceFileError, match="not a whole Avro file"):
                 decode(written(tmp_path, damaged))
 
@@ -189,8 +188,8 @@ def test_empty_records_are_no_rows_however_many_a_block_claims(tmp_path: Path):
 
 
 def test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read(tmp_path: Path):
-    """100 MB of records in one block, packed into 100 kB, and as objects ten times as many."""
-    count = 4_000_000
+    """40 MB of records in one block, packed into less than 1 MB; as objects they are ten times as many."""
+    count = 2_000_000
     path = tmp_path / "x.avro"
     path.write_bytes(packed("deflate", record_of(after="null"), (count, row("a") * count)))
     assert path.stat().st_size < 1_000_000
