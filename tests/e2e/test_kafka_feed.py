@@ -117,6 +117,33 @@ def test_a_message_of_ten_megabytes_is_read_and_those_after_it(kafka):
     reader.close()
 
 
+#: A message of this size is packed into some 30 kB, which any broker takes.
+BOMB = 300_000_000
+SENDING = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 2_000_000}
+
+
+def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_read(kafka):
+    """A batch of 116 kB of zeros took 2.1 GB; now its partition waits, and goes on when its records are deleted."""
+    topic, real = kafka.topic(2), Real(kafka)
+    kafka.send(topic, [(0, bytes(BOMB))], **SENDING)
+    kafka.send(topic, [(0, reading("behind", 0)), (1, reading("beside", 0))])
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    pieces = pieces_until(reader, lambda pieces: rows(pieces) == 1 and reader.trouble is not None)
+    assert [one.batches[0].column("series").to_pylist() for one in pieces if one.batches] == [["beside"]]
+    assert reader.trouble is not None
+    assert "has more bytes than receive.message.max.bytes" in reader.trouble
+    assert f"{topic}/0" in reader.trouble
+    real.forget(topic, 0, 1)
+    assert read(reader, 1) == ["behind"]
+    reader.close()
+
+
+def test_a_topic_that_keeps_batches_unpacked_takes_no_batch_that_unpacks_to_more_than_a_message_may_have(kafka):
+    topic = kafka.topic(1, compression_type="uncompressed")
+    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
+        kafka.send(topic, [(0, bytes(40_000_000))], **SENDING)
+
+
 def test_a_user_with_a_password_reads_and_a_stranger_or_a_wrong_password_is_told(kafka, monkeypatch):
     topic = kafka.topic(1)
     kafka.send(topic, [(0, reading("a", 0))])

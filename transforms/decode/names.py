@@ -11,8 +11,8 @@ from ...schemas.readings import RejectReason
 from ..arrow_tools import pc
 from ..rejects import Problem
 
-#: Pseudonyms that are remembered; more than that and they are made again.
-_REMEMBERED = 1 << 20
+#: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
+_REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
 
 
 class PseudonymsOf:
@@ -26,6 +26,7 @@ class PseudonymsOf:
         self._place = place
         self._key: PseudonymKey | None = None
         self._known: dict[str, str] = {"": ""}  # an empty name is a reject, and stays one
+        self._characters = 0
 
     def of(self, names: pa.DictionaryArray) -> pa.DictionaryArray:
         """The same rows under pseudonyms.
@@ -35,12 +36,13 @@ class PseudonymsOf:
         """
         if self._key is None:
             self._key = self._place.key()
-        if len(self._known) > _REMEMBERED:
-            self._known = {"": ""}
+        if len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
+            self._known, self._characters = {"": ""}, 0
         known, made = self._known, list[str]()
         for name in names.dictionary.to_pylist():
             if name not in known:
                 known[name] = self._key.name(name)
+                self._characters += len(name)
             made.append(known[name])
         return pa.DictionaryArray.from_arrays(names.indices, pa.array(made, pa.utf8()))
 

@@ -30,7 +30,8 @@ def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
     source = pa.memory_map(path) if is_local(path) and _has_bytes(path) else pa.PythonFile(open_bytes(path), mode="r")
     try:
         schema = pq.read_schema(source)
-        names = [one for one in (columns.series, columns.group) if one is not None and _is_text(schema, one)]
+        # a text that is repeated in every row of a page stands there once, also where it is long
+        names = [one for one in columns.names if _is_text(schema, one)]
         source.seek(0)
         return pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:

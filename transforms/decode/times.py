@@ -32,6 +32,9 @@ HIGHEST_US = parse_instant("2201-01-01") - 1
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _US = 1_000_000
 
+#: Characters of a part of a time.
+_LONGEST = 200
+
 _INTEGER = r"^\s*[+-]?\d{1,18}\s*$"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
@@ -155,7 +158,10 @@ def _joined(columns: Sequence[pa.Array]) -> pa.Array:
 
 def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        # a long text is no part of a time, and is not repeated
+        each = column.dictionary.cast(pa.utf8())
+        short = pc.if_else(pc.less_equal(pc.utf8_length(each), _LONGEST), each, pa.scalar("", pa.utf8()))
+        column = short.take(column.indices)
     try:
         return column.cast(pa.utf8())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

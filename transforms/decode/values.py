@@ -35,7 +35,7 @@ def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Prob
         The values, shape (n,), and the rows without one; their values mean nothing.
     """
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        return _from_dictionary(column, scale)
     kind = column.type
     problems: list[Problem] = []
     if column.null_count:
@@ -57,6 +57,19 @@ def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Prob
     if not finite.all():
         problems.append(Problem(~finite, RejectReason.NOT_FINITE))
     return _scaled(values, scale), problems
+
+
+def _from_dictionary(column: pa.DictionaryArray, scale: float) -> tuple[Floats, list[Problem]]:
+    """The same of values that stand for several rows each: each is read once, and its text is never repeated."""
+    each, problems = read_values(column.dictionary, scale)
+    missing = truths(pc.is_null(column.indices))
+    at = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    if not len(each):
+        return np.zeros(len(column)), [Problem(missing, RejectReason.MISSING_VALUE)] if len(column) else []
+    found = [Problem(rows[at] & ~missing, reason) for rows, reason in problems]
+    if missing.any():
+        found.insert(0, Problem(missing, RejectReason.MISSING_VALUE))
+    return each[at], found
 
 
 def _scaled(values: Floats, scale: float) -> Floats:

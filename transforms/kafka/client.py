@@ -52,6 +52,8 @@ _WRONG = {
     "UNSUPPORTED_SASL_MECHANISM": "the broker does not know the sasl.mechanism",
     "_SSL": "the encrypted connection cannot be made; check certificates and security.protocol",
     "_INVALID_ARG": "an option is not one of librdkafka, or its value is none",
+    "_BAD_COMPRESSION": "a batch cannot be unpacked, or has more bytes than receive.message.max.bytes then; raise that "
+    "option and the workers' memory, or delete the partition's records up to behind the batch",
     "MSG_SIZE_TOO_LARGE": "a message is larger than the broker or the topic takes",
 }
 
@@ -69,8 +71,9 @@ READING: Mapping[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
-    # the brokers judge how large a message may be; the client would refuse what they took, and ask for it for ever
-    "receive.message.max.bytes": 2_147_483_647,
+    # also what a batch may unpack to with zstd, of which 100 kB can stand for gigabytes; a message that a broker takes
+    # has at most a megabyte unless it was told otherwise
+    "receive.message.max.bytes": 1 << 28,
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
 }

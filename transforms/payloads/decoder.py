@@ -196,7 +196,7 @@ class _Worker:
             found: list[Decoded] = []
             for some in _in_parts(messages, chosen):
                 for rows in self._convention(messages, some):
-                    found += [self._rows.decode(raw) for raw in rows.raw()]
+                    found += [_told_once(self._rows.decode(raw)) for raw in rows.raw()]
                     bad |= rows.bad
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
@@ -210,6 +210,13 @@ class _Worker:
     def memory(self) -> str:
         """The births."""
         return "" if self._births is None else self._births.text
+
+
+def _told_once(part: Decoded) -> Decoded:
+    """With each rejected message once for each reason, however many of its readings are none."""
+    if not part.rejects:
+        return part
+    return replace(part, rejects=tuple(one._replace(positions=np.unique(one.positions)) for one in part.rejects))
 
 
 def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:

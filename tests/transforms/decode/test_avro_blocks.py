@@ -1,4 +1,4 @@
-"""Avro files that stand for more than they hold: bounded memory, bounded time, and no reading lost in silence."""
+"""Files that stand for more than they hold: bounded memory, bounded time, and no reading lost in silence."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.settings import FileSource
@@ -108,6 +109,26 @@ def test_a_block_that_is_cut_short_or_lacks_its_mark_damages_its_file(tmp_path: 
 def test_an_empty_block_is_none(tmp_path: Path):
     source = written(tmp_path, packed("deflate", record_of(after="null"), (0, b""), (1, row("a"))))
     assert decode(source)[0] == [("a", T0, 1.5)]
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+
+
+@pytest.mark.parametrize("column", ["id", "ts", "kwh"])
+def test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once(tmp_path: Path, column: str):
+    rows = 100_000
+    plain = {"id": repeated("a", rows), "ts": repeated("2026-01-05T12:00Z", rows), "kwh": repeated("1.5", rows)}
+    table = pa.table(plain | {column: repeated("7" * 1_000_000, rows)})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False)
+    assert path.stat().st_size < 100_000
+    # a number is never rejected for its size
+    found = ["0", str(rows)] if column == "ts" else [str(rows), "0"]
+    assert read_in_little(path, "parquet")[:3] == ["whole", *found]
+    if column == "ts":
+        found = read_in_little(path, "parquet", time=["ts", "id"])
+        assert found[:3] == ["whole", "0", str(rows)]
 
 
 #: Reads a file within so much memory beyond what the imports take.
