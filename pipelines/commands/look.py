@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 
 from ...schemas.files import open_regular, reason
 from ...schemas.settings import FileFormat
+from ...transforms.decode.avro import whole_records
 from ..exits import ExitCode
 from ..failures import CommandError
 from .look_csv import Readable, check_header
@@ -205,8 +205,7 @@ def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _avro(file: Any) -> Iterator[pa.RecordBatch]:
-    reader: Iterable[Any] = fastavro.reader(file)
-    rows = iter(reader)
+    rows = whole_records(file)
     while part := list(islice(rows, ROWS)):
         yield pa.RecordBatch.from_pylist(part)
 

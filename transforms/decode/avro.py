@@ -206,6 +206,25 @@ class _Gathered:
         return RawRows(arrays, positions[keep], positions[~keep])
 
 
+def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
+    """The records of a file with all that they hold, and with their logical types.
+
+    Raises:
+        ValueError: the file is none that can be read, or the size of a record does not bound the work of reading it.
+        EOFError: it ends within a block.
+    """
+    header = check_header(stream)
+    schema = fastavro.parse_schema(cast("Any", fastavro.block_reader(stream)).writer_schema)
+    shapes = Shapes(fastavro.parse_schema(bare(schema)))
+    if not shapes.is_plain:
+        raise ValueError("a type within itself, or an array of things without bytes")
+    stream.seek(header.end)
+    for block in Blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
+        records = io.BytesIO(block.data)
+        for _ in range(block.records):
+            yield cast("dict[str, Any]", fastavro.schemaless_reader(records, schema, None))
+
+
 def _reader(stream: BinaryIO, path: str) -> Any:
     try:
         check_header(stream)

@@ -96,6 +96,8 @@ class Shapes:
             return any(map(self._repeats, cast("list[Any]", kind)))
         kind = self.whole(kind)
         name = kind["type"] if isinstance(kind, dict) else kind
+        if not isinstance(name, str):
+            return self._repeats(name)
         return name in {"array", "map"} or (
             name in RECORDS and any(self._repeats(one["type"]) for one in kind["fields"])
         )
@@ -183,11 +185,13 @@ class Shapes:
         """The bytes of a type that has always so many, and some; ``None`` for others."""
         kind = self.whole(kind)
         name = kind["type"] if isinstance(kind, dict) else kind
+        if not isinstance(name, str):
+            return None
         if name in RECORDS and self._types(kind) <= _FEW_TYPES:
             sizes = [self._size(one["type"]) for one in kind["fields"] if not self._is_empty(one["type"])]
             whole = [size for size in sizes if size is not None]
             return sum(whole) or None if len(whole) == len(sizes) else None
-        size = kind["size"] if name == "fixed" else BYTES.get(name) if isinstance(name, str) else None
+        size = kind["size"] if name == "fixed" else BYTES.get(name)
         return size if size is not None and size > 0 else None
 
     def whole(self, kind: Any) -> Any:
@@ -356,8 +360,10 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
 
 def _counted(stream: BinaryIO) -> bytes:
     size = read_long(stream)
-    if not 0 <= size <= _LARGEST_HEADER:
+    if size < 0:
         raise EOFError
+    if size > _LARGEST_HEADER:
+        raise ValueError("the header is too large")
     return read_exactly(stream, size)
 
 

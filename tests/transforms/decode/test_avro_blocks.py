@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from quiltstream.pipelines.commands.look import look_at
+from quiltstream.pipelines.failures import CommandError
 from quiltstream.schemas.settings import FileSource
 from quiltstream.transforms.decode.avro_blocks import MOST_BYTES, Blocks, LargeBlockError
 from quiltstream.transforms.files import SourceFileError
@@ -195,6 +197,14 @@ def test_blocks_of_every_codec_have_the_same_limit(codec: str, monkeypatch: pyte
         else:
             with pytest.raises(kind):
                 list(blocks)
+
+
+def test_a_file_that_is_looked_at_has_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "x.avro"
+    path.write_bytes(packed("deflate", record_of(after="null"), (500, row("a") * 500)))
+    monkeypatch.setattr("quiltstream.transforms.decode.avro_blocks.MOST_BYTES", 1_000)
+    with pytest.raises(CommandError, match="cannot be read as avro"):
+        look_at(path)
 
 
 def test_empty_records_are_no_rows_however_many_a_block_claims(tmp_path: Path):
