@@ -339,8 +339,11 @@ def schema(*, of_gateway: bool) -> None:
 
 
 def program() -> None:
-    """The program ``quiltstream``: :data:`main` in a process of its own."""
+    """The program ``quiltstream``: :data:`main` in a process of its own, which leaves no core file."""
+    from ..schemas.process import keep_memory_private
+
     leave_at_exit()
+    keep_memory_private()
     main()
 
 

@@ -24,8 +24,31 @@ from .files import MOST_ROSTER_BYTES, open_table, reason
 KeyKind = Literal["series", "group"]
 
 
+#: Series of a job unless its settings say otherwise: their cells of a day of half-hours take about 1 GB.
+MOST_SERIES = 200_000
+
+
 class RosterError(ValueError):
     """A roster that cannot be used, with what to do about it."""
+
+
+def check_number(found: int, most: int, where: str, what: str = "series") -> None:
+    """Refuse more series than a job is to hold.
+
+    Args:
+        found: how many there are, so far.
+        most: how many there may be.
+        where: where they are, for the message.
+        what: what was counted.
+
+    Raises:
+        RosterError: there are more.
+    """
+    if found > most:
+        raise RosterError(
+            f"{where}: it has more than {most:,} {what}, the limit of most_series; if so many are meant, raise it, "
+            "and give the workers memory for them, some kB for each series"
+        )
 
 
 @dataclass(frozen=True)
@@ -126,16 +149,17 @@ class Roster:
         return cls(tuple((name, None) for name in series))
 
     @classmethod
-    def read(cls, path: Path, *, series: str = "series", group: str | None = None) -> Roster:
+    def read(cls, path: Path, *, series: str = "series", group: str | None = None, most: int = MOST_SERIES) -> Roster:
         """Read a CSV file with a header.
 
         Args:
             path: the file.
             series: its column with the series.
             group: its column with the group; ``None`` for histograms per series.
+            most: how many rows it may have.
 
         Raises:
-            RosterError: the file cannot be read, or lacks a column or a name.
+            RosterError: the file cannot be read, lacks a column or a name, or has more rows.
         """
         try:
             with open_table(path, MOST_ROSTER_BYTES) as file:
@@ -147,6 +171,10 @@ class Roster:
                             f"roster {path}: its first line must be a header; it has {len(columns)} columns, none "
                             f"of them {name!r}: name the columns with roster: {{file: ..., series: ..., group: ...}}"
                         )
-                return cls(tuple((row[series] or "", None if group is None else row[group] or "") for row in reader))
+                entries: dict[tuple[str, str | None], None] = {}
+                for number, row in enumerate(reader, 1):
+                    check_number(number, most, f"roster {path}", "rows")
+                    entries[row[series] or "", None if group is None else row[group] or ""] = None
+                return cls(tuple(entries))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise RosterError(f"roster {path}: cannot be read as CSV ({reason(error)})") from error

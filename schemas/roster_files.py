@@ -43,7 +43,7 @@ def _as_written(settings: Settings, locate: Callable[[str], str] | None, *, grou
     if file is None:
         return None
     path = Path((settings.path if locate is None else locate)(file.file))
-    return Roster.read(path, series=file.series, group=file.group if grouped else None)
+    return Roster.read(path, series=file.series, group=file.group if grouped else None, most=settings.most_series)
 
 
 def label_model(settings: Settings, model: Model, locate: Callable[[str], str] | None = None) -> Model:

@@ -27,6 +27,7 @@ from .letters import Letters
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .pubsub import PubSubSink, PubSubSource
 from .reading_settings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .roster import MOST_SERIES
 from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
@@ -300,6 +301,13 @@ class Settings(Document):
         default="sqlite:///quiltstream-ledger.db", repr=False, description="SQLAlchemy URL of the ledger of record"
     )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
+    most_series: int = Field(
+        default=MOST_SERIES,
+        ge=1,
+        le=100_000_000,
+        description="rows of the roster, or series that are taken from the data: a job with more ends, and a live job "
+        "rejects the readings of series that come later; more take more memory",
+    )
 
     @cached_property
     def grid(self) -> SlotGrid:

@@ -25,6 +25,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from ..schemas.process import keep_memory_private
 from ..schemas.readings import REJECT_SCHEMA, RejectReason
 from ..schemas.slots import Schedule
 from ..store.records import Store
@@ -272,6 +273,7 @@ class EncodeCells(beam.DoFn):
 
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
+        keep_memory_private()
         keep_large_blocks()
         self._store = Store(self._plan.address)
         self._readings = Metrics.counter(METRICS, "readings")
@@ -334,6 +336,8 @@ class EncodeCells(beam.DoFn):
         """The rosters to encode a batch with: newer ones where it has series that are in none."""
         held = encoded.encoder.registration
         strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
+        # names may be made up without an end; those that find no room stay outside, and their readings are rejects
+        strangers = strangers[: max(0, self._plan.most_series - len(held.series))] if strangers else strangers
         if strangers:
             # what the model was made from is not protected by what is promised without 'given the model'
             origin = self._plan.model.provenance

@@ -12,7 +12,7 @@ counted in every slot of it (``privacy.noisy_counts`` proves why less would not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ..privacy.estimation import TransitionCounts
 from ..schemas.digests import stable_hash
+from ..schemas.roster import check_number
 from ..schemas.slots import SlotGrid
 from ..schemas.states import StateSpace
 from .batches import reading_columns
@@ -133,10 +134,11 @@ class SplitSeries(beam.DoFn):
 class CountTransitions(beam.CombineFn):
     """``{series: Trace}`` elements to :class:`TransitionCounts`."""
 
-    def __init__(self, space: StateSpace, scope: Scope) -> None:
+    def __init__(self, space: StateSpace, scope: Scope, most: int | None = None) -> None:
         super().__init__()
         self._space = space
         self._scope = scope
+        self._most = most
 
     def create_accumulator(self) -> Traces:
         """No reading yet."""
@@ -146,6 +148,7 @@ class CountTransitions(beam.CombineFn):
         """Take the pieces of a batch in."""
         for series, piece in element.items():
             mutable_accumulator.add(series, piece)
+        _check_number(mutable_accumulator.pieces, self._most)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
@@ -155,6 +158,7 @@ class CountTransitions(beam.CombineFn):
             for series, pieces in one.pieces.items():
                 for piece in pieces:
                     merged.add(series, piece)
+            _check_number(merged.pieces, self._most)
         return merged
 
     def compact(self, accumulator: Traces) -> Traces:
@@ -197,6 +201,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
             of 0 where it has no reading; with the missing state and both slots given, it is counted in that state in
             every slot without a reading. All series that turn up, and no others, if left out.
         shards: parallel parts.
+        most: how many series there may be; any number if left out. More end the pipeline with a ``RosterError``.
 
     Raises:
         TypeError: ``series`` is one text.
@@ -212,6 +217,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         stop: int | None = None,
         series: Sequence[str] | None = None,
         shards: int = 8,
+        most: int | None = None,
     ) -> None:
         super().__init__()
         if isinstance(series, str):
@@ -223,6 +229,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         self._space = space
         self._scope = scope
         self._shards = shards
+        self._most = most
 
     def expand(self, input_or_inputs: Any) -> Any:
         """A ``PCollection`` of one element."""
@@ -230,9 +237,9 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         return (
             input_or_inputs
             | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, scope))
-            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope))
+            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope, self._most))
             | "Values" >> beam.Values()
-            | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope)))
+            | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope), self._most))
         )
 
 
@@ -247,11 +254,17 @@ def _silent(space: StateSpace, scope: Scope) -> TransitionCounts:
     return TransitionCounts(names, counts, visits)
 
 
+def _check_number(series: Collection[str], most: int | None) -> None:
+    if most is not None:
+        check_number(len(series), most, "source, whose series are counted")
+
+
 class _Unite(beam.CombineFn):
     """The counts of all shards in one value; series that none of them has are as in ``silent``."""
 
-    def __init__(self, silent: TransitionCounts) -> None:
+    def __init__(self, silent: TransitionCounts, most: int | None) -> None:
         super().__init__()
+        self._most = most
         self._silent = silent
         self._nothing = TransitionCounts.empty(silent.states)
 
@@ -259,6 +272,7 @@ class _Unite(beam.CombineFn):
         return self._nothing
 
     def add_input(self, mutable_accumulator: TransitionCounts, element: TransitionCounts) -> TransitionCounts:
+        _check_number(mutable_accumulator.series + element.series, self._most)
         return mutable_accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[TransitionCounts]) -> TransitionCounts:

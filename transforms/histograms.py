@@ -106,7 +106,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         else:
             registration = AsSingleton(
                 readings
-                | "Survey" >> beam.CombineGlobally(SurveyReadings())
+                | "Survey" >> beam.CombineGlobally(SurveyReadings(plan.most_series if plan.roster is None else None))
                 | "Register" >> beam.ParDo(RegisterQuery(plan))
             )
         # a live source's series cannot be gathered first: they join when they are seen

@@ -18,7 +18,7 @@ from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHist
 from ..privacy.quilts import Calibration
 from ..schemas.estimates import Bounds, EstimatedModel
 from ..schemas.models import Model, Provenance
-from ..schemas.roster import Roster
+from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster_files import label_model, read_roster
 from ..schemas.settings import Constant, Settings, SettingsError
 from ..schemas.slots import Schedule, SlotGrid, format_duration
@@ -57,6 +57,7 @@ class Plan:
         address: where the ledger of record is.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
+        most_series: how many series may be taken from the data.
     """
 
     grid: SlotGrid
@@ -76,6 +77,7 @@ class Plan:
     address: StoreAddress
     note: Note | None = None
     also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
+    most_series: int = MOST_SERIES
 
     @property
     def resolved(self) -> bool:
@@ -277,6 +279,7 @@ def make_plan(
         model=model,
         noise=noise,
         address=StoreAddress(settings.ledger_url),
+        most_series=settings.most_series,
     )
 
 

@@ -20,6 +20,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.ledger import LEDGER_SCHEMA
+from ..schemas.process import keep_memory_private
 from ..schemas.releases import LIVE, least_complete
 from ..schemas.slots import Schedule, Window
 from ..store.layout import Layout, layout_of
@@ -108,6 +109,7 @@ class CountCells(beam.DoFn):
 
     def setup(self) -> None:
         """Open the store and make the counter; they belong to the worker."""
+        keep_memory_private()
         self._store = Store(self._plan.address)
         self._duplicates = Metrics.counter(METRICS, "duplicates")
 
@@ -311,6 +313,7 @@ class ReleaseHistograms(beam.DoFn):
 
     def setup(self) -> None:
         """Open the store and make the counters; they belong to the worker."""
+        keep_memory_private()
         self._store = Store(self._plan.address)
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")

@@ -14,7 +14,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ..schemas.roster import Roster
+from ..schemas.roster import MOST_SERIES, Roster
+from ..schemas.roster import check_number as check_series
 from ..schemas.settings import SettingsError
 from ..schemas.slots import Schedule, format_instant
 from ..store.errors import QUERY_ADVICE, RegistrationConflict
@@ -54,7 +55,20 @@ class Seen:
 
 
 class SurveyReadings(beam.CombineFn):
-    """Record batches of readings to one :class:`Seen`."""
+    """Record batches of readings to one :class:`Seen`.
+
+    Args:
+        most: how many series it may see; ``None`` where series are not asked for.
+    """
+
+    def __init__(self, most: int | None = MOST_SERIES) -> None:
+        super().__init__()
+        self._most = most
+
+    def _check(self, seen: Seen) -> Seen:
+        if self._most is not None:
+            check_series(len(seen.groups), self._most, "source, whose series are the roster")
+        return seen
 
     def create_accumulator(self) -> Seen:
         """Nothing seen."""
@@ -69,11 +83,13 @@ class SurveyReadings(beam.CombineFn):
             return seen
         times, series = columns.times[good], columns.series[good]
         seen.extend(int(times.min()), int(times.max()))
+        if self._most is None:
+            return seen
         names = columns.names.to_pylist()
         if columns.groups is None or columns.group is None:
             for code in np.flatnonzero(np.bincount(series, minlength=len(names))).tolist():
                 seen.groups.setdefault(names[code], (0, ""))
-            return seen
+            return self._check(seen)
         groups = columns.groups.to_pylist()
         pairs = series * len(groups) + columns.group[good]
         # one row per (series, group) pair: the first one when sorted by time
@@ -81,7 +97,7 @@ class SurveyReadings(beam.CombineFn):
         first = order[np.flatnonzero(np.diff(pairs[order], prepend=-1))]
         for pair, instant in zip(pairs[first].tolist(), times[first].tolist(), strict=True):
             seen.sight(names[pair // len(groups)], instant, groups[pair % len(groups)])
-        return seen
+        return self._check(seen)
 
     def merge_accumulators(self, accumulators: Iterable[Seen]) -> Seen:
         """Unite what several workers saw."""
@@ -91,6 +107,7 @@ class SurveyReadings(beam.CombineFn):
                 merged.extend(one.first_us, one.last_us)
             for series, (instant, group) in one.groups.items():
                 merged.sight(series, instant, group)
+            self._check(merged)
         return merged
 
     def extract_output(self, accumulator: Seen) -> Seen:

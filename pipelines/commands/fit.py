@@ -237,7 +237,7 @@ def transitions_in(
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
     decoded = pipeline | "Read" >> read
     counted = decoded.readings | "Estimate" >> EstimateTransitions(
-        settings.grid, settings.space, start=first, stop=last, series=series
+        settings.grid, settings.space, start=first, stop=last, series=series, most=settings.most_series
     )
     _ = counted | "Keep" >> beam.Map(_keep, number)
     pipeline.run().wait_until_finish()

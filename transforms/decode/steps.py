@@ -20,6 +20,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from ...schemas.mappings import RegisterValue
+from ...schemas.process import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings import FileFormat, FileSource, Readings, SettingsError
 from ...schemas.slots import SlotGrid, time_zone
@@ -317,6 +318,7 @@ class DecodeFiles(beam.DoFn):
 
     def setup(self) -> None:
         """Make what belongs to the worker."""
+        keep_memory_private()
         self._rows = self._decoder.rows()
         self._open: tuple[str, Any] | None = None
         self._decoded = Metrics.counter(METRICS, DECODED)

@@ -30,6 +30,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
+from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from .. import coders
 from ..decode.steps import DecodedReadings
@@ -127,6 +128,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
+        keep_memory_private()
         self._decoded = Metrics.counter(METRICS, DECODED)
         self._ahead = Metrics.counter(METRICS, "readings-ahead")
         self._polls = Metrics.counter(METRICS, "polls")

@@ -1,0 +1,53 @@
+"""A process that holds readings or noise leaves no core file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+#: Says whether the process is dumpable, and how large its core file may be.
+SAY = """
+import ctypes, json, resource
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
+def say():
+    dumpable = ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
+    print(json.dumps([dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0]]))
+def fresh():
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    say()
+"""
+
+COMMAND = """
+from quiltstream.pipelines import cli
+fresh()
+cli.main = say
+cli.program()
+"""
+
+STEPS = """
+from quiltstream.transforms.decode.steps import DecodeFiles
+from quiltstream.transforms.encode import EncodeCells
+from quiltstream.transforms.live.reader import ReadPart
+from quiltstream.transforms.release import CountCells, ReleaseHistograms
+for kind in (DecodeFiles, EncodeCells, ReadPart, CountCells, ReleaseHistograms):
+    fresh()
+    try:
+        kind.setup(kind.__new__(kind))
+    except AttributeError:
+        pass  # of what its constructor makes
+    say()
+"""
+
+
+@pytest.mark.parametrize("program", [COMMAND, STEPS], ids=["command", "steps"])
+def test_commands_and_workers_leave_no_core_file(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SAY + program], capture_output=True, text=True, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said
+    assert {dumpable for dumpable, _ in said[::2]} == {1}
+    assert {tuple(after) for after in said[1::2]} == {(0, 0)}
