@@ -310,9 +310,17 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
         "binary-interval": BinaryInterval.from_dict,
     }
     kind = data.get("kind")
-    if kind not in readers:
-        raise ChainError(f"belief kind is {kind!r}, but must be one of {', '.join(readers)}")
-    return readers[kind](data)
+    if not isinstance(kind, str) or kind not in readers:
+        raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(readers)}")
+    try:
+        return readers[kind](data)
+    except ChainError:
+        raise
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
+        raise ChainError(
+            f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); make it "
+            "with to_dict() of a belief"
+        ) from error
 
 
 def check_belief(belief: object) -> None:

@@ -48,6 +48,21 @@ def _bounded(text: str) -> int:
 _DIGITS = 20
 
 
+#: What the fields of a provenance are in a file.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "method": (str,),
+    "source": (str,),
+    "series": (int,),
+    "transitions": (int,),
+    "outside": (int, type(None)),
+    "smoothing": (int, float),
+    "from_protected": (bool,),
+    "series_hashes": (list,),
+    "source_digests": (list,),
+    "notes": (list,),
+}
+
+
 class ModelError(ValueError):
     """A model file that cannot be used, with what to do about it."""
 
@@ -112,8 +127,18 @@ class Provenance:
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> Provenance:
-        """The inverse of :meth:`to_dict`."""
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            TypeError: a field is missing, unknown or of another type.
+        """
         values: dict[str, Any] = {**form}
+        for name, value in values.items():
+            kinds = _KINDS.get(name)
+            if kinds is None or not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise TypeError(name)
+            if isinstance(value, list) and not all(isinstance(one, str) for one in value):
+                raise TypeError(name)
         for name in ("notes", "series_hashes", "source_digests"):
             values[name] = tuple(form.get(name, ()))
         return cls(**values)

@@ -138,9 +138,15 @@ class Roster:
         """The inverse of :meth:`to_dict`."""
         return cls(tuple((series, group) for series, group in form["entries"]), form.get("awaits"))
 
-    def joined_by(self, entries: Iterable[tuple[str, str | None]]) -> Roster:
-        """The roster with the series among these that it does not have; the same one if it has all."""
+    def joined_by(self, entries: Iterable[tuple[str, str | None]], most: int | None = None) -> Roster:
+        """The roster with the series among these that it does not have; the same one if it has all.
+
+        Args:
+            entries: series, each with its only group, or with none.
+            most: how many series it may have then; the first ones find room. Any number if left out.
+        """
         new = tuple(pair for pair in entries if pair[0] not in self.groups_of)
+        new = new if most is None else new[: max(0, most - len(self.series))]
         return Roster((*self.entries, *new)) if new else self
 
     @classmethod

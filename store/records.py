@@ -115,7 +115,9 @@ class Store:
             raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
         return found
 
-    def join(self, registration: Registration, entries: Sequence[tuple[str, str | None]]) -> Registration:
+    def join(
+        self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
         """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
 
         Saying the same again changes nothing, and where no window is left nobody joins.
@@ -123,6 +125,7 @@ class Store:
         Args:
             registration: the query, of any age.
             entries: series, each with its group, or with ``None`` where histograms are of series.
+            most: how many series the roster may have then; the others stay outside. Any number if left out.
 
         Returns:
             The query as it is now: the same registration where nothing changed since it was read.
@@ -131,10 +134,10 @@ class Store:
             StoreError: the store cannot be used, or the entries are not of the query's kind.
         """
         held = self.current(registration)
-        if held.query.roster.joined_by(entries) is held.query.roster:
+        if held.query.roster.joined_by(entries, most) is held.query.roster:
             return held
         with self._database().write() as connection:
-            found = Registrar(connection).join(registration.domain.name, registration.query.name, entries)
+            found = Registrar(connection).join(registration.domain.name, registration.query.name, entries, most)
         return held if found.revision == held.revision else found
 
     def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:

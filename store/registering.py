@@ -205,7 +205,9 @@ class Registrar:
         changed = protect(connection, {**row, "reserved_loss": reserved}, query.roster.series)
         return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
 
-    def join(self, domain: str, name: str, entries: Iterable[tuple[str, str | None]]) -> Registration:
+    def join(
+        self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
         """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
 
         Raises:
@@ -217,7 +219,7 @@ class Registrar:
         if known is None:
             raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")
         held = query_from_row(known, domain, read_roster(self.connection, known["roster_id"]))
-        roster = held.roster.joined_by(entries)
+        roster = held.roster.joined_by(entries, most)
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)

@@ -337,13 +337,13 @@ class EncodeCells(beam.DoFn):
         held = encoded.encoder.registration
         strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
         # names may be made up without an end; those that find no room stay outside, and their readings are rejects
-        strangers = strangers[: max(0, self._plan.most_series - len(held.series))] if strangers else strangers
-        if strangers:
+        if strangers and len(held.query.roster.series) < self._plan.most_series:
             # what the model was made from is not protected by what is promised without 'given the model'
             origin = self._plan.model.provenance
             if not held.query.given_model:
                 self._unwanted |= {name for name, _ in strangers if origin.used([name])}
-            return self._store.join(held, [pair for pair in strangers if pair[0] not in self._unwanted])
+            wanted = [pair for pair in strangers if pair[0] not in self._unwanted]
+            return self._store.join(held, wanted, self._plan.most_series)
         if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
             now = time.monotonic()
             if self._looked is None or now - self._looked > _LOOK_S:

@@ -22,6 +22,9 @@ from ..schemas.settings import SettingsError
 _OTHER_COMPRESSIONS = (".bz2", ".zst", ".xz", ".zip", ".lz4", ".snappy", ".deflate", ".7z")
 
 
+_WILDCARDS = frozenset("*?[")
+
+
 class SourceFileError(ValueError):
     """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
 
@@ -96,6 +99,8 @@ def present(patterns: Iterable[str]) -> list[str]:
 def _matches(where: str) -> list[str]:
     if is_local(where) and Path(where).is_file():
         return [where]  # a name with brackets in it is itself before it is a pattern
+    if is_local(where) and not _WILDCARDS & set(where):
+        return []  # Beam would walk through everything under a folder
     (result,) = cast("Any", FileSystems.match([where]))
     paths = sorted(one.path for one in result.metadata_list)
     # no folders; and no pipes or devices, which have no end

@@ -235,6 +235,22 @@ def test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them(tmp_path,
     assert on_record(job) == rows
 
 
+def test_series_beyond_the_limit_do_not_join_a_live_job_and_change_no_row(tmp_path):
+    """Whoever may send readings could make up names without an end."""
+    frame = readings(3, seed=41, names=ALL)
+    job = settings(
+        tmp_path,
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-04"},
+        readings={"series": "series", "time": "time", "value": "value"},
+        most_series=3,
+    )
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0), job)
+    roster = held_by(job).query.roster
+    assert len(roster.series) == 3
+    kept = frame.filter(pl.col("series").is_in(roster.series))
+    assert on_record(job) == expected(kept, {day(n): alone("".join(roster.series)) for n in range(3)})
+
+
 def test_the_group_of_a_series_at_first_sight_is_that_of_its_earliest_reading(tmp_path):
     frame = readings(2, seed=37, names=["a", "b", "c"])
     job = settings(
