@@ -50,6 +50,9 @@ roster:   roster.csv
 ledger:   sqlite:///out/ledger.db
 """
 
+#: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
+MOST_WINDOWS = 100_000
+
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "group-dp", "entry-dp"]
 """How the noise may be calibrated."""
 
@@ -206,6 +209,13 @@ class Windows(Section):
     stop: Instant | None = None
     lateness: Duration | None = Field(
         default=None, description="how long a live window waits after its end for readings that come late"
+    )
+    most: int = Field(
+        default=MOST_WINDOWS,
+        ge=1,
+        le=100_000_000,
+        description="windows of a schedule that ends: a job over data that end publishes each, also those without "
+        "readings, so that a slip in a year is told before it is on record",
     )
 
 

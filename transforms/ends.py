@@ -16,9 +16,6 @@ from ..store.records import Store
 from ..store.specs import Registration
 from .plan import Plan
 
-#: Windows of one schedule that ends; two years of windows of a minute, or a hundred of an hour.
-MOST_WINDOWS = 1_100_000
-
 
 def check_ends(plan: Plan) -> None:
     """Compare the given ends with those on record, and count the windows between them, without going over any.
@@ -27,7 +24,7 @@ def check_ends(plan: Plan) -> None:
 
     Raises:
         RegistrationConflict: ``windows.stop`` is before the one on record.
-        SettingsError: the schedule has more than :data:`MOST_WINDOWS` windows.
+        SettingsError: the schedule has more windows than ``windows.most``.
         StoreError: there is a ledger and it cannot be read.
     """
     given = plan.schedule
@@ -64,13 +61,13 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
     Raises:
         SettingsError: it has too many windows.
     """
-    if not schedule.bounded or len(schedule) <= MOST_WINDOWS:
+    if not schedule.bounded or len(schedule) <= plan.most_windows:
         return
     first, last = (format_instant(plan.grid.time_of(slot)) for slot in (schedule.covered.start, schedule.covered.stop))
     raise SettingsError(
         [
             f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
-            f"at most {MOST_WINDOWS:,}, because it publishes each, also those without readings; check the years of "
-            "windows.start and windows.stop, or use a longer windows.every"
+            f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years of "
+            "windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
         ]
     )

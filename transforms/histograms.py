@@ -17,6 +17,7 @@ from apache_beam.pvalue import AsSingleton
 
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
+from ..schemas.slots import format_instant
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, EncodeCells
@@ -145,13 +146,19 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
 
 
 def check_live(plan: Plan) -> None:
-    """See that nothing is left to come from the data of a source that never ends.
+    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
 
     Raises:
-        SettingsError: naming each setting that is missing.
+        SettingsError: naming each setting that is missing, or a first window of another age.
     """
     problems: list[str] = []
     if plan.schedule.start is None:
         problems.append("windows.start is missing: a live source never ends, so its first window must be set")
+    elif plan.grid.time_of(plan.schedule.first) < 0:
+        problems.append(
+            f"windows.start is {format_instant(plan.grid.time_of(plan.schedule.first))}, and a live job publishes every "
+            "window from there on, also those without readings; it starts in 1970 at the earliest: set it to where the "
+            "readings begin"
+        )
     if problems:
         raise SettingsError(problems)

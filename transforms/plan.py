@@ -20,7 +20,7 @@ from ..schemas.estimates import Bounds, EstimatedModel
 from ..schemas.models import Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster_files import label_model, read_roster
-from ..schemas.settings import Constant, Settings, SettingsError
+from ..schemas.settings import MOST_WINDOWS, Constant, Settings, SettingsError
 from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
@@ -58,6 +58,7 @@ class Plan:
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
         most_series: how many series may be taken from the data.
+        most_windows: how many windows a schedule that ends may have.
     """
 
     grid: SlotGrid
@@ -78,6 +79,7 @@ class Plan:
     note: Note | None = None
     also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
     most_series: int = MOST_SERIES
+    most_windows: int = MOST_WINDOWS
 
     @property
     def resolved(self) -> bool:
@@ -280,6 +282,7 @@ def make_plan(
         noise=noise,
         address=StoreAddress(settings.ledger_url),
         most_series=settings.most_series,
+        most_windows=settings.windows.most,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ...schemas.files import open_private, reason
+from ...schemas.files import PRIVATE, check_replaceable, open_private, reason
 from ..failures import CommandError
 
 _TABLES = """
@@ -67,7 +67,12 @@ class Sent:
     def __init__(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(open_private(path, os.O_RDWR))  # what SQLite keeps beside it gets the same rights
+            # what SQLite keeps beside it gets the same rights; one that is there is not opened, since closing it again
+            # would drop the locks of another connection of this process
+            if check_replaceable(path):
+                path.chmod(PRIVATE)
+            else:
+                os.close(open_private(path, os.O_RDWR | os.O_EXCL))
             self._database = sqlite3.connect(path, isolation_level=None, timeout=2.0)
             self._database.execute("pragma locking_mode = exclusive")
             self._database.execute("pragma journal_mode = wal")

@@ -12,7 +12,6 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.records import Store
 from quiltstream.store.specs import Registration
-from quiltstream.transforms import ends
 from quiltstream.transforms.ends import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.survey import Seen, register
@@ -157,13 +156,22 @@ def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp
     assert not (tmp_path / "ledger.db").exists() or not Store(f"sqlite:///{tmp_path / 'ledger.db'}").queries()
 
 
+def test_a_schedule_from_year_1_is_counted_without_going_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
+    for size, number in (("1d", "739,296"), ("1min", "1,064,586,240")):
+        given = {"size": size, "start": "0001-01-01", "stop": "2025-02-15"}
+        with pytest.raises(SettingsError, match=rf"there are {number} windows.* at most 100,000.*raise windows\.most"):
+            check_ends(plan_of(tmp_path, given, slots={"interval": "1min"}))
+    check_ends(plan_of(tmp_path, {"size": "1d", "start": "0001-01-01", "stop": "2025-02-15", "most": 739_296}))
+
+
 def test_the_ends_are_compared_with_those_on_record_without_going_over_the_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absurd = {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"}
-    monkeypatch.setattr(ends, "MOST_WINDOWS", 5_000_000)
-    registered(tmp_path, absurd)
-    monkeypatch.undo()
+    registered(tmp_path, absurd | {"most": 5_000_000})
     monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
     check_ends(plan_of(tmp_path, absurd))  # as on record: nothing about it can be changed any more
     for back in (FULL, {"size": "1d", "stop": "2013-01-08"}):

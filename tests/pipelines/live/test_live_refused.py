@@ -28,6 +28,7 @@ def made_beside(one: Job) -> set[str]:
     [
         ({"sink": None}, "sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"),
         ({"windows": {"size": "1d"}}, "windows.start is missing: a live source never ends"),
+        ({"windows": {"size": "1d", "start": "0001-01-01"}}, "it starts in 1970 at the earliest"),
         ({"source": None}, "source is missing: it names the files to follow"),
         ({"source": {"csv": "absent/*.csv"}}, "absent is not there; make it, or check its name"),
         ({"sink": {"parquet": "roster.csv"}}, "roster.csv"),
