@@ -67,7 +67,7 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
     raise SettingsError(
         [
             f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
-            f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years of "
-            "windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
+            f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
+            "of windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
         ]
     )

@@ -155,10 +155,10 @@ def check_live(plan: Plan) -> None:
     if plan.schedule.start is None:
         problems.append("windows.start is missing: a live source never ends, so its first window must be set")
     elif plan.grid.time_of(plan.schedule.first) < 0:
+        first = format_instant(plan.grid.time_of(plan.schedule.first))
         problems.append(
-            f"windows.start is {format_instant(plan.grid.time_of(plan.schedule.first))}, and a live job publishes every "
-            "window from there on, also those without readings; it starts in 1970 at the earliest: set it to where the "
-            "readings begin"
+            f"windows.start is {first}, and a live job publishes every window from there on, also those without "
+            "readings; it starts in 1970 at the earliest: set it to where the readings begin"
         )
     if problems:
         raise SettingsError(problems)

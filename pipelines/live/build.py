@@ -27,6 +27,7 @@ from ...transforms.tickets import Steps
 from ..engine import options_of
 from ..estimates.drifting import DriftWatch
 from ..places.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
+from ..places.kafka import check_secrets
 from ..places.kafka_source import check_source, topic_record
 from ..places.pubsub import begun_in_subscription
 from ..places.topics import message_topic
@@ -101,6 +102,8 @@ def live_job(
     flink = flink_job(options)
     pipeline = live_pipeline(options)
     check_standard_input(settings, options)
+    if reads_here(options):
+        check_secrets(settings)
     # its mistakes before anything is on record
     live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
     check_source(settings)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...schemas.kafka import KafkaSink
 from ...schemas.secrets import Option, SecretError, located, resolved
-from ...schemas.settings import FileSink, Settings
+from ...schemas.settings import FileSink, Settings, SettingsError
 from ...store.errors import StoreMissing
 from ...store.records import Store
 from ...store.specs import Record, Registration
@@ -106,14 +106,50 @@ def check_written(settings: Settings, *, patience_s: float = _PATIENCE_S) -> Non
             patiently(field, ask, patience_s=patience_s)
 
 
-def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
-    """Whether the secrets among some options are here; where they are not, say what is left to the workers."""
+def check_secrets(settings: Settings) -> None:
+    """See that every secret of a broker's options is here: of a job whose workers are of this process.
+
+    Raises:
+        SettingsError: one is not; a line for each.
+    """
+    source = None if settings.source is None else settings.source.kafka
+    named = (
+        ("source.kafka", source),
+        ("sink.kafka", None if settings.sink is None else settings.sink.kafka),
+        ("rejects.kafka", None if settings.rejects is None else settings.rejects.kafka),
+    )
+    problems: list[str] = []
+    for field, broker in named:
+        if broker is None:
+            continue
+        given = [(f"{field}.options", broker.options)]
+        if broker.registry is not None:
+            given.append((f"{field}.registry.options", broker.registry.options))
+        for place, options in given:
+            problems += [
+                f"{place}: {name}: {why}"
+                for name, option in located(options, settings.path).items()
+                if (why := _missing({name: option})) is not None
+            ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _missing(options: Mapping[str, Option]) -> str | None:
+    """What secret of some options is not here."""
     try:
         resolved(options)
     except SecretError as error:
-        click.echo(f"{field}: {error}; {left} from here", err=True)
-        return False
-    return True
+        return str(error)
+    return None
+
+
+def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
+    """Whether the secrets among some options are here; where they are not, say what is left to the workers."""
+    why = _missing(options)
+    if why is not None:
+        click.echo(f"{field}: {why}; {left} from here", err=True)
+    return why is None
 
 
 class SinkTopic:

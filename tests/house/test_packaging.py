@@ -53,3 +53,12 @@ def test_a_portion_is_a_typed_package(portion: str) -> None:
 def test_the_namespace_has_no_module_of_its_own() -> None:
     assert not (ROOT / "quiltstream").exists()
     assert not (ROOT / "__init__.py").exists()
+
+
+def test_the_sources_come_with_the_way_to_report_a_vulnerability_and_pages_link_it() -> None:
+    assert "SECURITY.md" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+    more = (ROOT / "README.md").read_text(encoding="utf-8").partition("## More")[2]
+    assert "](SECURITY.md)" in more
+    for page in (more, (ROOT / "SECURITY.md").read_text(encoding="utf-8")):
+        assert "](docs/threat-model.md)" in page
+    assert "](threat-model.md)" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from .tree import PORTIONS, ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = "|".join([*PORTIONS, "tests", "benchmarks", "examples", "docs"])
 NAMED = re.compile(rf"`((?:{FOLDERS})/[^`\s]*)`")
 LINKED = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)(?:#[^)\s]*)?\)")

@@ -54,6 +54,20 @@ def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
     assert one.settings.read_text(encoding="utf-8")
 
 
+def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers are in this process, so nobody else could have it."""
+    monkeypatch.delenv("QUILTSTREAM_ABSENT", raising=False)
+    options = {"sasl.password": {"env": "QUILTSTREAM_ABSENT"}}
+    source = {"kafka": {"servers": "127.0.0.1:1", "topic": "t", "options": options}}
+    one = made(tmp_path, source=source, readings={"preset": "senml", "value": "power"})
+    done = run(one)
+    assert done.code == 2, done.err
+    assert done.said("source.kafka.options: sasl.password: the environment variable QUILTSTREAM_ABSENT is not set here")
+    assert made_beside(one) == set()
+
+
 def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
     """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
     estimate = {"from": {"csv": "others/*.csv"}, "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}}
