@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ HOMES = {"m1": (START, "north"), "m2": (START, "south")}
 FULL = {"size": "1d", "start": "2013-01-02", "stop": "2013-01-08"}
 
 
-def plan_of(folder: Path, windows: dict[str, str], **changes: Any) -> Plan:
+def plan_of(folder: Path, windows: Mapping[str, Any], **changes: Any) -> Plan:
     """A query over half-hours of days."""
     document: dict[str, Any] = {
         "slots": {"interval": "30min", "origin": "2013-01-01"},
@@ -38,7 +39,7 @@ def plan_of(folder: Path, windows: dict[str, str], **changes: Any) -> Plan:
     return make_plan(Settings.parse(document | changes))
 
 
-def registered(folder: Path, windows: dict[str, str], seen: Seen | None = None, **changes: Any) -> Registration:
+def registered(folder: Path, windows: Mapping[str, Any], seen: Seen | None = None, **changes: Any) -> Registration:
     """Register a query over readings from 2013-01-01 to 2013-01-10 at noon, or over what is said to be seen."""
     seen = seen or Seen(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
     return register(plan_of(folder, windows, **changes), seen)
