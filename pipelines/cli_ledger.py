@@ -44,6 +44,32 @@ def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool)
     show(ledger_, domain=domain, every=every, as_json=as_json)
 
 
+@ledger.command("verify")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option(
+    "--expect",
+    "expected",
+    metavar="DOMAIN=HEAD",
+    multiple=True,
+    help="A head that was written down earlier; what it was made of must still be on record. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def ledger_verify(ledger_: str, expected: tuple[str, ...], *, as_json: bool) -> None:
+    r"""Read everything for damage, price every account anew, and print the head of each domain.
+
+    Exit code 4 if anything is not as it was written; each defect is listed. Keep the heads elsewhere: against somebody
+    who may write to the ledger only they tell, by --expect, that something was changed since.
+
+    \b
+    Examples:
+      quiltstream ledger verify settings.yaml
+      quiltstream ledger verify ledger.db --expect london-feeder=12.96.3.0f4c...
+    """
+    from .commands.ledger import verify
+
+    verify(ledger_, expected, as_json=as_json)
+
+
 @ledger.command("export")
 @click.argument("ledger_", metavar="LEDGER")
 @click.option("-o", "--output", type=_FILE, required=True, help="Folder to write into.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,6 +33,9 @@ class LedgerEntry:
         mechanism: the mechanism that calibrated the noise; ``none`` for the tests' noise-free rows.
         model_id: digest of the belief.
         given_model: whether the loss holds only given a model estimated from the protected series.
+        row_digest: digest of all that is on record of the entry, hexadecimal; empty for one that is on no record.
+        chain: digest of this entry and all before it in the domain's account, hexadecimal; empty where one entry was
+            read alone.
     """
 
     entry_id: str
@@ -53,6 +56,8 @@ class LedgerEntry:
     mechanism: str
     model_id: str
     given_model: bool
+    row_digest: str = ""
+    chain: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, the row of every export."""

@@ -32,6 +32,7 @@ from .reading import DomainSummary, QuerySummary
 from .records import Store
 from .rows import rows_of
 from .specs import BeliefChange, Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
+from .verifying import Defect, Head, Verified
 
 __all__ = [
     "AddressError",
@@ -39,11 +40,13 @@ __all__ = [
     "Block",
     "BudgetRefused",
     "ChargeMismatch",
+    "Defect",
     "DomainSpec",
     "DomainSummary",
     "Draft",
     "DraftError",
     "ExportError",
+    "Head",
     "MergeConflict",
     "ModeError",
     "Noise",
@@ -66,5 +69,6 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "UnknownNameError",
+    "Verified",
     "rows_of",
 ]

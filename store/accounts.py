@@ -7,7 +7,9 @@ under its number and random id, the ledger is made again from all charges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -16,22 +18,17 @@ from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger, Span
 from ..privacy.schedules import Schedule as Priced
 from ..schemas.slots import Schedule
+from .errors import StoreDamaged
+from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
 from .specs import BeliefChange, DomainSpec
 from .tables import charges, flagged_charges, queries, reservations
 
+#: One charge or refusal as it is part of the chain, see :data:`.integrity.LINK`.
+Link = tuple[int, str, int, int, int, str, float, bytes]
+
 _SINCE = (
-    sa.select(
-        charges.c.sequence,
-        charges.c.entry_id,
-        charges.c.window_start,
-        charges.c.window_stop,
-        charges.c.epsilon_dp,
-    )
-    .where(
-        charges.c.domain_id == sa.bindparam("domain_id"),
-        charges.c.decision == "charged",
-        charges.c.sequence >= sa.bindparam("sequence"),
-    )
+    sa.select(*(charges.c[name] for name in LINK))
+    .where(charges.c.domain_id == sa.bindparam("domain_id"), charges.c.sequence >= sa.bindparam("sequence"))
     .order_by(charges.c.sequence)
 )
 
@@ -58,60 +55,119 @@ class Account:
 
     Attributes:
         ledger: everything charged up to ``sequence``.
+        chain: of every charge and refusal up to ``sequence``.
         budget: the budget the ledger enforces.
         changes: of the belief, in the ledger.
-        sequence: number of the last charge in it; 0 for none.
-        entry_id: random id of that charge.
+        sequence: number of the last charge or refusal in it; 0 for none.
+        entry_id: random id of that one.
+        starts: first slot of the last window of each query, by the query's number.
     """
 
     ledger: Ledger
+    chain: Chain
     budget: float
     changes: tuple[BeliefChange, ...] = ()
     sequence: int = 0
     entry_id: str = ""
+    starts: dict[int, int] = field(default_factory=dict[int, int])
 
     @classmethod
     def empty(cls, domain: DomainSpec) -> Account:
         """An account without charges."""
-        return cls(ledger_of(domain, domain.budget), domain.budget, domain.changes)
+        return cls(ledger_of(domain, domain.budget), Chain(domain.name), domain.budget, domain.changes)
 
-    def catch_up(self, connection: Connection, domain_id: int) -> bool:
-        """Enter the charges made since; ``False`` if what is remembered is not on record.
+    def catch_up(self, connection: Connection, domain: Row) -> bool:
+        """Enter the charges made since; ``False`` if that does not lead from what is remembered to what is on record.
 
         The caller holds the domain's lock.
         """
-        rows = connection.execute(_SINCE, {"domain_id": domain_id, "sequence": self.sequence}).all()
-        if not self.sequence:
-            # a merge made these when the ledger was new; there are no more of them later
-            self.ledger.replay(_flagged(connection, domain_id))
-        else:
-            if not rows or (rows[0].sequence, rows[0].entry_id) != (self.sequence, self.entry_id):
+        links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": self.sequence}))
+        if self.sequence:
+            if not links or links[0][:2] != (self.sequence, self.entry_id):
                 return False
-            rows = rows[1:]
-        if rows:
-            self.ledger.replay((row.window_start, row.window_stop, row.epsilon_dp) for row in rows)
-            self.sequence, self.entry_id = rows[-1].sequence, rows[-1].entry_id
-        return True
+            del links[0]
+        else:
+            # a merge made these when the ledger was new; there are no more of them later
+            flagged = _flagged_links(connection, domain)
+            self.ledger.replay(spans_of(flagged))
+            if flagged:
+                self.ledger.replay(spans_of(links))
+                self._follow(sorted([*links, *flagged], key=lambda link: link[0]))
+                return self._is_at(domain)
+        if links:
+            self.ledger.replay(spans_of(links))
+            self._follow(links)
+        return self._is_at(domain)
+
+    def enter(self, link: Link) -> None:
+        """Note a charge or refusal that is made now; the ledger has it already."""
+        self._follow([link])
+
+    def _follow(self, links: list[Any]) -> None:
+        self.chain.add(links)
+        self.sequence, self.entry_id = links[-1][:2]
+        self.starts |= {link[2]: link[3] for link in links}
+
+    def _is_at(self, domain: Row) -> bool:
+        return (self.sequence, self.chain.head) == (domain["last_sequence"], domain["head"])
 
 
-def charged_spans(connection: Connection, domain_id: int) -> list[Span]:
-    """Everything that a domain was charged, those charges included that a merge flagged."""
-    rows = connection.execute(
-        sa.select(charges.c.window_start, charges.c.window_stop, charges.c.epsilon_dp)
-        .where(charges.c.domain_id == domain_id, charges.c.decision == "charged")
-        .order_by(charges.c.sequence)
+def spans_of(links: Iterable[Any]) -> list[Span]:
+    """What the charges among some links cost, in the form the ledger prices."""
+    return [(link[3], link[4], link[6]) for link in links if link[5] == "charged"]
+
+
+def links_of(connection: Connection, domain: Row) -> list[Link]:
+    """Every charge and refusal of a domain's account, in the order of the sequence numbers, held against its head.
+
+    Those that a merge flagged come where their numbers say.
+
+    Raises:
+        StoreDamaged: one was changed or removed.
+    """
+    links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": 0}))
+    links = sorted([*links, *_flagged_links(connection, domain)], key=lambda link: link[0])
+    chain = Chain(domain["name"])
+    chain.add(links)
+    if (len(links), chain.head) != (domain["last_sequence"], domain["head"]):
+        raise broken(domain)
+    return links
+
+
+def broken(domain: Row) -> StoreDamaged:
+    """The error where a domain's entries are not those that its row knows."""
+    return damaged(
+        f"domain {domain['name']!r}: its charges", "are not those that were made: some were changed or removed"
     )
-    return [*((row.window_start, row.window_stop, row.epsilon_dp) for row in rows), *_flagged(connection, domain_id)]
 
 
-def account_of(connection: Connection, remembered: dict[int, Account], domain_id: int, domain: DomainSpec) -> Account:
-    """The domain's account as it is on record, from memory where that agrees; the caller holds the domain's lock."""
-    known = remembered.get(domain_id)
+def charged_spans(connection: Connection, domain: Row) -> list[Span]:
+    """Everything that a domain was charged, those charges included that a merge flagged.
+
+    Raises:
+        StoreDamaged: a charge was changed or removed.
+    """
+    links = links_of(connection, domain)
+    # of record first: what is priced in another order may differ in the last bit
+    flagged = {link[0] for link in _flagged_links(connection, domain)}
+    return spans_of([link for link in links if link[0] not in flagged]) + spans_of(
+        [link for link in links if link[0] in flagged]
+    )
+
+
+def account_of(connection: Connection, remembered: dict[int, Account], row: Row, domain: DomainSpec) -> Account:
+    """The domain's account as it is on record, from memory where that agrees; the caller holds the domain's lock.
+
+    Raises:
+        StoreDamaged: a charge was changed or removed.
+    """
+    known = remembered.get(row["id"])
     fits = known is not None and (known.budget, known.changes) == (domain.budget, domain.changes)
-    if known is None or not fits or not known.catch_up(connection, domain_id):
+    if known is None or not fits or not known.catch_up(connection, row):
         known = Account.empty(domain)
-        known.catch_up(connection, domain_id)
-        remembered[domain_id] = known
+        if not known.catch_up(connection, row):
+            raise broken(row)
+        remembered[row["id"]] = known
     return known
 
 
@@ -126,31 +182,43 @@ def priced(schedule: Schedule, epsilon_dp: float, *, start: int | None = None, s
     )
 
 
-def promised(connection: Connection, domain_id: int) -> list[Priced]:
+def promised(connection: Connection, domain: Row) -> list[Priced]:
     """Everything the domain's budget is reserved for, in the order it was promised.
 
     Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What a
     merge found charged a second time comes on top.
     """
-    rows = connection.execute(
-        sa.select(reservations.c.start, reservations.c.stop, queries.c.size, queries.c.every, queries.c.epsilon_dp)
-        .join(queries, queries.c.id == reservations.c.query_id)
-        .where(queries.c.domain_id == domain_id)
-        .order_by(reservations.c.id)
+    of_domain = sa.select(queries).where(queries.c.domain_id == domain["id"])
+    found = counted(
+        checked_rows(connection, queries, of_domain), domain["query_rows"], f"queries of {domain['name']!r}"
     )
-    held = [Priced(row.size, row.every, row.start, row.stop, row.epsilon_dp) for row in rows]
-    return [*held, *_runs(_flagged(connection, domain_id))]
+    asking = {row["id"]: row for row in found}
+    chosen = sa.select(reservations).where(reservations.c.query_id.in_(asking)).order_by(reservations.c.id)
+    found = checked_rows(connection, reservations, chosen)
+    counted(found, sum(row["reservation_rows"] for row in asking.values()), f"reservations of {domain['name']!r}")
+    held: list[Priced] = []
+    for row in found:
+        query = asking[row["query_id"]]
+        held.append(Priced(query["size"], query["every"], row["start"], row["stop"], query["epsilon_dp"]))
+    return [*held, *_runs(spans_of(_flagged_links(connection, domain)))]
 
 
-def _flagged(connection: Connection, domain_id: int) -> list[Span]:
-    """Charges beside those of record, in the order of the account."""
+def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
+    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it.
+
+    Raises:
+        StoreDamaged: one was changed or removed.
+    """
+    if not domain["flagged_charge_rows"]:
+        return []
     table = flagged_charges
-    rows = connection.execute(
-        sa.select(table.c.window_start, table.c.window_stop, table.c.epsilon_dp)
-        .where(table.c.domain_id == domain_id, table.c.decision == "charged")
-        .order_by(table.c.sequence)
-    )
-    return [(row.window_start, row.window_stop, row.epsilon_dp) for row in rows]
+    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence, table.c.id)
+    rows = checked_rows(connection, table, chosen)
+    return counted(rows, domain["flagged_charge_rows"], f"flagged charges of domain {domain['name']!r}")
+
+
+def _flagged_links(connection: Connection, domain: Row) -> list[Any]:
+    return [link_of(row) for row in flagged_rows(connection, domain) if row["sequence"] is not None]
 
 
 def _runs(spans: list[Span]) -> list[Priced]:

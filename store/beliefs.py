@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.chains import ChainError
@@ -31,7 +30,18 @@ from . import tables
 from .accounts import charged_spans, ledger_of, loss_of, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain, query_from_row
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
-from .lookups import domain_row, locked_domain_row, next_start, query_row, read_roster, registration_of
+from .integrity import alter
+from .lookups import (
+    domain_row,
+    events_of,
+    find_domain,
+    locked_domain_row,
+    next_start,
+    query_row,
+    read_roster,
+    registration_of,
+    reservations_of,
+)
 from .protecting import as_protected, say_again
 from .registering import Registrar, record_event, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
@@ -155,11 +165,10 @@ def succeed(
         return _registration(connection, row, known["successor"])
     _check_first(connection, names[0], note)
     _end(connection, row, known, registration, change.slot)
-    queries = tables.queries
-    connection.execute(queries.update().where(queries.c.id == known["id"]).values(successor=query.name))
+    alter(connection, tables.queries, known["id"], successor=query.name)
     held = change_belief(connection, names[0], change).reserved_after
     changed = domain_from_row(domain_row(connection, names[0]))
-    promises = [*promised(connection, row["id"]), priced(query.schedule, query.epsilon_dp)]
+    promises = [*promised(connection, row), priced(query.schedule, query.epsilon_dp)]
     # all of it or nothing: a stream is not switched to noise that it could not keep up
     together = loss_of(changed, promises)
     if together > changed.budget:
@@ -206,14 +215,13 @@ def _check_first(connection: Connection, domain: str, note: Note | None) -> None
 
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
     """The estimates on record for a query of the settings, in the order of their slots."""
-    domains, events = tables.domains, tables.domain_events
-    rows = connection.execute(
-        sa.select(events.c.old, events.c.new)
-        .join(domains, domains.c.id == events.c.domain_id)
-        .where(domains.c.name == domain, events.c.query == query, events.c.kind == _ESTIMATED)
-        .order_by(events.c.id)
-    )
-    found = [Estimated(**json.loads(row.old), model=json.loads(row.new)) for row in rows]
+    row = find_domain(connection, domain)
+    rows = [] if row is None else events_of(connection, row)
+    found = [
+        Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
+        for row in rows
+        if (row["kind"], row["query"]) == (_ESTIMATED, query)
+    ]
     return sorted(found, key=lambda one: one.slot)
 
 
@@ -246,7 +254,7 @@ def _instant(domain: DomainSpec, slot: int) -> str:
 
 
 def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
-    return ledger_of(domain).replay(charged_spans(connection, row["id"]))
+    return ledger_of(domain).replay(charged_spans(connection, row))
 
 
 def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
@@ -254,7 +262,7 @@ def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: Domai
     what = f"the new belief about domain {domain.name!r}"
     try:
         after = _lost(connection, row, changed)
-        reserved = loss_of(changed, promised(connection, row["id"]))
+        reserved = loss_of(changed, promised(connection, row))
     except (ChainError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: {error}") from None
     before, held = _lost(connection, row, domain), float(row["reserved_loss"])
@@ -264,12 +272,11 @@ def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: Domai
 
 
 def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, found: Changed) -> None:
-    domains = tables.domains
     values: dict[str, Any] = {"changes": changes_text(changed.changes)}
     if found.after > found.before:
         # the entries say what was lost before
         values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
-    connection.execute(domains.update().where(domains.c.id == row["id"]).values(**values))
+    alter(connection, tables.domains, row["id"], **values)
     set_reserved_loss(connection, row["id"], found.reserved_after)
 
 
@@ -287,14 +294,17 @@ def _end(connection: Connection, row: Row, known: Row, registration: Registratio
         )
     if schedule.stop is not None and schedule.stop < slot:
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
-    queries, reservations = tables.queries, tables.reservations
-    connection.execute(queries.update().where(queries.c.id == known["id"]).values(stop=slot))
-    of_query = reservations.c.query_id == known["id"]
-    connection.execute(reservations.delete().where(of_query, reservations.c.start > slot - schedule.size))
-    late = sa.or_(reservations.c.stop.is_(None), reservations.c.stop > slot)
-    connection.execute(reservations.update().where(of_query, late).values(stop=slot))
+    reservations, kept = tables.reservations, 0
+    for one in reservations_of(connection, known):
+        if one["start"] > slot - schedule.size:
+            connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
+            continue
+        kept += 1
+        if one["stop"] is None or one["stop"] > slot:
+            alter(connection, reservations, one["id"], stop=slot)
+    alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
     domain = domain_from_row(row)
-    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row["id"])))
+    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
     ends = "endless" if schedule.stop is None else _instant(domain, schedule.stop), _instant(domain, slot)
     record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
 

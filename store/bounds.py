@@ -1,16 +1,21 @@
-"""What the theorems of the sources say of a domain's charges, beside the loss that its account has on record."""
+"""A domain's charges priced anew: the loss by the core, and what the theorems of the sources say beside it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from ..privacy.seeds import SeedsBound
 from ..schemas.ledger import LedgerEntry
 from .accounts import ledger_of
+from .integrity import damaged
 from .specs import DomainSpec
 
 #: Charges that are priced anew to be looked at; that many take a second or two.
 MOST = 100_000
+
+#: Two losses that differ by less are the same: they were summed in another order.
+_CLOSE = 1e-12
 
 
 def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, SeedsBound]:
@@ -27,12 +32,32 @@ def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int =
     Returns:
         Bounds by theorem, see :meth:`quiltstream.privacy.Ledger.bounds`.
     """
+    return priced_anew(domain, entries, most=most)[1]
+
+
+def priced_anew(
+    domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST
+) -> tuple[float, Mapping[str, SeedsBound]]:
+    """The loss of a domain's charges by the core, epsilon, and :func:`bounds_of` them."""
     spans = [
         (entry.window_start, entry.window_stop, entry.epsilon_dp) for entry in entries if entry.decision == "charged"
     ]
     ledger = ledger_of(domain)
+    empty = ledger.bounds()
+    lost = ledger.replay(spans)
     if len(spans) > most:
         reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
-        return {name: SeedsBound(None, reason) for name in ledger.bounds()}
-    ledger.replay(spans)
-    return ledger.bounds()
+        return lost, dict.fromkeys(empty, SeedsBound(None, reason))
+    return lost, ledger.bounds()
+
+
+def check_loss(domain: DomainSpec, said: float, found: float) -> None:
+    """Hold the loss that the entries say against that of the core.
+
+    After another belief has joined or followed, the loss before is kept where it was larger.
+
+    Raises:
+        StoreDamaged: they differ.
+    """
+    if not math.isclose(said, found, rel_tol=_CLOSE, abs_tol=_CLOSE) and not (domain.changes and said > found):
+        raise damaged(f"domain {domain.name!r}", f"says that {said!r} is lost, and its charges cost {found!r}")

@@ -16,7 +16,8 @@ from . import tables
 from .accounts import admitted_end, priced, promised
 from .codec import Row, domain_from_row, query_from_row
 from .errors import StoreError
-from .lookups import end_of, locked_domain_row, read_roster, registration_of
+from .integrity import alter
+from .lookups import end_of, locked_domain_row, queries_of, read_roster, registration_of
 from .registering import record_event, reserve, set_reserved_loss
 
 
@@ -34,12 +35,10 @@ def raise_budget(connection: Connection, name: str, budget: float) -> None:
             f"domain {name!r}: its budget is {old!r} and can only be raised to a larger, finite one, not "
             f"to {budget!r}; what was promised is not taken back"
         )
-    domains, queries = tables.domains, tables.queries
-    connection.execute(domains.update().where(domains.c.id == row["id"]).values(budget=budget))
+    row = alter(connection, tables.domains, row["id"], budget=budget)
     record_event(connection, row["id"], "budget-raised", old=old, new=budget)
-    rows = connection.execute(sa.select(queries).where(queries.c.domain_id == row["id"]).order_by(queries.c.id))
-    for query in rows.mappings().all():
-        _admit_more(connection, {**row, "budget": budget}, query)
+    for query in queries_of(connection, row):
+        _admit_more(connection, row, query)
 
 
 def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
@@ -60,7 +59,7 @@ def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
     end = end_of(schedule)
     if end is not None and start + schedule.size > end:
         return
-    held = promised(connection, row["id"])
+    held = promised(connection, row)
     asked = priced(replace(schedule, start=start), query.epsilon_dp)
     fits, reserved = admitted_end(domain, asked, held)
     if fits != asked.start:

@@ -21,6 +21,7 @@ from ..schemas.slots import Schedule, Window
 from . import lookups, tables
 from .accounts import Account, loss_of, priced, promised
 from .codec import Row
+from .integrity import damaged, link_of, row_digest, sealed
 from .lookups import Progress
 from .schema import now_us
 from .specs import DomainSpec, QuerySpec
@@ -33,7 +34,9 @@ _CHARGE = tables.charges.insert()
 _COUNT_ON = (
     tables.domains.update()
     .where(tables.domains.c.id == sa.bindparam("domain"))
-    .values(last_sequence=sa.bindparam("sequence"))
+    .values(
+        last_sequence=sa.bindparam("sequence"), head=sa.bindparam("chained"), row_digest=sa.bindparam("digest_of_row")
+    )
 )
 
 
@@ -67,6 +70,9 @@ class Charger:
             commit and call again.
         """
         schedule = self.query.schedule
+        if self.progress.last != self.account.starts.get(self.query_row["id"]):
+            # the account reads them in another way
+            raise damaged(f"query {self.query.name!r}", "has other charges than its domain's account")
         begin = lookups.start_after(self.progress.last, schedule)
         windows = list(_up_to(schedule, begin, last, MOST_AT_ONCE))
         if windows:
@@ -74,15 +80,26 @@ class Charger:
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
-                values.append(self._entry(window, sequence))
+                made = sealed(tables.charges, self._entry(window, sequence))
+                self.account.enter(link_of(made))
+                values.append(made)
             self.connection.execute(_CHARGE, values)
-            self.connection.execute(_COUNT_ON, {"domain": self.domain_row["id"], "sequence": sequence})
+            head = self.account.chain.head
+            counted = {**self.domain_row, "last_sequence": sequence, "head": head}
+            self.connection.execute(
+                _COUNT_ON,
+                {
+                    "domain": self.domain_row["id"],
+                    "sequence": sequence,
+                    "chained": head,
+                    "digest_of_row": row_digest(tables.domains, counted),
+                },
+            )
         return not windows or windows[-1].start >= last.start
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:
-        entry_id = secrets.token_hex(16)
         values = {
-            "entry_id": entry_id,
+            "entry_id": secrets.token_hex(16),
             "domain_id": self.domain_row["id"],
             "sequence": sequence,
             "query_id": self.query_row["id"],
@@ -116,7 +133,6 @@ class Charger:
                     "loss_after": refusal.spent + refusal.asked,
                     "rule": "refused: the charge would pass the budget",
                 }
-            self.account.sequence, self.account.entry_id = sequence, entry_id
             return values | {
                 "decision": "charged",
                 "loss_before": made.loss_before,
@@ -140,7 +156,7 @@ class Charger:
         more = priced(
             schedule, self.query.epsilon_dp, start=admitted - schedule.size + schedule.every, stop=window.stop
         )
-        return loss_of(self.domain, [*promised(self.connection, self.domain_row["id"]), more])
+        return loss_of(self.domain, [*promised(self.connection, self.domain_row), more])
 
 
 def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[Window]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
-from typing import Any, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,42 @@ from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
+from .integrity import damaged
 from .specs import BeliefChange, Block, DomainSpec, QuerySpec
 
 BLOCK_VERSION = b"1"
 
 Row = Mapping[Any, Any]
+
+_Given = ParamSpec("_Given")
+_Read = TypeVar("_Read")
+
+
+def _decoding(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
+    """Tell what cannot be decoded as damage; the decoder's own text may quote it."""
+
+    @wraps(read)
+    def told(*args: _Given.args, **kwargs: _Given.kwargs) -> _Read:
+        try:
+            return read(*args, **kwargs)
+        except _UNDECODED as error:
+            what = read.__name__.removesuffix("_from_row").removesuffix("_from_bytes").replace("_", " ")
+            raise damaged(f"a value on record ({what})", f"cannot be decoded ({type(error).__name__})") from None
+
+    return told
+
+
+#: What decoders raise: of JSON and UTF-8, zlib, fractions, schedules and rosters, and Arrow.
+_UNDECODED = (
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    OSError,
+    zlib.error,
+    pa.ArrowException,
+)
 
 
 def plain(value: Any) -> Any:
@@ -39,6 +71,7 @@ def scale_text(scale: Fraction) -> str:
     return f"{scale.numerator}/{scale.denominator}"
 
 
+@_decoding
 def domain_from_row(row: Row) -> DomainSpec:
     """The domain of record, with the budget now in force."""
     frozen = json.loads(row["frozen"])
@@ -61,6 +94,7 @@ def changes_text(changes: Sequence[BeliefChange]) -> str | None:
     return canonical_json([asdict(one) for one in changes]) if changes else None
 
 
+@_decoding
 def changes_from_text(text: str | None) -> tuple[BeliefChange, ...]:
     """The inverse of :func:`changes_text`."""
     return () if text is None else tuple(_change(plain) for plain in json.loads(text))
@@ -91,6 +125,7 @@ def query_values(query: QuerySpec) -> dict[str, Any]:
     }
 
 
+@_decoding
 def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
     """The query of record; its schedule and roster count as given."""
     return QuerySpec(
@@ -99,9 +134,7 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
         scale=Fraction(row["scale"]),
         release_epsilon_dp=float(row["release_epsilon_dp"]),
         mechanism=row["mechanism"],
-        schedule=Schedule(
-            size=row["size"], every=row["every"], start=row["start"], stop=row["stop"], anchor=row["anchor"]
-        ),
+        schedule=query_schedule(row),
         schedule_given=True,
         roster=roster,
         roster_given=True,
@@ -110,6 +143,11 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
         given_model=bool(row["given_model"]),
         multiplicity=round(float(row["epsilon_dp"]) / float(row["release_epsilon_dp"])),
     )
+
+
+def query_schedule(row: Row) -> Schedule:
+    """The windows of a query of record."""
+    return Schedule(size=row["size"], every=row["every"], start=row["start"], stop=row["stop"], anchor=row["anchor"])
 
 
 def as_recorded(query: QuerySpec) -> QuerySpec:
@@ -122,6 +160,7 @@ def roster_bytes(roster: Roster) -> bytes:
     return zlib.compress(canonical_json(roster.to_dict()).encode())
 
 
+@_decoding
 def roster_from_bytes(data: bytes) -> Roster:
     """The inverse of :func:`roster_bytes`."""
     return Roster.from_dict(json.loads(zlib.decompress(data)))
@@ -132,13 +171,15 @@ def names_bytes(names: Sequence[str]) -> bytes:
     return zlib.compress(canonical_json(list(names)).encode())
 
 
+@_decoding
 def names_from_bytes(data: bytes) -> list[str]:
     """The inverse of :func:`names_bytes`."""
     return json.loads(zlib.decompress(data))
 
 
-def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
-    """A charge or refusal in its public form."""
+@_decoding
+def entry_from_row(row: Row, domain: DomainSpec, query: Row, chain: bytes = b"") -> LedgerEntry:
+    """A charge or refusal in its public form, with the digest of its domain's chain up to it if that is known."""
     grid = SlotGrid(**domain.grid)
     return LedgerEntry(
         entry_id=row["entry_id"],
@@ -159,6 +200,8 @@ def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
         mechanism=query["mechanism"],
         model_id=domain.beliefs[query["belief"]][1],
         given_model=bool(row["given_model"]),
+        row_digest=row["row_digest"].hex(),
+        chain=chain.hex(),
     )
 
 
@@ -192,25 +235,21 @@ def block_bytes(block: Block, *, with_totals: bool) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@_decoding
 def block_from_bytes(data: bytes, completeness: str) -> Block:
     """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
 
     Raises:
         StoreDamaged: the value is no block of this version.
     """
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            batch = reader.read_next_batch()
-            version = (reader.schema.metadata or {}).get(b"quiltstream.block")
-        if version != BLOCK_VERSION:
-            raise StoreDamaged("ledger: a block of another version; use the quiltstream that wrote it, or a later one")
-        width = batch.schema.field("counts").type.list_size
-        flat = batch.column("counts").flatten().to_numpy(zero_copy_only=False)
-        totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
-        keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
-        counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
-    except (pa.ArrowException, StopIteration, KeyError, OSError, ValueError) as error:
-        raise StoreDamaged(
-            f"ledger: a block on record cannot be read ({type(error).__name__}); restore the newest backup"
-        ) from None
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        batch = next(iter(reader), None)
+        version = (reader.schema.metadata or {}).get(b"quiltstream.block")
+    if version != BLOCK_VERSION or batch is None:
+        raise StoreDamaged("ledger: a block of another version; use the quiltstream that wrote it, or a later one")
+    width = batch.schema.field("counts").type.list_size
+    flat = batch.column("counts").flatten().to_numpy(zero_copy_only=False)
+    totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
+    keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
+    counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
     return Block(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)

@@ -36,7 +36,7 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
         "it cannot be written; allow this user to write the file and its folder",
     ),
     (
-        ("malformed", "not a database", "file is encrypted", "corrupt"),
+        ("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"),
         StoreDamaged,
         "the file is damaged or is no ledger; restore the newest backup, and know that what was charged after it is "
         "forgotten then",

@@ -5,10 +5,11 @@ Nothing is added to the loss, because nobody knows what is missing; the account 
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from collections.abc import Iterable
+
 from sqlalchemy.engine import Connection
 
-from . import tables
+from .codec import Row
 from .lookups import locked_domain_row
 from .registering import record_event
 
@@ -30,8 +31,6 @@ def note_history_lost(connection: Connection, name: str, releases: int) -> None:
     record_event(connection, row["id"], _KIND, old=0, new=releases)
 
 
-def history_lost(connection: Connection, domain_id: int) -> bool:
-    """Whether a domain is marked."""
-    events = tables.domain_events
-    found = sa.select(events.c.id).where(events.c.domain_id == domain_id, events.c.kind == _KIND).limit(1)
-    return connection.scalar(found) is not None
+def history_lost(events: Iterable[Row]) -> bool:
+    """Whether what was decided about a domain marks it."""
+    return any(event["kind"] == _KIND for event in events)

@@ -13,6 +13,7 @@ from ..schemas.slots import Schedule, Window
 from . import tables
 from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
 from .errors import UnknownNameError
+from .integrity import checked, checked_rows, counted, damaged
 from .specs import QuerySpec, Registration, RosterVersion
 
 # SQLite takes at least 999 parameters in a statement.
@@ -23,32 +24,27 @@ _NAMES = 500
 
 _LOCKED = sa.select(tables.domains).where(tables.domains.c.name == sa.bindparam("name")).with_for_update()
 
-_REVISION = (
-    sa.select(sa.func.count(tables.roster_versions.c.id))
-    .where(tables.roster_versions.c.query_id == tables.queries.c.id)
-    .scalar_subquery()
-)
-
 _LAST = (
     sa.select(sa.func.max(tables.charges.c.window_start))
     .where(tables.charges.c.query_id == tables.queries.c.id)
     .scalar_subquery()
 )
 
+_OF_RESERVATION = {column.name: f"{column.name}_of_reservation" for column in tables.reservations.c}
+
 _ADMITTED = (
     _LAST.label("last"),
-    tables.reservations.c.start.label("admitted_start"),
-    tables.reservations.c.stop.label("admitted_stop"),
+    *(column.label(_OF_RESERVATION[column.name]) for column in tables.reservations.c),
 )
 
 _REVISED = (
-    sa.select(tables.queries, _REVISION.label("versions"), *_ADMITTED)
+    sa.select(tables.queries, *_ADMITTED)
     .select_from(tables.queries.outerjoin(tables.reservations))
     .where(tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name"))
 )
 
 _SETTLED = (
-    sa.select(_LAST.label("start"), _REVISION.label("versions"))
+    sa.select(_LAST.label("start"), tables.queries.c.version_rows)
     .select_from(tables.queries.join(tables.domains))
     .where(tables.domains.c.name == sa.bindparam("domain"), tables.queries.c.name == sa.bindparam("query"))
 )
@@ -57,6 +53,13 @@ _PROGRESS = (
     sa.select(*_ADMITTED)
     .select_from(tables.queries.outerjoin(tables.reservations))
     .where(tables.queries.c.id == sa.bindparam("query_id"))
+)
+
+
+_OF_META = {column.name: f"{column.name}_of_meta" for column in tables.meta.c}
+
+_DOMAINS = sa.select(tables.domains, *(column.label(_OF_META[column.name]) for column in tables.meta.c)).select_from(
+    tables.meta.outerjoin(tables.domains, sa.true())
 )
 
 
@@ -90,15 +93,26 @@ class Progress(NamedTuple):
     admitted: list[tuple[int, int | None]]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Progress:
-        """What rows of the two statements say that have it."""
-        spans = [(row["admitted_start"], row["admitted_stop"]) for row in rows if row["admitted_start"] is not None]
-        return cls(rows[0]["last"] if rows else None, spans)
+    def of(cls, rows: Sequence[Row], query: Row) -> Progress:
+        """What rows of the two statements say that have it.
+
+        Raises:
+            StoreDamaged: a reservation was changed or removed.
+        """
+        held = [{name: row[label] for name, label in _OF_RESERVATION.items()} for row in rows]
+        held = [checked(tables.reservations, row) for row in held if row["id"] is not None]
+        counted(held, query["reservation_rows"], f"reservations of query {query['name']!r}")
+        return cls(rows[0]["last"] if rows else None, [(row["start"], row["stop"]) for row in held])
 
 
 def lock_domain(connection: Connection, name: str) -> Row | None:
-    """A domain's row; PostgreSQL keeps it locked until the transaction ends, as SQLite does with the whole ledger."""
-    return connection.execute(_LOCKED, {"name": name}).mappings().first()
+    """A domain's row; PostgreSQL keeps it locked until the transaction ends, as SQLite does with the whole ledger.
+
+    Raises:
+        StoreDamaged: it is not what was written.
+    """
+    found = connection.execute(_LOCKED, {"name": name}).mappings().first()
+    return None if found is None else checked(tables.domains, found)
 
 
 def locked_domain_row(connection: Connection, name: str) -> Row:
@@ -118,13 +132,13 @@ def locked_domain_row(connection: Connection, name: str) -> Row:
 def revised_query_row(connection: Connection, domain_id: int, name: str) -> tuple[Row, Progress] | None:
     """A query's row with the number of versions of its roster, and how far it has come, in one statement."""
     rows = connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().all()
-    return (rows[0], Progress.of(rows)) if rows else None
+    return (checked(tables.queries, rows[0]), Progress.of(rows, rows[0])) if rows else None
 
 
 def settled(connection: Connection, domain: str, query: str) -> Settled | None:
     """What is settled of a query now, in one statement; ``None`` if there is no such query."""
     found = connection.execute(_SETTLED, {"domain": domain, "query": query}).first()
-    return None if found is None else Settled(found.start, revision(found.versions))
+    return None if found is None else Settled(found.start, revision(found.version_rows))
 
 
 def revision(versions: int) -> int:
@@ -132,9 +146,96 @@ def revision(versions: int) -> int:
     return max(0, versions - 1)
 
 
-def progress(connection: Connection, query_id: int) -> Progress:
-    """How far a query has come."""
-    return Progress.of(connection.execute(_PROGRESS, {"query_id": query_id}).mappings().all())
+def progress(connection: Connection, query: Row) -> Progress:
+    """How far a query has come, given its row."""
+    return Progress.of(connection.execute(_PROGRESS, {"query_id": query["id"]}).mappings().all(), query)
+
+
+def meta_row(connection: Connection, *, lock: bool = False) -> Row:
+    """The row about the ledger itself.
+
+    Args:
+        connection: a transaction.
+        lock: whether to keep it locked until the transaction ends.
+
+    Raises:
+        StoreDamaged: it is gone or not what was written.
+    """
+    chosen = sa.select(tables.meta)
+    rows = checked_rows(connection, tables.meta, chosen.with_for_update() if lock else chosen)
+    return counted(rows, 1, f"rows of {tables.meta.name}")[0]
+
+
+def domain_rows(connection: Connection, meta: Row | None = None) -> list[Row]:
+    """The rows of all domains by name, read from the table itself and not through its index.
+
+    Args:
+        connection: a transaction.
+        meta: the row about the ledger, where it was read already.
+
+    Raises:
+        StoreDamaged: one of them was changed, or some were removed.
+    """
+    # in one statement: between two of them another job may make a domain
+    found = connection.execute(_DOMAINS).mappings().all()
+    if not found:
+        raise damaged(tables.meta.name, "has no row")
+    held = {name: found[0][label] for name, label in _OF_META.items()}
+    rows = [checked(tables.domains, row) for row in found if row["id"] is not None]
+    counted(rows, (meta or checked(tables.meta, held))["domain_rows"], "domains")
+    return sorted(rows, key=lambda row: row["name"])
+
+
+def queries_of(connection: Connection, domain: Row) -> list[Row]:
+    """The rows of a domain's queries in the order of registration.
+
+    Raises:
+        StoreDamaged: one of them was changed, or some were removed.
+    """
+    queries = tables.queries
+    chosen = sa.select(queries).where(queries.c.domain_id == domain["id"]).order_by(queries.c.id)
+    rows = checked_rows(connection, queries, chosen)
+    return counted(rows, domain["query_rows"], f"queries of domain {domain['name']!r}")
+
+
+def events_of(connection: Connection, domain: Row) -> list[Row]:
+    """What was decided about a domain, in that order.
+
+    Raises:
+        StoreDamaged: one of the rows was changed, or some were removed.
+    """
+    events = tables.domain_events
+    chosen = sa.select(events).where(events.c.domain_id == domain["id"]).order_by(events.c.id)
+    return counted(
+        checked_rows(connection, events, chosen), domain["event_rows"], f"decisions about domain {domain['name']!r}"
+    )
+
+
+def reservations_of(connection: Connection, query: Row) -> list[Row]:
+    """What budget is reserved for of a query, in the order in which it was.
+
+    Raises:
+        StoreDamaged: one of the rows was changed, or some were removed.
+    """
+    table = tables.reservations
+    # a later one is of later windows
+    chosen = sa.select(table).where(table.c.query_id == query["id"]).order_by(table.c.start)
+    return counted(
+        checked_rows(connection, table, chosen), query["reservation_rows"], f"reservations of query {query['name']!r}"
+    )
+
+
+def versions_of(connection: Connection, query: Row) -> list[Row]:
+    """The versions of a query's roster, in their order; none where it was never changed.
+
+    Raises:
+        StoreDamaged: one of the rows was changed, or some were removed.
+    """
+    table = tables.roster_versions
+    chosen = sa.select(table).where(table.c.query_id == query["id"]).order_by(table.c.id)
+    return counted(
+        checked_rows(connection, table, chosen), query["version_rows"], f"rosters of query {query['name']!r}"
+    )
 
 
 def domain_row(connection: Connection, name: str) -> Row:
@@ -143,29 +244,43 @@ def domain_row(connection: Connection, name: str) -> Row:
     Raises:
         UnknownNameError: there is no such domain.
     """
-    domains = tables.domains
-    found = connection.execute(sa.select(domains).where(domains.c.name == name)).mappings().first()
+    found = find_domain(connection, name)
     if found is None:
-        known = connection.execute(sa.select(domains.c.name).order_by(domains.c.name)).scalars().all()
+        known = [row["name"] for row in domain_rows(connection)]
+        if name in known:
+            raise damaged(f"domain {name!r}", "is on record and not found there by its name")
         raise UnknownNameError(
             f"domain {name!r} is not on record in this ledger; it has {', '.join(known) or 'no domain yet'}"
         )
     return found
 
 
+def find_domain(connection: Connection, name: str) -> Row | None:
+    """The same; ``None`` where there is no such domain."""
+    domains = tables.domains
+    found = connection.execute(sa.select(domains).where(domains.c.name == name)).mappings().first()
+    return None if found is None else checked(domains, found)
+
+
 def query_row(connection: Connection, domain_id: int, name: str) -> Row | None:
     """A query's row."""
     queries = tables.queries
     found = connection.execute(sa.select(queries).where(queries.c.domain_id == domain_id, queries.c.name == name))
-    return found.mappings().first()
+    row = found.mappings().first()
+    return None if row is None else checked(queries, row)
 
 
 def read_roster(connection: Connection, roster_id: int) -> Roster:
-    """A roster of record."""
+    """A roster of record.
+
+    Raises:
+        StoreDamaged: it is gone, or not what was written.
+    """
     rosters = tables.rosters
-    return roster_from_bytes(
-        connection.execute(sa.select(rosters.c.entries).where(rosters.c.id == roster_id)).scalar_one()
-    )
+    found = connection.execute(sa.select(rosters).where(rosters.c.id == roster_id)).mappings().first()
+    if found is None:
+        raise damaged(f"{rosters.name}, row {roster_id}", "is missing")
+    return roster_from_bytes(checked(rosters, found)["entries"])
 
 
 def roster_digest(connection: Connection, domain: str, query: str) -> str | None:
@@ -224,39 +339,34 @@ def begun(connection: Connection, registration: Registration) -> int:
     return next_start(connection, row["id"], registration.query.schedule)
 
 
-def _versions(connection: Connection, query_id: int, newest: Row, roster: Roster) -> dict[str, Any]:
+def _versions(connection: Connection, newest: Row, roster: Roster) -> dict[str, Any]:
     """The fields of a registration about rosters that were changed."""
-    versions = tables.roster_versions
-    rows = connection.execute(sa.select(versions).where(versions.c.query_id == query_id).order_by(versions.c.id)).all()
+    rows = versions_of(connection, newest)
     if not rows:
         return {}
-    visible: list[Any] = []
+    visible: list[Row] = []
     for row in rows:
         # a version for windows none of which was charged is replaced by the next one
-        while visible and visible[-1].start >= row.start:
+        while visible and visible[-1]["start"] >= row["start"]:
             visible.pop()
         visible.append(row)
     rosters = {newest["roster_id"]: roster}
     for row in visible:
-        if row.roster_id not in rosters:
-            rosters[row.roster_id] = read_roster(connection, row.roster_id)
+        if row["roster_id"] not in rosters:
+            rosters[row["roster_id"]] = read_roster(connection, row["roster_id"])
     return {
-        "versions": tuple(RosterVersion(row.start, rosters[row.roster_id]) for row in visible),
-        "joined": tuple(name for row in rows for name in names_from_bytes(row.joined)),
+        "versions": tuple(RosterVersion(row["start"], rosters[row["roster_id"]]) for row in visible),
+        "joined": tuple(name for row in rows for name in names_from_bytes(row["joined"])),
         "revision": revision(len(rows)),
     }
 
 
 def registration_of(connection: Connection, domain: Row, query: Row, spec: QuerySpec) -> Registration:
     """What is on record for a query: its rows, and its specification with roster and schedule."""
-    reservations = tables.reservations
-    last = connection.execute(
-        sa.select(reservations.c.stop)
-        .where(reservations.c.query_id == query["id"])
-        .order_by(reservations.c.id.desc())
-        .limit(1)
-    ).scalar_one()
-    end = end_of(spec.schedule)
+    reserved = reservations_of(connection, query)
+    if not reserved:
+        raise damaged(f"reservations of query {query['name']!r}", "are none")
+    last, end = reserved[-1]["stop"], end_of(spec.schedule)
     admitted_all = last is None or (end is not None and last >= end)
     return Registration(
         domain=domain_from_row(domain),
@@ -267,7 +377,7 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         fresh=False,
         belief=query["belief"],
         successor=query["successor"],
-        **_versions(connection, query["id"], query, spec.roster),
+        **_versions(connection, query, spec.roster),
     )
 
 
@@ -277,13 +387,19 @@ def is_closed(domain: Row) -> bool:
 
 
 def payers_of(connection: Connection, names: Iterable[str | None]) -> dict[str | None, Row]:
-    """The flagged charges of these names; most blocks have none, and then nothing is asked."""
+    """The flagged charges of these names; most blocks have none, and then nothing is asked.
+
+    Raises:
+        StoreDamaged: one of them was changed or removed.
+    """
     flagged = tables.flagged_charges
     wanted = sorted({name for name in names if name is not None})
     found: dict[str | None, Row] = {}
     for at in range(0, len(wanted), _NAMES):
         rows = connection.execute(sa.select(flagged).where(flagged.c.entry_id.in_(wanted[at : at + _NAMES])))
-        found |= {row["entry_id"]: row for row in rows.mappings()}
+        found |= {row["entry_id"]: checked(flagged, row) for row in rows.mappings()}
+    if len(found) != len(wanted):
+        raise damaged(f"{flagged.name}: charges that paid for blocks", "are missing")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,10 +14,11 @@ from . import tables
 from .accounts import ledger_of, loss_of, promised
 from .codec import Row, changes_text, query_values, scale_text
 from .errors import StoreError
-from .lookups import domain_row
+from .integrity import Chain, alter, drawn_bytes, link_of, put, sealed
+from .lookups import domain_row, meta_row
 from .matching import Event, HeldDomain, HeldQuery, reservations_of
 from .protecting import protect_all
-from .uniting import Charge, Kept, Value, agreed, place_charges, place_values
+from .uniting import Charge, Kept, Value, place_charges, place_values
 
 #: Rows written by one statement.
 _BATCH = 256
@@ -40,10 +41,11 @@ class NewLedger:
         self._domains: dict[str, tuple[int, HeldDomain]] = {}
         self._queries: dict[tuple[str, str], tuple[int, HeldQuery]] = {}
         self._rosters: dict[str, int] = {}
-        self._agreed: dict[Charge, Charge] = {}
         self._kept: dict[Charge, Kept] = {}
         self._records: dict[tuple[str, str, int], tuple[int, Charge]] = {}
         self._waiting: dict[str, list[dict[str, Any]]] = {}
+        self._drawn: dict[tuple[int, str], dict[int, bytes]] = {}
+        self._flagged: dict[str, int] = {}
 
     def begin(
         self,
@@ -53,10 +55,11 @@ class NewLedger:
         queries: Mapping[tuple[str, str], HeldQuery],
     ) -> None:
         """Write domains, what was decided about them, and queries with their rosters and reservations."""
-        self._connection.execute(tables.meta.update().values(mode=mode))
+        held = meta_row(self._connection)
+        alter(self._connection, tables.meta, held["id"], mode=mode, domain_rows=len(domains))
         for number, digest in enumerate(sorted(rosters), start=1):
             self._rosters[digest] = number
-            self._connection.execute(tables.rosters.insert(), {**rosters[digest], "id": number})
+            put(self._connection, tables.rosters, {**rosters[digest], "id": number})
         for number, name in enumerate(sorted(domains), start=1):
             self._put_domain(number, domains[name])
         # in the order of their registration
@@ -65,9 +68,10 @@ class NewLedger:
 
     def put_charges(self, charges: Iterable[Charge]) -> None:
         """Write all charges, numbered in the order of their windows."""
-        self._agreed = agreed(charges)
-        self._kept = place_charges(self._agreed.values(), self._fits)
+        self._kept = place_charges(charges, self._fits)
         sequences = dict.fromkeys(self._domains, 0)
+        chains = {name: Chain(name) for name in self._domains}
+        beside = dict.fromkeys(self._domains, 0)
         of_record, flagged = list[dict[str, Any]](), list[dict[str, Any]]()
         for number, (charge, kept) in enumerate(self._kept.items(), start=1):
             sequence = None
@@ -87,22 +91,31 @@ class NewLedger:
             if kept.reason is None:
                 self._check_roster(charge)
                 self._records[charge.window] = (number, charge)
-                of_record.append(values)
+                made = sealed(tables.charges, values)
+                of_record.append(made)
             else:
-                flagged.append(values | {"reason": kept.reason})
+                beside[charge.domain] += 1
+                made = sealed(tables.flagged_charges, values | {"reason": kept.reason})
+                flagged.append(made)
+            if sequence is not None:
+                chains[charge.domain].add([link_of(made)])
         for table, rows in ((tables.charges, of_record), (tables.flagged_charges, flagged)):
             for at in range(0, len(rows), _BATCH):
                 self._connection.execute(table.insert(), rows[at : at + _BATCH])
-        table = tables.domains
         for name, sequence in sequences.items():
-            changed = table.update().where(table.c.id == self._domains[name][0])
-            self._connection.execute(changed.values(last_sequence=sequence))
+            alter(
+                self._connection,
+                tables.domains,
+                self._domains[name][0],
+                last_sequence=sequence,
+                head=chains[name].head,
+                flagged_charge_rows=beside[name],
+            )
 
     def put_values(self, key: tuple[str, str], place: tuple[int, int], values: Sequence[Value]) -> None:
         """Write all blocks of one window and shard."""
         start, shard = place
         record_id, record = self._records[(*key, start)]
-        values = [replace(value, charge=self._agreed[value.charge]) for value in values]
         for value, reason in place_values(values, self._kept):
             row = {
                 "query_id": self._queries[key][0],
@@ -115,27 +128,47 @@ class NewLedger:
             payer = self._kept[value.charge].name
             if reason is None:
                 paid_by = None if value.charge == record else payer
-                self._put(tables.releases, row | {"charge_id": record_id, "paid_by": paid_by})
+                made = sealed(tables.releases, row | {"charge_id": record_id, "paid_by": paid_by})
+                self._drawn.setdefault((record_id, self._kept[record].name), {})[shard] = made["row_digest"]
+                self._put(tables.releases, made)
             else:
-                self._put(tables.flagged_releases, row | {"entry_id": payer, "reason": reason})
+                self._flagged[key[0]] = self._flagged.get(key[0], 0) + 1
+                self._put(
+                    tables.flagged_releases,
+                    sealed(tables.flagged_releases, row | {"entry_id": payer, "reason": reason}),
+                )
 
     def finish(self) -> None:
         """Write what waits, and price every domain: what was lost, and what is lost when all promises are kept."""
         for table in (tables.releases, tables.flagged_releases):
             self._flush(table)
-        domains = tables.domains
+        charges = tables.charges
+        drawn = [
+            {"charge": number, "drawn_there": drawn_bytes(name, shards)}
+            for (number, name), shards in self._drawn.items()
+        ]
+        changed = charges.update().where(charges.c.id == sa.bindparam("charge"))
+        for at in range(0, len(drawn), _BATCH):
+            self._connection.execute(changed.values(drawn=sa.bindparam("drawn_there")), drawn[at : at + _BATCH])
         for number, held in self._domains.values():
             # a series of one ledger may be what a belief in the other rests on
-            protect_all(self._connection, domain_row(self._connection, held.spec.name))
+            row = protect_all(self._connection, domain_row(self._connection, held.spec.name))
             account = ledger_of(held.spec)
             lost = account.replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)
                 for charge in self._kept
                 if charge.domain == held.spec.name and charge.decision == "charged"
             )
-            reserved = loss_of(held.spec, promised(self._connection, number))
-            changed = domains.update().where(domains.c.id == number)
-            self._connection.execute(changed.values(merged_loss=lost, reserved_loss=reserved))
+            reserved = loss_of(held.spec, promised(self._connection, row))
+            alter(
+                self._connection,
+                tables.domains,
+                number,
+                merged_loss=lost,
+                merged_sequence=row["last_sequence"],
+                reserved_loss=reserved,
+                flagged_release_rows=self._flagged.get(held.spec.name, 0),
+            )
 
     def _put_domain(self, number: int, held: HeldDomain) -> None:
         self._domains[held.spec.name] = (number, held)
@@ -148,16 +181,21 @@ class NewLedger:
             "last_sequence": 0,
             "created_us": held.created_us,
             "changes": changes_text(held.spec.changes),
+            "head": Chain(held.spec.name).head,
+            "query_rows": 0,
+            "event_rows": len(held.events),
+            "flagged_charge_rows": 0,
+            "flagged_release_rows": 0,
         }
-        self._connection.execute(tables.domains.insert(), values)
+        put(self._connection, tables.domains, values)
         for at_us, kind, query, old, new in sorted(held.events, key=_when):
-            self._connection.execute(
-                tables.domain_events.insert(),
-                {"domain_id": number, "kind": kind, "query": query, "old": old, "new": new, "at_us": at_us},
-            )
+            values = {"domain_id": number, "kind": kind, "query": query, "old": old, "new": new, "at_us": at_us}
+            put(self._connection, tables.domain_events, values)
 
     def _put_query(self, number: int, key: tuple[str, str], held: HeldQuery) -> None:
         self._queries[key] = (number, held)
+        versions = held.rosters if len(held.rosters) > 1 else ()
+        reserved = reservations_of(held.spec.schedule, held.promised)
         values = query_values(held.spec) | {
             "id": number,
             "domain_id": self._domains[key[0]][0],
@@ -166,17 +204,18 @@ class NewLedger:
             "created_us": held.created_us,
             "belief": held.belief,
             "successor": held.successor,
+            "reservation_rows": len(reserved),
+            "version_rows": len(versions),
         }
-        self._connection.execute(tables.queries.insert(), values)
-        for one in held.rosters if len(held.rosters) > 1 else ():
+        put(self._connection, tables.queries, values)
+        alter(self._connection, tables.domains, self._domains[key[0]][0], more="query_rows")
+        for one in versions:
             values = {"start": one.start, "joined": one.joined, "created_us": one.created_us}
             values |= {"query_id": number, "roster_id": self._rosters[one.digest]}
-            self._connection.execute(tables.roster_versions.insert(), values)
-        for start, stop in reservations_of(held.spec.schedule, held.promised):
-            self._connection.execute(
-                tables.reservations.insert(),
-                {"query_id": number, "start": start, "stop": stop, "created_us": held.created_us},
-            )
+            put(self._connection, tables.roster_versions, values)
+        for start, stop in reserved:
+            values = {"query_id": number, "start": start, "stop": stop, "created_us": held.created_us}
+            put(self._connection, tables.reservations, values)
 
     def _fits(self, charge: Charge) -> bool:
         """Whether a charge is what its query says."""

@@ -25,22 +25,22 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from . import tables
+from .accounts import flagged_rows
 from .address import StoreAddress
 from .codec import Row, domain_from_row, names_bytes
 from .database import Database, borrow, give_back
-from .errors import ExportError, ModeError, StoreDamaged
+from .errors import ExportError, ModeError
 from .exports import whole_file
+from .integrity import checked, checked_rows, damaged
+from .lookups import domain_rows, events_of, meta_row, reservations_of, versions_of
 from .matching import Event, HeldDomain, HeldQuery, HeldRoster, matched_domain, matched_query, segments_of
 from .merged import NewLedger
-from .reading import query_rows, registration_from_rows
+from .reading import PAGE, charge_rows, flagged_blocks, page_of_blocks, query_rows, registration_from_rows
 from .records import Store
 from .uniting import Charge, Value, base_of, drawn, with_draws
 
 #: Seconds to wait for a ledger that another process has locked.
 _WAIT = 60.0
-
-#: Blocks of each ledger held in memory at a time.
-_PAGE = 64
 
 Place = tuple[int, int]
 """A window's start, and a shard."""
@@ -67,59 +67,66 @@ class Source:
     queries: dict[tuple[str, str], HeldQuery] = field(default_factory=dict[tuple[str, str], HeldQuery])
     rosters: dict[str, Row] = field(default_factory=dict[str, Row])
     charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
+    _rows: dict[tuple[str, str], Row] = field(default_factory=dict[tuple[str, str], Row], repr=False)
 
     def read(self) -> None:
         """Read everything but the blocks."""
         connection = self.connection
-        self.mode = connection.scalar(sa.select(tables.meta.c.mode))
-        for row in connection.execute(sa.select(tables.domains)).mappings():
+        self.mode = meta_row(connection)["mode"]
+        for row in domain_rows(connection):
             self.domains[row["name"]] = self._domain(row)
-        self.rosters = {row["digest"]: row for row in connection.execute(sa.select(tables.rosters)).mappings()}
+        rows = checked_rows(connection, tables.rosters, sa.select(tables.rosters))
+        self.rosters = {row["digest"]: row for row in rows}
         rosters: dict[int, str] = {row["id"]: digest for digest, row in self.rosters.items()}
         names: dict[int, tuple[str, str]] = {}
         for domain, query in query_rows(connection):
             names[query["id"]] = (domain["name"], query["name"])
             self.queries[names[query["id"]]] = self._query(domain, query, rosters)
-        for table in (tables.charges, tables.flagged_charges):
-            for row in connection.execute(sa.select(table)).mappings():
-                self.charges[row["entry_id"]] = _charge(row, names[row["query_id"]], rosters[row["roster_id"]])
+            self._rows[names[query["id"]]] = query
+        for domain in domain_rows(connection):
+            refused = [row for row in flagged_rows(connection, domain) if row["sequence"] is None]
+            for row in [*charge_rows(connection, domain), *refused]:
+                roster = rosters.get(row["roster_id"])
+                if roster is None:
+                    raise damaged(f"ledger {self.name}: a roster", "is missing")
+                self.charges[row["entry_id"]] = _charge(row, names[row["query_id"]], roster)
+            flagged_blocks(connection, domain)
 
     def values(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
-        """Every block of a query by window and shard, those beside the ones of record included."""
-        yield from heapq.merge(
-            self._values(domain, query, tables.releases),
-            self._values(domain, query, tables.flagged_releases),
-            key=lambda pair: pair[0],
-        )
+        """Every block of a query by window and shard, those beside the ones of record included.
 
-    def _values(self, domain: str, query: str, table: sa.Table) -> Iterator[tuple[Place, Value]]:
-        queries, domains, charges = tables.queries, tables.domains, tables.charges
-        chosen = sa.select(table.c.window_start, table.c.shard, table.c.completeness, table.c.block, table.c.created_us)
-        of_table = table.join(queries, queries.c.id == table.c.query_id).join(
-            domains, domains.c.id == queries.c.domain_id
-        )
-        if table is tables.releases:
-            of_table = of_table.join(charges, charges.c.id == table.c.charge_id)
-            chosen = chosen.add_columns(sa.func.coalesce(table.c.paid_by, charges.c.entry_id).label("payer"))
-        else:
-            chosen = chosen.add_columns(table.c.entry_id.label("payer"))
-        rows = self.connection.execute(
-            chosen.select_from(of_table)
-            .where(domains.c.name == domain, queries.c.name == query)
-            .order_by(table.c.window_start, table.c.shard)
-            .execution_options(yield_per=_PAGE)
-        )
-        for row in rows:
-            charge = self.charges.get(row.payer)
-            if charge is None or charge.window != (domain, query, row.window_start):
-                raise StoreDamaged(f"ledger {self.name}: a block on record has no charge; restore the newest backup")
-            yield (row.window_start, row.shard), Value(charge, row.completeness, row.block, row.created_us)
+        Raises:
+            StoreDamaged: a block was changed or removed.
+        """
+        yield from heapq.merge(self._of_record(domain, query), self._flagged(domain, query), key=lambda pair: pair[0])
+
+    def _of_record(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
+        after: Place | None = None
+        while True:
+            page = page_of_blocks(self.connection, self._rows[domain, query], after)
+            for row, charge in page:
+                yield self._value(domain, query, row, row["paid_by"] or charge["entry_id"])
+            if len(page) < PAGE:
+                return
+            after = (page[-1][0]["window_start"], page[-1][0]["shard"])
+
+    def _flagged(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
+        table = tables.flagged_releases
+        chosen = sa.select(table).where(table.c.query_id == self._rows[domain, query]["id"])
+        chosen = chosen.order_by(table.c.window_start, table.c.shard)
+        for row in self.connection.execute(chosen.execution_options(yield_per=PAGE)).mappings():
+            yield self._value(domain, query, checked(table, row), row["entry_id"])
+
+    def _value(self, domain: str, query: str, row: Row, payer: str) -> tuple[Place, Value]:
+        charge = self.charges.get(payer)
+        if charge is None or charge.window != (domain, query, row["window_start"]):
+            raise damaged(f"ledger {self.name}: a block on record", "has no charge")
+        return (row["window_start"], row["shard"]), Value(charge, row["completeness"], row["block"], row["created_us"])
 
     def _domain(self, row: Row) -> HeldDomain:
-        table = tables.domain_events
         events = frozenset[Event](
-            (event.at_us, event.kind, event.query, event.old, event.new)
-            for event in self.connection.execute(sa.select(table).where(table.c.domain_id == row["id"]))
+            (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
+            for event in events_of(self.connection, row)
         )
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
@@ -127,17 +134,10 @@ class Source:
 
     def _query(self, domain: Row, query: Row, rosters: dict[int, str]) -> HeldQuery:
         registration = registration_from_rows(self.connection, domain, query)
-        table = tables.reservations
-        reserved = self.connection.execute(
-            sa.select(table.c.start, table.c.stop).where(table.c.query_id == query["id"])
-        )
+        reserved = reservations_of(self.connection, query)
         versions = [
-            HeldRoster(row.start, rosters[row.roster_id], row.joined, row.created_us)
-            for row in self.connection.execute(
-                sa.select(tables.roster_versions)
-                .where(tables.roster_versions.c.query_id == query["id"])
-                .order_by(tables.roster_versions.c.id)
-            )
+            HeldRoster(row["start"], rosters[row["roster_id"]], row["joined"], row["created_us"])
+            for row in versions_of(self.connection, query)
         ]
         if not versions:
             roster = registration.query.roster
@@ -149,7 +149,7 @@ class Source:
             spec=registration.query,
             digest=registration.digest,
             rosters=tuple(versions),
-            promised=segments_of(registration.query.schedule, [(row.start, row.stop) for row in reserved]),
+            promised=segments_of(registration.query.schedule, [(row["start"], row["stop"]) for row in reserved]),
             created_us=query["created_us"],
             belief=registration.belief,
             successor=registration.successor,

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from ..schemas.models import hash_of_series
 from . import tables
 from .codec import Row, changes_from_text, changes_text, roster_from_bytes
+from .integrity import alter, checked_rows
 from .specs import BeliefChange
 
 
@@ -56,9 +57,7 @@ def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> 
     text = changes_text(changes)
     if text == row["changes"]:
         return row
-    domains = tables.domains
-    connection.execute(domains.update().where(domains.c.id == row["id"]).values(changes=text))
-    return {**row, "changes": text}
+    return alter(connection, tables.domains, row["id"], changes=text)
 
 
 def as_protected(connection: Connection, row: Row, change: BeliefChange) -> BeliefChange:
@@ -72,8 +71,9 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
         .join(queries, queries.c.id == versions.c.query_id)
         .where(queries.c.domain_id == row["id"])
     )
-    found = connection.scalars(sa.select(rosters.c.entries).where(rosters.c.id.in_(newest.union(earlier))))
-    return change.protecting({hash_of_series(name) for entries in found for name in roster_from_bytes(entries).series})
+    found = checked_rows(connection, rosters, sa.select(rosters).where(rosters.c.id.in_(newest.union(earlier))))
+    series = {name for one in found for name in roster_from_bytes(one["entries"]).series}
+    return change.protecting({hash_of_series(name) for name in series})
 
 
 __all__ = ["as_protected", "protect", "protect_all", "say_again"]

@@ -20,9 +20,21 @@ from . import tables
 from .accounts import Account, account_of
 from .charging import Charger
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
-from .errors import ChargeMismatch, DraftError, RosterChanged, StoreDamaged, UnknownNameError
+from .errors import ChargeMismatch, DraftError, RosterChanged, UnknownNameError
+from .integrity import check_drawn, checked, damaged, drawn_bytes, drawn_of, named, sealed
 from .layout import Layout, layout_of, total_is_public
-from .lookups import Progress, Settled, lock_domain, payers_of, progress, revised_query_row, revision
+from .lookups import (
+    Progress,
+    Settled,
+    domain_rows,
+    lock_domain,
+    payers_of,
+    progress,
+    queries_of,
+    read_roster,
+    revised_query_row,
+    revision,
+)
 from .schema import now_us
 from .specs import Block, Draft, Record, Registration
 
@@ -40,6 +52,7 @@ OnRecord = tuple[Row, dict[int, Row], dict[Place, Kept]]
 
 
 _OF_QUERY = {column.name: f"{column.name}_of_query" for column in tables.queries.c}
+_OF_RELEASE = {column.name: f"{column.name}_of_release" for column in tables.releases.c}
 
 #: A query with the charges of some windows, each with the blocks of some of its shards; what has none comes once.
 _ON_RECORD = (
@@ -47,10 +60,7 @@ _ON_RECORD = (
         *(column.label(_OF_QUERY[column.name]) for column in tables.queries.c),
         tables.charges,
         tables.rosters.c.digest.label("roster_digest"),
-        tables.releases.c.shard,
-        tables.releases.c.completeness,
-        tables.releases.c.block,
-        tables.releases.c.paid_by,
+        *(column.label(_OF_RELEASE[column.name]) for column in tables.releases.c),
     )
     .select_from(tables.queries)
     .outerjoin(
@@ -74,6 +84,10 @@ _ON_RECORD = (
 )
 
 _KEEP = tables.releases.insert()
+
+_DRAWN = (
+    tables.charges.update().where(tables.charges.c.id == sa.bindparam("charge")).values(drawn=sa.bindparam("drawn_now"))
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ class Publisher:
             return None
         query_row, charges, held = found
         for charge in charges.values():
-            _check_charge(registration, charge)
+            self._check_charge(registration, charge)
         wanted: dict[Place, Draft] = {}
         for draft in drafts:
             if charges[draft.window.start]["decision"] == "charged":
@@ -142,37 +156,34 @@ class Publisher:
         domain_row = self._domain_row(registration)
         found = revised_query_row(self.connection, domain_row["id"], registration.query.name)
         if found is None:
-            raise _not_here(registration)
+            raise self._not_here(registration, domain_row)
         query_row, done = found
         _check_same(registration, query_row)
         if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
         made = done.last is None or done.last < last.start
-        return Settled(last.start, revision(query_row["versions"]), mine=made)
+        return Settled(last.start, revision(query_row["version_rows"]), mine=made)
 
     def _charged(self, registration: Registration, domain_row: Row, drafts: Sequence[Draft]) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
         places = {(draft.window.start, draft.shard) for draft in drafts}
-        query_row, charges, blocks = self._on_record(registration, domain_row["id"], places)
+        query_row, charges, blocks = self._on_record(registration, domain_row, places)
         _check_same(registration, query_row)
         absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
-            done = progress(self.connection, query_row["id"])
+            done = progress(self.connection, query_row)
             if not self._charger(registration, domain_row, query_row, done).charge_through(max(absent)):
                 return None
-            _, charges, blocks = self._on_record(registration, domain_row["id"], places)
+            _, charges, blocks = self._on_record(registration, domain_row, places)
         if any(start not in charges for start, _ in places):
-            raise StoreDamaged(
-                f"query {registration.query.name!r}: windows before the last one charged have no entry on record; rows "
-                f"of the ledger were removed: restore the newest backup"
-            )
+            raise damaged(f"query {registration.query.name!r}", "has no entry for windows before the last one charged")
         return query_row, charges, blocks
 
     def _charger(self, registration: Registration, domain_row: Row, query_row: Row, done: Progress) -> Charger:
         domain = domain_from_row(domain_row)
         return Charger(
             connection=self.connection,
-            account=account_of(self.connection, self.accounts, domain_row["id"], domain),
+            account=account_of(self.connection, self.accounts, domain_row, domain),
             domain=domain,
             domain_row=domain_row,
             query=query_from_row(query_row, domain.name, registration.query.roster),
@@ -183,33 +194,51 @@ class Publisher:
     def _domain_row(self, registration: Registration) -> Row:
         row = lock_domain(self.connection, registration.domain.name)
         if row is None:
-            raise _not_here(registration)
+            raise self._not_here(registration, None)
         return row
 
-    def _on_record(self, registration: Registration, domain_id: int, places: set[Place]) -> OnRecord:
-        """A query's row, the charges of the windows of some places, and the blocks of the places."""
+    def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
+        """The error for a query that is not on record.
+
+        Raises:
+            StoreDamaged: it is not, because rows were removed.
+        """
+        queries_of(self.connection, domain) if domain is not None else domain_rows(self.connection)
+        return UnknownNameError(
+            f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
+            f"ledger, or an older copy of it? register the query again, or restore the newer copy"
+        )
+
+    def _on_record(self, registration: Registration, domain_row: Row, places: set[Place]) -> OnRecord:
+        """A query's row, the charges of the windows of some places, and the blocks of the places.
+
+        Raises:
+            StoreDamaged: one of them is not what was written, or a block that was drawn is missing.
+        """
         query_row: Row | None = None
         charges: dict[int, Row] = {}
-        blocks: dict[Place, Kept] = {}
+        found: dict[Place, Row] = {}
         for part in _parts(sorted(places), _PAIRS):
             asked = {
-                "domain_id": domain_id,
+                "domain_id": domain_row["id"],
                 "name": registration.query.name,
                 "starts": sorted({start for start, _ in part}),
                 "shards": sorted({shard for _, shard in part}),
             }
             for row in self.connection.execute(_ON_RECORD, asked).mappings():
                 if query_row is None:
-                    query_row = {name: row[label] for name, label in _OF_QUERY.items()}
-                if row["window_start"] is None:
+                    query_row = checked(tables.queries, {name: row[label] for name, label in _OF_QUERY.items()})
+                start = row["window_start"]
+                if start is None:
                     break  # no window has a charge
-                place = (row["window_start"], row["shard"])
-                charges[place[0]] = row
-                if place in places and place not in blocks:
-                    blocks[place] = block_from_bytes(row["block"], row["completeness"]), row["paid_by"]
+                if start not in charges:
+                    charges[start] = checked(tables.charges, row)
+                place = (start, row[_OF_RELEASE["shard"]])
+                if place in places and place not in found:
+                    found[place] = {name: row[label] for name, label in _OF_RELEASE.items()}
         if query_row is None:
-            raise _not_here(registration)
-        return query_row, charges, blocks
+            raise self._not_here(registration, domain_row)
+        return query_row, charges, _blocks(places, charges, found)
 
     def _insert(
         self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
@@ -218,10 +247,12 @@ class Publisher:
         with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
         kept: dict[Place, Kept] = {}
+        drawn: dict[int, dict[int, bytes]] = {}
         for (start, shard), draft in drafts.items():
             block = draft.draw()
             _check_block(registration, layout_of(registration, draft.window), draft, block)
-            values.append(
+            made = sealed(
+                tables.releases,
                 {
                     "query_id": query_id,
                     "window_start": start,
@@ -230,11 +261,37 @@ class Publisher:
                     "completeness": block.completeness,
                     "block": block_bytes(block, with_totals=with_totals),
                     "created_us": now_us(),
-                }
+                },
             )
+            values.append(made)
+            drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
             kept[start, shard] = block if with_totals else replace(block, totals=np.zeros_like(block.totals)), None
         self.connection.execute(_KEEP, values)
+        self.connection.execute(
+            _DRAWN,
+            [
+                {"charge": charges[start]["id"], "drawn_now": drawn_bytes(charges[start]["entry_id"], shards)}
+                for start, shards in drawn.items()
+            ],
+        )
         return kept
+
+    def _check_charge(self, registration: Registration, charge: Row) -> None:
+        query = registration.query
+        window = Window(charge["window_start"], charge["window_stop"])
+        for field, recorded, given in (
+            ("digest", charge["query_digest"], registration.digest),
+            ("scale", charge["scale"], scale_text(query.scale)),
+            ("epsilon_dp", charge["epsilon_dp"], query.epsilon_dp),
+            ("window", str(window), str(Window(window.start, window.start + query.schedule.size))),
+        ):
+            if recorded != given:
+                raise ChargeMismatch(query.name, field, recorded, given)
+        digest = layout_of(registration, window).roster_digest
+        if charge["roster_digest"] != digest:
+            # either it was changed, or what is on record is not what was written
+            recorded = read_roster(self.connection, charge["roster_id"]).digest
+            raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 
 def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:
@@ -257,11 +314,21 @@ def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:
             )
 
 
-def _not_here(registration: Registration) -> UnknownNameError:
-    return UnknownNameError(
-        f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
-        f"ledger, or an older copy of it? register the query again, or restore the newer copy"
-    )
+def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]) -> dict[Place, Kept]:
+    """Blocks of record, each held against its window's charge; a charge whose block is not there never had one."""
+    blocks: dict[Place, Kept] = {}
+    for start, shard in places:
+        charge, block = charges.get(start), found.get((start, shard))
+        if charge is None:
+            continue
+        check_drawn(charge, shard, block)
+        if block is None:
+            continue
+        checked(tables.releases, block)
+        if block["charge_id"] != charge["id"]:
+            raise damaged(named(tables.releases, block), "belongs to another charge")
+        blocks[start, shard] = block_from_bytes(block["block"], block["completeness"]), block["paid_by"]
+    return blocks
 
 
 def _check_same(registration: Registration, row: Row) -> None:
@@ -279,22 +346,6 @@ def _check_same(registration: Registration, row: Row) -> None:
     # an extension since then is fine, its windows are only more
     if recorded_stop is not None and (stop is None or stop > recorded_stop):
         raise ChargeMismatch(query.name, "windows.stop", recorded_stop, stop)
-
-
-def _check_charge(registration: Registration, charge: Row) -> None:
-    query = registration.query
-    window = Window(charge["window_start"], charge["window_stop"])
-    for field, recorded, given in (
-        ("digest", charge["query_digest"], registration.digest),
-        ("scale", charge["scale"], scale_text(query.scale)),
-        ("epsilon_dp", charge["epsilon_dp"], query.epsilon_dp),
-        ("window", str(window), str(Window(window.start, window.start + query.schedule.size))),
-    ):
-        if recorded != given:
-            raise ChargeMismatch(query.name, field, recorded, given)
-    digest = layout_of(registration, window).roster_digest
-    if charge["roster_digest"] != digest:
-        raise RosterChanged(query.name, f"the roster of window {window}", charge["roster_digest"], digest)
 
 
 def _check_block(registration: Registration, layout: Layout, draft: Draft, block: Block) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +15,28 @@ from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
 from . import tables
+from .accounts import broken, flagged_rows
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, query_from_row
 from .histories import history_lost
-from .lookups import domain_row, is_closed, payers_of, read_roster, registration_of
+from .integrity import Chain, check_drawn, checked, checked_rows, damaged, drawn_of, link_of, named
+from .lookups import (
+    domain_row,
+    domain_rows,
+    events_of,
+    find_domain,
+    is_closed,
+    payers_of,
+    queries_of,
+    read_roster,
+    registration_of,
+)
 from .specs import Record, Registration
 
 #: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
 PAGE = 64
+
+Place = tuple[int, int]
+"""A window's start, and a shard."""
 
 #: Windows looked at in one short transaction.
 WINDOWS = 4_096
@@ -113,16 +130,18 @@ def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row]
 
 
 def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
-    """The rows of all queries, each with its domain's, by domain and order of registration."""
-    domains, queries = tables.domains, tables.queries
-    chosen = sa.select(domains).order_by(domains.c.name)
-    if domain is not None:
-        chosen = chosen.where(domains.c.name == domain)
-    pairs: list[tuple[Row, Row]] = []
-    for row in connection.execute(chosen).mappings().all():
-        of_domain = sa.select(queries).where(queries.c.domain_id == row["id"]).order_by(queries.c.id)
-        pairs.extend((row, query) for query in connection.execute(of_domain).mappings())
-    return pairs
+    """The rows of all queries, each with its domain's, by domain and order of registration.
+
+    Raises:
+        StoreDamaged: a row was changed or removed.
+    """
+    if domain is None:
+        chosen = domain_rows(connection)
+    else:
+        found = find_domain(connection, domain)
+        # one that is not found may have been removed
+        chosen = [found] if found is not None else [row for row in domain_rows(connection) if row["name"] == domain]
+    return [(row, query) for row in chosen for query in queries_of(connection, row)]
 
 
 def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
@@ -138,70 +157,182 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
     of windows charged elsewhere, are not.
     """
     queries = {query["id"]: (domain_from_row(row), query) for row, query in query_rows(connection, domain)}
-    of_domain: dict[int, str] = {query["domain_id"]: spec.name for spec, query in queries.values()}
+    of_domains = {row["id"]: row for row, _ in query_rows(connection, domain)}
     found: list[LedgerEntry] = []
-    for domain_id in of_domain:
-        rows: list[Row] = []
-        for table in (tables.charges, tables.flagged_charges):
-            held = table.c.sequence.is_not(None)
-            rows += connection.execute(sa.select(table).where(table.c.domain_id == domain_id, held)).mappings()
-        rows.sort(key=lambda row: row["sequence"])
-        found.extend(entry_from_row(row, *queries[row["query_id"]]) for row in rows)
+    for row in of_domains.values():
+        chain = Chain(row["name"])
+        for charge in charge_rows(connection, row):
+            chain.add([link_of(charge)])
+            found.append(entry_from_row(charge, *queries[charge["query_id"]], chain.head))
     return found
 
 
+def charge_rows(connection: Connection, domain: Row) -> list[Row]:
+    """The rows of a domain's charges and refusals, those included that a merge flagged, by sequence.
+
+    Raises:
+        StoreDamaged: one was changed or removed.
+    """
+    table = tables.charges
+    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence)
+    rows = checked_rows(connection, table, chosen)
+    flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
+    if flagged:
+        rows = sorted([*rows, *flagged], key=lambda row: row["sequence"])
+    chain = Chain(domain["name"])
+    chain.add(map(link_of, rows))
+    if (len(rows), chain.head) != (domain["last_sequence"], domain["head"]):
+        raise broken(domain)
+    return rows
+
+
 def page_of_records(connection: Connection, domain: str, query: str, after: tuple[int, int] | None) -> list[Record]:
-    """The next blocks of a query by window and shard, after a place."""
-    charges, releases = tables.charges, tables.releases
+    """The next blocks of a query by window and shard, after a place.
+
+    Raises:
+        StoreDamaged: a block or its charge was changed or removed.
+    """
     found = _rows_of(connection, domain, query)
     if found is None:
         return []
-    domain_of, query_of = found
+    spec, query_of = domain_from_row(found[0]), found[1]
+    page = page_of_blocks(connection, query_of, after)
+    payers = payers_of(connection, (block["paid_by"] for block, _ in page))
+    return [
+        Record(
+            window=Window(charge["window_start"], charge["window_stop"]),
+            shard=block["shard"],
+            entry=entry_from_row(payers.get(block["paid_by"], charge), spec, query_of),
+            block=block_from_bytes(block["block"], block["completeness"]),
+            fresh=False,
+        )
+        for block, charge in page
+    ]
+
+
+def page_of_blocks(connection: Connection, query: Row, after: Place | None) -> list[tuple[Row, Row]]:
+    """The rows of the next blocks of a query by window and shard, after a place, each with its window's charge.
+
+    Raises:
+        StoreDamaged: one of them was changed or removed.
+    """
+    releases = tables.releases
     chosen = (
-        sa.select(releases.c.shard, releases.c.completeness, releases.c.block, releases.c.paid_by, charges)
-        .join(charges, charges.c.id == releases.c.charge_id)
-        .where(releases.c.query_id == query_of["id"])
+        sa.select(releases)
+        .where(releases.c.query_id == query["id"])
         .order_by(releases.c.window_start, releases.c.shard)
         .limit(PAGE)
     )
     if after is not None:
         chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
-    spec = domain_from_row(domain_of)
-    rows = connection.execute(chosen).mappings().all()
-    payers = payers_of(connection, (row["paid_by"] for row in rows))
-    return [
-        Record(
-            window=Window(row["window_start"], row["window_stop"]),
-            shard=row["shard"],
-            entry=entry_from_row(payers.get(row["paid_by"], row), spec, query_of),
-            block=block_from_bytes(row["block"], row["completeness"]),
-            fresh=False,
-        )
-        for row in rows
-    ]
+    rows = checked_rows(connection, releases, chosen)
+    last = None if len(rows) < PAGE else (rows[-1]["window_start"], rows[-1]["shard"])
+    paid = charged_between(connection, query, after, last)
+    check_blocks(paid, rows, after, last)
+    return [(row, paid[row["window_start"]]) for row in rows]
+
+
+def check_all_blocks(connection: Connection, domain: Row) -> None:
+    """Read all blocks of a domain and hold them against what its charges say.
+
+    Raises:
+        StoreDamaged: a block was changed or removed.
+    """
+    charges, releases, queries = tables.charges, tables.releases, tables.queries
+    names = ("id", "entry_id", "sequence", "window_start", "query_id", "drawn")
+    paid = connection.execute(
+        sa.select(*(charges.c[name] for name in names)).where(charges.c.domain_id == domain["id"])
+    )
+    waiting = {row["id"]: (row, drawn_of(row)) for row in paid.mappings()}
+    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
+    chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain)).execution_options(yield_per=PAGE)
+    for block in connection.execute(chosen).mappings():
+        charge, drawn = waiting.get(block["charge_id"], (None, None))
+        if charge is None or drawn is None or charge["window_start"] != block["window_start"]:
+            raise damaged(named(releases, block), "has no charge")
+        if drawn.pop(block["shard"], None) != checked(releases, block)["row_digest"]:
+            raise damaged(named(releases, block), "is not the one that was drawn")
+    for charge, drawn in waiting.values():
+        for shard in drawn:
+            check_drawn(charge, shard, None)
+
+
+def charged_between(connection: Connection, query: Row, after: Place | None, last: Place | None) -> dict[int, Row]:
+    """The charges and refusals of a query by window, from that of one place to that of another; ``None`` is no end.
+
+    Raises:
+        StoreDamaged: one of them was changed.
+    """
+    charges = tables.charges
+    chosen = sa.select(charges).where(charges.c.query_id == query["id"])
+    if after is not None:
+        chosen = chosen.where(charges.c.window_start >= after[0])
+    if last is not None:
+        chosen = chosen.where(charges.c.window_start <= last[0])
+    return {row["window_start"]: row for row in checked_rows(connection, charges, chosen)}
+
+
+def check_blocks(charges: Mapping[int, Row], blocks: Iterable[Row], after: Place | None, last: Place | None) -> None:
+    """Hold all blocks of a query that lie behind one place and not behind another against what their charges say.
+
+    Raises:
+        StoreDamaged: a block that was drawn is missing, or one is there that no charge paid for.
+    """
+    held = {(block["window_start"], block["shard"]): block for block in blocks}
+    for place, block in held.items():
+        charge = charges.get(place[0])
+        if charge is None or block["charge_id"] != charge["id"]:
+            raise damaged(named(tables.releases, block), "has no charge")
+        check_drawn(charge, place[1], block)
+    for start, charge in charges.items():
+        for shard in drawn_of(charge):
+            place = (start, shard)
+            if place not in held and (after is None or place > after) and (last is None or place <= last):
+                check_drawn(charge, shard, None)
+
+
+def flagged_blocks(connection: Connection, domain: Row) -> int:
+    """How many blocks a domain has beside those of record.
+
+    Raises:
+        StoreDamaged: some were removed.
+    """
+    if not domain["flagged_release_rows"]:
+        return 0
+    releases, queries = tables.flagged_releases, tables.queries
+    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
+    found = connection.scalar(
+        sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id.in_(of_domain))
+    )
+    if found is None or found != domain["flagged_release_rows"]:
+        raise damaged(f"flagged blocks of domain {domain['name']!r}", "were removed")
+    return found
 
 
 def flagged_records(connection: Connection, domain: str, query: str) -> list[Record]:
-    """The blocks that a merge found beside those of record, by window and shard, each with the charge that paid."""
-    charges, flagged, releases = tables.charges, tables.flagged_charges, tables.flagged_releases
+    """The blocks that a merge found beside those of record, by window and shard, each with the charge that paid.
+
+    Raises:
+        StoreDamaged: one of them was changed or removed.
+    """
+    charges = tables.charges
     found = _rows_of(connection, domain, query)
     if found is None:
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
-    rows = (
-        connection.execute(
-            sa.select(releases)
-            .where(releases.c.query_id == query_of["id"])
-            .order_by(releases.c.window_start, releases.c.shard, releases.c.id)
-        )
-        .mappings()
-        .all()
-    )
-    payers: dict[str, Row] = {}
-    for table in (charges, flagged):
-        paid = sa.select(releases.c.entry_id).where(releases.c.query_id == query_of["id"])
-        for row in connection.execute(sa.select(table).where(table.c.entry_id.in_(paid))).mappings():
-            payers[row["entry_id"]] = row
+    flagged_blocks(connection, found[0])
+    releases = tables.flagged_releases
+    chosen = sa.select(releases).where(releases.c.query_id == query_of["id"])
+    chosen = chosen.order_by(releases.c.window_start, releases.c.shard, releases.c.id)
+    rows = checked_rows(connection, releases, chosen)
+    payers = {row["entry_id"]: row for row in flagged_rows(connection, found[0])}
+    paid = sorted({row["entry_id"] for row in rows} - payers.keys())
+    for at in range(0, len(paid), PAGE):
+        chosen = sa.select(charges).where(charges.c.entry_id.in_(paid[at : at + PAGE]))
+        payers |= {row["entry_id"]: row for row in checked_rows(connection, charges, chosen)}
+    for row in rows:
+        if row["entry_id"] not in payers:
+            raise damaged(named(tables.flagged_releases, row), "has no charge")
     return [
         Record(
             window=Window(payers[row["entry_id"]]["window_start"], payers[row["entry_id"]]["window_stop"]),
@@ -245,27 +376,32 @@ def summary(connection: Connection, name: str) -> DomainSummary:
     row = domain_row(connection, name)
     domain = domain_from_row(row)
     charges = tables.charges
-    loss = connection.scalar(
-        sa.select(charges.c.loss_after)
-        .where(charges.c.domain_id == row["id"], charges.c.decision == "charged")
-        .order_by(charges.c.sequence.desc())
-        .limit(1)
+    latest = (
+        connection.execute(
+            sa.select(charges)
+            .where(charges.c.domain_id == row["id"], charges.c.decision == "charged")
+            .order_by(charges.c.sequence.desc())
+            .limit(1)
+        )
+        .mappings()
+        .first()
     )
+    loss = 0.0 if latest is None else float(checked(charges, latest)["loss_after"])
     # entries of a united ledger say what was lost in the ledgers they were made in
-    loss = max(float(loss or 0.0), float(row["merged_loss"] or 0.0))
+    loss = max(loss, float(row["merged_loss"] or 0.0))
     queries = tuple(_query_summary(connection, *pair) for pair in query_rows(connection, name))
+    flagged = flagged_rows(connection, row)
+    entries = sum(query.charged + query.refused for query in queries)
+    if entries + sum(one["sequence"] is not None for one in flagged) != row["last_sequence"]:
+        raise broken(row)
     epsilons = [query.epsilon for query in queries if query.charged]
     naive = None
     if None not in epsilons:
-        again = _flagged_by_query(connection, row["id"])
-        naive = sum((query.charged + again.get(query.name, 0)) * (query.epsilon or 0.0) for query in queries)
+        names: dict[int, str] = {query["id"]: query["name"] for query in queries_of(connection, row)}
+        again = Counter(names[one["query_id"]] for one in flagged if one["decision"] == "charged")
+        naive = sum((query.charged + again[query.name]) * (query.epsilon or 0.0) for query in queries)
     reserved = float(row["reserved_loss"])
-    events = tables.domain_events
-    decided = connection.execute(
-        sa.select(events.c.kind, events.c.query, events.c.old, events.c.new, events.c.at_us)
-        .where(events.c.domain_id == row["id"])
-        .order_by(events.c.id)
-    )
+    decided = events_of(connection, row)
     return DomainSummary(
         name=name,
         guarantee=domain.guarantee,
@@ -279,15 +415,13 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         refused=sum(query.refused for query in queries),
         naive=naive,
         given_model=any(one.given_model for one in (*queries, *domain.changes)),
-        history_lost=history_lost(connection, row["id"]),
+        history_lost=history_lost(decided),
         closed=is_closed(row),
-        flagged_charges=_count(connection, tables.flagged_charges, tables.flagged_charges.c.domain_id == row["id"]),
-        flagged_blocks=_count(
-            connection,
-            tables.flagged_releases.join(tables.queries, tables.queries.c.id == tables.flagged_releases.c.query_id),
-            tables.queries.c.domain_id == row["id"],
+        flagged_charges=len(flagged),
+        flagged_blocks=flagged_blocks(connection, row),
+        events=tuple(
+            (one["kind"], one["query"], one["old"], _told(one["kind"], one["new"]), one["at_us"]) for one in decided
         ),
-        events=tuple((one.kind, one.query, one.old, _told(one.kind, one.new), one.at_us) for one in decided),
         queries=queries,
     )
 
@@ -299,21 +433,6 @@ def _told(kind: str, new: str) -> str:
     model = json.loads(new)
     told = {"model_id": model.get("model_id"), "method": model.get("provenance", {}).get("method")}
     return canonical_json(told)
-
-
-def _flagged_by_query(connection: Connection, domain_id: int) -> dict[str, int]:
-    flagged, queries = tables.flagged_charges, tables.queries
-    rows = connection.execute(
-        sa.select(queries.c.name, sa.func.count())
-        .join(flagged, flagged.c.query_id == queries.c.id)
-        .where(flagged.c.domain_id == domain_id, flagged.c.decision == "charged")
-        .group_by(queries.c.name)
-    )
-    return {row[0]: row[1] for row in rows}
-
-
-def _count(connection: Connection, table: sa.FromClause, condition: sa.ColumnElement[bool]) -> int:
-    return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(condition)) or 0)
 
 
 def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySummary:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Literal
 
 import pyarrow as pa
-import sqlalchemy as sa
 
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
@@ -32,6 +31,7 @@ from .registering import Also, Registrar
 from .rows import rows_of
 from .sources import SourceId, note_source_ids, source_ids
 from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
+from .verifying import Head, Verified, head_of, verify
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
@@ -263,9 +263,8 @@ class Store:
 
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
-        domains = tables.domains
         with self._database().read() as connection:
-            return tuple(connection.scalars(sa.select(domains.c.name).order_by(domains.c.name)))
+            return tuple(row["name"] for row in lookups.domain_rows(connection))
 
     def queries(self) -> list[tuple[str, str]]:
         """The (domain, query) names of all queries."""
@@ -445,6 +444,42 @@ class Store:
                 f"ledger {self._address}: the file is damaged; restore the newest backup, and know that what was "
                 f"charged after it is forgotten then"
             )
+
+    def check_blocks(self, domain: str) -> None:
+        """Read all blocks of a domain for damage.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreDamaged: a block was changed or removed.
+        """
+        with self._database().read() as connection:
+            reading.check_all_blocks(connection, lookups.domain_row(connection, domain))
+
+    def head(self, domain: str) -> Head:
+        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreDamaged: a charge or a decision was changed or removed.
+        """
+        with self._database().read() as connection:
+            return head_of(connection, domain)
+
+    def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
+        """Read everything for damage, and price every account anew; a second for some thousand charges.
+
+        Args:
+            expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
+                record.
+
+        Returns:
+            What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
+
+        Raises:
+            StoreError: the ledger cannot be opened or read at all.
+        """
+        with self._database().read() as connection:
+            return verify(connection, expected)
 
     def check_writable(self) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.

@@ -42,7 +42,22 @@ from .codec import (
     roster_bytes,
 )
 from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
-from .lookups import end_of, lock_domain, locked_domain_row, next_start, query_row, read_roster, registration_of
+from .integrity import Chain, alter, checked, damaged, put, rewrite, sealed
+from .lookups import (
+    domain_rows,
+    end_of,
+    events_of,
+    find_domain,
+    lock_domain,
+    locked_domain_row,
+    meta_row,
+    next_start,
+    queries_of,
+    query_row,
+    read_roster,
+    registration_of,
+    versions_of,
+)
 from .protecting import protect
 from .schema import now_us
 from .specs import DomainSpec, Noise, QuerySpec, Registration
@@ -101,18 +116,24 @@ class Registrar:
             RegistrationConflict: the names have other content.
             BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
         """
+        asked = ((domain, query), *also)
+        for one in asked:
+            _check(*one)
+        if also and any(find_domain(self.connection, one.name) is None for one, _ in asked):
+            # before any domain, so that no two jobs wait for each other
+            meta_row(self.connection, lock=True)
         made = self._register(domain, query)
         for one in also:
             Registrar(self.connection).register(*one)
         return made
 
     def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
-        _check(domain, query)
         self._claim_mode(query.noise)
         row = self._lock_domain(domain)
+        check_parts(self.connection, row)
         recorded = domain_from_row(row)
         belief = _number_of(recorded, domain)
-        self._compare_domains(row["id"], recorded.under(belief), domain)
+        self._compare_domains(row, recorded.under(belief), domain)
         known = query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
@@ -121,21 +142,34 @@ class Registrar:
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
             row = lock_domain(self.connection, domain.name) or row
+            known = query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
             known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
             row = protect(self.connection, row, query.roster.series)
         return registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
-        meta = tables.meta
-        self.connection.execute(meta.update().where(meta.c.mode.is_(None)).values(mode=noise))
-        mode = self.connection.scalar(sa.select(meta.c.mode))
+        mode = meta_row(self.connection)["mode"]
+        if mode is None:
+            held = meta_row(self.connection, lock=True)
+            # another job may have been first
+            mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
         if mode != noise:
             kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
             raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
 
     def _lock_domain(self, domain: DomainSpec) -> Row:
         """The domain's row, made if absent, and locked until the transaction ends."""
+        row = lock_domain(self.connection, domain.name)
+        if row is not None:
+            return row
+        # whoever makes a domain locks this first, so another job may have made it meanwhile
+        held = meta_row(self.connection, lock=True)
+        if any(one["name"] == domain.name for one in domain_rows(self.connection, held)):
+            row = lock_domain(self.connection, domain.name)
+            if row is None:
+                raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
+            return row
         values = {
             "name": domain.name,
             "frozen": canonical_json(domain.frozen_fields()),
@@ -143,20 +177,22 @@ class Registrar:
             "reserved_loss": 0.0,
             "last_sequence": 0,
             "created_us": now_us(),
+            "head": Chain(domain.name).head,
+            "query_rows": 0,
+            "event_rows": 0,
+            "flagged_charge_rows": 0,
+            "flagged_release_rows": 0,
         }
-        _insert_if_absent(self.connection, tables.domains, values, "name")
-        row = lock_domain(self.connection, domain.name)
-        if row is None:
-            raise StoreError(f"domain {domain.name!r}: its row vanished; run the job again")
-        return row
+        rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
+        return put(self.connection, tables.domains, values)
 
-    def _compare_domains(self, domain_id: int, recorded: DomainSpec, given: DomainSpec) -> None:
+    def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"
         difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
         if difference is not None:
             about_belief = difference[0].split(".")[0] in ("belief", "model_id")
             raise RegistrationConflict(name, *difference, _BELIEF_ADVICE if about_belief else _DOMAIN_ADVICE)
-        if given.budget == recorded.budget or given.budget in self._earlier_budgets(domain_id):
+        if given.budget == recorded.budget or given.budget in self._earlier_budgets(row):
             return
         raise RegistrationConflict(
             name,
@@ -166,17 +202,13 @@ class Registrar:
             "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`",
         )
 
-    def _earlier_budgets(self, domain_id: int) -> set[float]:
+    def _earlier_budgets(self, row: Row) -> set[float]:
         """Budgets that were in force once: a job with settings older than a raise still runs, under the new one."""
-        events = tables.domain_events
-        rows = self.connection.execute(
-            sa.select(events.c.old).where(events.c.domain_id == domain_id, events.c.kind == "budget-raised")
-        )
-        return {float(row.old) for row in rows}
+        return {float(one["old"]) for one in events_of(self.connection, row) if one["kind"] == "budget-raised"}
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
-        held = promised(connection, row["id"])
+        held = promised(connection, row)
         asked = priced(query.schedule, query.epsilon_dp)
         try:
             end, reserved = admitted_end(domain, asked, held)
@@ -195,14 +227,15 @@ class Registrar:
             "roster_id": roster_id(connection, query.roster),
             "created_us": now_us(),
             "belief": belief,
+            "reservation_rows": 1,
+            "version_rows": 0,
         }
-        connection.execute(tables.queries.insert(), values)
-        known = query_row(connection, row["id"], query.name)
-        if known is None:
-            raise StoreError(f"query {query.name!r}: its row vanished; run the job again")
-        reserve(connection, known["id"], asked.start, query.schedule.stop if end is None else end)
-        set_reserved_loss(connection, row["id"], reserved)
-        changed = protect(connection, {**row, "reserved_loss": reserved}, query.roster.series)
+        known = put(connection, tables.queries, values)
+        promise = {"query_id": known["id"], "start": asked.start, "created_us": now_us()}
+        put(connection, tables.reservations, promise | {"stop": query.schedule.stop if end is None else end})
+        more = row["query_rows"] + 1
+        changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
+        changed = protect(connection, changed, query.roster.series)
         return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
 
     def join(
@@ -276,7 +309,7 @@ class Registrar:
         old_end, new_end = end_of(old), end_of(new)
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise conflict
-        promises = promised(self.connection, row["id"])
+        promises = promised(self.connection, row)
         asked = priced(new, held.epsilon_dp, start=old_end - old.size + old.every)
         end, reserved = admitted_end(domain, asked, promises)
         if end is not None:
@@ -287,8 +320,7 @@ class Registrar:
                 max(0.0, loss_of(domain, [*promises, asked]) - already),
                 domain.budget,
             )
-        queries = tables.queries
-        self.connection.execute(queries.update().where(queries.c.id == known["id"]).values(stop=new.stop))
+        alter(self.connection, tables.queries, known["id"], stop=new.stop)
         reserve(self.connection, known["id"], asked.start, new.stop)
         set_reserved_loss(self.connection, row["id"], reserved)
         record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
@@ -302,25 +334,18 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     workers that know different versions count the same cells under the same numbers.
     """
     versions = tables.roster_versions
-    joined = list(
-        connection.scalars(
-            sa.select(versions.c.joined).where(versions.c.query_id == known["id"]).order_by(versions.c.id)
-        )
-    )
-    if joined:
-        series = {name for part in joined for name in names_from_bytes(part)}
+    earlier = versions_of(connection, known)
+    if earlier:
+        series = {name for one in earlier for name in names_from_bytes(one["joined"])}
     else:
         series = set(held.roster.series)
         first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
-        connection.execute(
-            versions.insert(), first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)}
-        )
+        put(connection, versions, first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)})
     number = roster_id(connection, roster)
     new = [name for name in roster.series if name not in series]
     values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": names_bytes(new)}
-    connection.execute(versions.insert(), values | {"created_us": now_us()})
-    queries = tables.queries
-    connection.execute(queries.update().where(queries.c.id == known["id"]).values(roster_id=number))
+    put(connection, versions, values | {"created_us": now_us()})
+    alter(connection, tables.queries, known["id"], roster_id=number, version_rows=(len(earlier) or 1) + 1)
 
 
 def roster_id(connection: Connection, roster: Roster) -> int:
@@ -332,29 +357,50 @@ def roster_id(connection: Connection, roster: Roster) -> int:
         "entries": roster_bytes(roster),
         "created_us": now_us(),
     }
-    _insert_if_absent(connection, rosters, values, "digest")
-    return connection.execute(sa.select(rosters.c.id).where(rosters.c.digest == values["digest"])).scalar_one()
+    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)
+    # jobs of two domains may put the same roster there at once
+    connection.execute(insert.on_conflict_do_nothing(index_elements=["digest"]), sealed(rosters, values))
+    found = connection.execute(sa.select(rosters).where(rosters.c.digest == values["digest"])).mappings().one()
+    return int(checked(rosters, found)["id"])
 
 
-def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> None:
-    """Promise budget for the windows of a query inside ``[start, stop)``."""
-    connection.execute(
-        tables.reservations.insert(), {"query_id": query_id, "start": start, "stop": stop, "created_us": now_us()}
-    )
+def check_parts(connection: Connection, row: Row) -> None:
+    """Hold a domain's row against what there is of it, at the start of a job; what each row says is checked elsewhere.
+
+    Raises:
+        StoreDamaged: its last entry, a query or a decision of the operator is missing.
+    """
+    queries_of(connection, row)
+    events_of(connection, row)
+    last = [
+        sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
+        .where(table.c.domain_id == row["id"])
+        .scalar_subquery()
+        for table in (tables.charges, tables.flagged_charges)
+    ]
+    found = max(connection.execute(sa.select(*last)).one())
+    if found != row["last_sequence"]:
+        raise damaged(f"domain {row['name']!r}", f"had {row['last_sequence']} entries, and the last one is {found}")
 
 
-def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> None:
-    """Keep the loss of all promises beside the budget."""
-    domains = tables.domains
-    connection.execute(domains.update().where(domains.c.id == domain_id).values(reserved_loss=loss))
+def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> Row:
+    """Promise budget for the windows of a query inside ``[start, stop)``; the query's row as it is then."""
+    put(connection, tables.reservations, {"query_id": query_id, "start": start, "stop": stop, "created_us": now_us()})
+    return alter(connection, tables.queries, query_id, more="reservation_rows")
+
+
+def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> Row:
+    """Keep the loss of all promises beside the budget; the domain's row as it is then."""
+    return alter(connection, tables.domains, domain_id, reserved_loss=loss)
 
 
 def record_event(
     connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
 ) -> None:
     """Keep a decision of the operator, with both values and the time."""
-    connection.execute(
-        tables.domain_events.insert(),
+    put(
+        connection,
+        tables.domain_events,
         {
             "domain_id": domain_id,
             "kind": kind,
@@ -364,6 +410,7 @@ def record_event(
             "at_us": now_us(),
         },
     )
+    alter(connection, tables.domains, domain_id, more="event_rows")
 
 
 def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
@@ -420,11 +467,6 @@ def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
 def _counted(roster: Roster) -> str:
     """A roster in a message: names of series are data."""
     return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
-
-
-def _insert_if_absent(connection: Connection, table: sa.Table, values: dict[str, Any], key: str) -> None:
-    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert
-    connection.execute(insert(table).values(values).on_conflict_do_nothing(index_elements=[key]))
 
 
 def _instant(grid: SlotGrid, slot: int | None) -> str | None:

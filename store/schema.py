@@ -20,11 +20,12 @@ from sqlalchemy.engine import Connection
 from . import tables
 from .address import StoreAddress
 from .errors import SchemaVersionError, StoreDamaged
+from .integrity import damaged, put
 
 VERSION_TABLE = "quiltstream_version"
 
 #: Every version there ever was, in order; a test compares them with the migrations.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001",)
 HEAD = REVISIONS[-1]
 
 # Any number will do, so long as every process uses the same one.
@@ -46,11 +47,14 @@ def version_of(connection: Connection, address: StoreAddress) -> str | None:
     """The version of the tables; ``None`` where there are none.
 
     Raises:
-        StoreDamaged: an SQLite file holds other tables and no ledger.
+        StoreDamaged: an SQLite file holds other tables and no ledger, or the version was removed.
     """
     inspector = sa.inspect(connection)
     if inspector.has_table(VERSION_TABLE):
-        return connection.scalar(sa.select(_version.c.version_num))
+        versions = connection.scalars(sa.select(_version.c.version_num)).all()
+        if len(versions) != 1:
+            raise damaged(f"table {VERSION_TABLE}", f"has {len(versions)} rows and not one")
+        return versions[0]
     if address.is_sqlite and inspector.get_table_names():
         raise StoreDamaged(f"ledger {address}: the file is a database of something else; name another file")
     return None
@@ -94,14 +98,16 @@ def upgrade(connection: Connection, address: StoreAddress) -> None:
     tables.metadata.create_all(connection, checkfirst=False)
     _version.create(connection)
     connection.execute(_version.insert(), {"version_num": HEAD})
-    connection.execute(
-        tables.meta.insert(),
+    put(
+        connection,
+        tables.meta,
         {
             "id": 1,
             "store_id": secrets.token_hex(16),
             "mode": None,
             "created_us": now_us(),
             "created_by": library_version(),
+            "domain_rows": 0,
         },
     )
 

@@ -11,11 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from . import tables
-from .lookups import locked_domain_row
+from .lookups import events_of, find_domain, locked_domain_row
 from .registering import record_event
 
 _KIND = "source-identified"
@@ -43,19 +41,14 @@ class SourceId:
 
 def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
     """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
-    domains, events = tables.domains, tables.domain_events
-    rows = connection.execute(
-        sa.select(events.c.new, events.c.at_us)
-        .join(domains, domains.c.id == events.c.domain_id)
-        .where(domains.c.name == domain, events.c.kind == _KIND)
-        .order_by(events.c.at_us, events.c.id)
-    )
+    held = find_domain(connection, domain)
+    rows = [] if held is None else [row for row in events_of(connection, held) if row["kind"] == _KIND]
     found: dict[str, SourceId] = {}
-    for row in rows:
-        new = json.loads(row.new)
+    for row in sorted(rows, key=lambda row: (row["at_us"], row["id"])):
+        new = json.loads(row["new"])
         before = found.get(new["name"])
         if before is None or before.id != new["id"]:
-            found[new["name"]] = SourceId(new["id"], row.at_us, replaced=before is not None)
+            found[new["name"]] = SourceId(new["id"], row["at_us"], replaced=before is not None)
     return found
 
 

@@ -1,5 +1,8 @@
 """The tables of the ledger of record, as SQLAlchemy Core sees them; ``migrations`` brings older ledgers to them.
 
+Every row has a ``row_digest`` of its key and content, and a parent row the number of its children in the columns that
+end in ``_rows``: :mod:`.integrity` makes and checks them.
+
 ``quiltstream_meta``
     One row. ``store_id``: random name of this ledger. ``mode``: ``private`` or ``none`` (noise-free rows of tests),
     set by the first registration. ``created_us``, ``created_by``: when, and by which version.
@@ -7,8 +10,9 @@
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
     sequence number of its last entry. Whoever charges or reserves locks this row first. ``merged_loss``: where ledgers
     were united, the loss of all charges at that moment, because the losses that the entries name are those of the
-    ledgers they were made in; above the budget the domain is closed. ``changes``: the beliefs that joined the first one
-    or followed it, in their order.
+    ledgers they were made in; above the budget the domain is closed. ``merged_sequence``: the last entry of those.
+    ``changes``: the beliefs that joined the first one or followed it, in their order. ``head``: of the chain of its
+    charges.
 ``quiltstream_domain_events``
     What an operator decided: budgets raised, schedules extended or ended, rosters and beliefs changed, and history
     declared lost (with the number of releases found that are not on record); with the time and both values. And every
@@ -28,8 +32,9 @@
     The parts of a query's schedule that budget is reserved for: windows inside ``[start, stop)``. A second part exists
     only after an extension or a raised budget.
 ``quiltstream_charges``
-    One row a window of a query: what it cost, or that it was refused; never changed, and in the order of the
-    schedule. A charged row never exceeds its budget: the database checks that as well.
+    One row a window of a query: what it cost, or that it was refused; in the order of the schedule, and never changed
+    but for ``drawn``: the shards whose blocks were drawn, each with the block's digest. A charged row never exceeds its
+    budget: the database checks that as well.
 ``quiltstream_releases``
     One row a window and shard: the noisy histograms as one binary Arrow value; never changed. ``paid_by``: name of the
     flagged charge that paid for it, where that is not the window's charge of record.
@@ -54,6 +59,23 @@ _SLOT = sa.BigInteger
 _TIME = sa.BigInteger
 _EPSILON = sa.Double
 
+
+class _Bytes(sa.LargeBinary):
+    """Bytes as the driver gives them: what is none of them in a damaged row is found by its digest."""
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:  # noqa: ARG002 - as in the base class
+        return None
+
+
+def _row_digest() -> sa.Column[Any]:
+    return sa.Column("row_digest", _Bytes, nullable=False)
+
+
+def _rows(name: str) -> sa.Column[Any]:
+    """How many rows of another table belong to this one."""
+    return sa.Column(f"{name}_rows", sa.BigInteger, nullable=False)
+
+
 meta = sa.Table(
     "quiltstream_meta",
     metadata,
@@ -62,6 +84,8 @@ meta = sa.Table(
     sa.Column("mode", sa.String),
     sa.Column("created_us", _TIME, nullable=False),
     sa.Column("created_by", sa.String, nullable=False),
+    _rows("domain"),
+    _row_digest(),
 )
 
 domains = sa.Table(
@@ -75,7 +99,14 @@ domains = sa.Table(
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
     sa.Column("merged_loss", _EPSILON),
+    sa.Column("merged_sequence", sa.BigInteger),
     sa.Column("changes", sa.Text),
+    sa.Column("head", _Bytes, nullable=False),
+    _rows("query"),
+    _rows("event"),
+    _rows("flagged_charge"),
+    _rows("flagged_release"),
+    _row_digest(),
 )
 
 domain_events = sa.Table(
@@ -88,6 +119,7 @@ domain_events = sa.Table(
     sa.Column("old", sa.Text, nullable=False),
     sa.Column("new", sa.Text, nullable=False),
     sa.Column("at_us", _TIME, nullable=False),
+    _row_digest(),
 )
 
 rosters = sa.Table(
@@ -96,8 +128,9 @@ rosters = sa.Table(
     sa.Column("id", _ID, primary_key=True),
     sa.Column("digest", sa.String, nullable=False, unique=True),
     sa.Column("series", sa.BigInteger, nullable=False),
-    sa.Column("entries", sa.LargeBinary, nullable=False),
+    sa.Column("entries", _Bytes, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
+    _row_digest(),
 )
 
 queries = sa.Table(
@@ -121,8 +154,11 @@ queries = sa.Table(
     sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
     sa.Column("header", sa.Text, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
-    sa.Column("belief", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("belief", sa.Integer, nullable=False),
     sa.Column("successor", sa.String),
+    _rows("reservation"),
+    _rows("version"),
+    _row_digest(),
     sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),
 )
 
@@ -134,6 +170,7 @@ reservations = sa.Table(
     sa.Column("start", _SLOT, nullable=False),
     sa.Column("stop", _SLOT),
     sa.Column("created_us", _TIME, nullable=False),
+    _row_digest(),
 )
 
 
@@ -153,7 +190,8 @@ def _decided() -> list[sa.Column[Any]]:
         sa.Column("budget", _EPSILON, nullable=False),
         sa.Column("rule", sa.Text, nullable=False),
         sa.Column("created_us", _TIME, nullable=False),
-        sa.Column("given_model", sa.Boolean, nullable=False, server_default=sa.false()),
+        sa.Column("given_model", sa.Boolean, nullable=False),
+        _row_digest(),
     ]
 
 
@@ -165,6 +203,7 @@ charges = sa.Table(
     sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
     sa.Column("sequence", sa.BigInteger, nullable=False),
     *_decided(),
+    sa.Column("drawn", _Bytes),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_charges_sequence"),
     sa.UniqueConstraint("query_id", "window_start", name="quiltstream_charges_window"),
     sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_charges_decision"),
@@ -180,9 +219,10 @@ releases = sa.Table(
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("charge_id", sa.ForeignKey(charges.c.id), nullable=False),
     sa.Column("completeness", sa.String, nullable=False),
-    sa.Column("block", sa.LargeBinary, nullable=False),
+    sa.Column("block", _Bytes, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
     sa.Column("paid_by", sa.String),
+    _row_digest(),
     sa.UniqueConstraint("query_id", "window_start", "shard", name="quiltstream_releases_block"),
 )
 
@@ -193,8 +233,9 @@ roster_versions = sa.Table(
     sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False, index=True),
     sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
     sa.Column("start", _SLOT, nullable=False),
-    sa.Column("joined", sa.LargeBinary, nullable=False),
+    sa.Column("joined", _Bytes, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
+    _row_digest(),
 )
 
 flagged_charges = sa.Table(
@@ -220,9 +261,10 @@ flagged_releases = sa.Table(
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("entry_id", sa.String, nullable=False),
     sa.Column("completeness", sa.String, nullable=False),
-    sa.Column("block", sa.LargeBinary, nullable=False),
+    sa.Column("block", _Bytes, nullable=False),
     sa.Column("created_us", _TIME, nullable=False),
     sa.Column("reason", sa.String, nullable=False),
+    _row_digest(),
     sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_releases_reason"),
     sa.Index("quiltstream_flagged_releases_place", "query_id", "window_start", "shard"),
 )

@@ -106,18 +106,6 @@ def base_of(name: str) -> str:
     return name.split(_MARK, 1)[0]
 
 
-def agreed(charges: Iterable[Charge]) -> dict[Charge, Charge]:
-    """Each charge, and what it is when all ledgers are heard: one that is the same in all but ``given_model`` is one.
-
-    A ledger of version 0004 did not keep that flag, and its migration says it of every charge of which nobody knows. So
-    copies of one charge may differ in it. The united one holds only given the model as soon as one of them says so,
-    which is never too much of a promise; taken for two charges it would cost twice.
-    """
-    every = set(charges)
-    given = {replace(one, given_model=False) for one in every if one.given_model}
-    return {one: replace(one, given_model=replace(one, given_model=False) in given) for one in every}
-
-
 def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
     """The charges under which noise was drawn more than once, and how often: so many blocks of one place differ.
 
@@ -130,7 +118,7 @@ def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
     for values in places:
         blocks: dict[Charge, set[bytes]] = {}
         for value in values:
-            blocks.setdefault(_any_flag(value.charge), set()).add(value.block)
+            blocks.setdefault(value.charge, set()).add(value.block)
         for charge, of_charge in blocks.items():
             found[charge] = max(len(of_charge), found.get(charge, 1))
     return {charge: draws for charge, draws in found.items() if draws > 1}
@@ -138,13 +126,7 @@ def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
 
 def with_draws(charges: Iterable[Charge], draws: Mapping[Charge, int]) -> frozenset[Charge]:
     """The charges, one for each draw that was made under them."""
-    return frozenset(
-        replace(charge, draw=number) for charge in charges for number in range(draws.get(_any_flag(charge), 1))
-    )
-
-
-def _any_flag(charge: Charge) -> Charge:
-    return replace(charge, given_model=False)
+    return frozenset(replace(charge, draw=number) for charge in charges for number in range(draws.get(charge, 1)))
 
 
 def place_charges(charges: Iterable[Charge], fits: Callable[[Charge], bool]) -> dict[Charge, Kept]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,9 +18,10 @@ from ...schemas.ledger import LedgerEntry
 from ...schemas.settings import read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
-from ...store.bounds import bounds_of
+from ...store.bounds import check_loss, priced_anew
 from ...store.reading import DomainSummary
 from ...store.records import Store
+from ...store.verifying import Head, Verified
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..exits import ExitCode
 from ..failures import CommandError
@@ -81,7 +82,13 @@ class _Account:
     def of(cls, store: Store, name: str) -> _Account:
         said, entries = store.summary(name), store.entries(name)
         held = store.registered(name, said.queries[0].name) if said.queries else None
-        return cls(said, entries, {} if held is None else bounds_of(held.domain, entries))
+        if held is None:
+            return cls(said, entries, {})
+        store.check_blocks(name)
+        lost, bounds = priced_anew(held.domain, entries)
+        if store.summary(name) == said:  # else a job charged more meanwhile
+            check_loss(held.domain, said.loss, lost)
+        return cls(said, entries, bounds)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""
@@ -237,12 +244,59 @@ def export(text: str, folder: Path, kind: str) -> None:
             path = folder / f"{name}.{kind}"
             rows = store.export(path, "ledger" if what == "ledger" else "releases")
             console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
-        path, domains = folder / "domains.json", [_Account.of(store, name).to_dict() for name in store.domains()]
+        path = folder / "domains.json"
+        domains = [{**_Account.of(store, name).to_dict(), "head": str(store.head(name))} for name in store.domains()]
         try:
             write_whole(path, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder") from error
         console.print(f"{path}: {plural(len(domains), 'account')}", soft_wrap=True)
+
+
+def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
+    """Read a whole ledger for damage and print the heads of its domains.
+
+    Raises:
+        CommandError: something is not as it was written, or an expected head is no head.
+        StoreError: the ledger cannot be read at all.
+    """
+    heads: dict[str, list[Head]] = {}
+    for one in expected:
+        domain, _, head = one.rpartition("=")
+        try:
+            heads.setdefault(domain, []).append(Head.parse(head))
+        except ValueError as error:
+            raise CommandError(
+                f"--expect {one}: {error}; give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
+            ) from None
+    with _open(text) as store:
+        found = store.verify(heads)
+    if as_json:
+        said = {**asdict(found), "heads": {name: str(head) for name, head in found.heads.items()}}
+        print_json({**said, "rows": dict(found.rows)})
+    else:
+        _show_verified(results(), found)
+    if not found.whole:
+        raise CommandError(
+            f"ledger: {plural(len(found.defects), 'defect')}, listed above: the record is damaged; restore the newest "
+            "backup, and know that what was charged after it is forgotten then",
+            ExitCode.STORE,
+        )
+
+
+def _show_verified(console: Console, found: Verified) -> None:
+    for defect in found.defects:
+        console.print(str(defect), soft_wrap=True)
+    rows = ", ".join(f"{name.removeprefix('quiltstream_')} {number:,}" for name, number in found.rows.items())
+    facts(console, [("ledger", found.store_id), ("mode", found.mode or "none yet"), ("rows", rows)])
+    for name, head in found.heads.items():
+        console.print(f"  head of {name}: {head}", soft_wrap=True)
+    if found.whole:
+        paragraph(
+            console,
+            "Every row is as it was written, every block that was drawn is there, and the losses are those of the "
+            "core. Keep the heads elsewhere: --expect DOMAIN=HEAD tells later whether anything was changed since.",
+        )
 
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:

@@ -6,7 +6,6 @@ published before.
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import time
@@ -21,9 +20,10 @@ import pytest
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.rowfiles import write_rows
 from quiltstream.schemas.settings import read_settings
-from quiltstream.store import Store
+from quiltstream.store import Store, tables
 from quiltstream.transforms import PrivateHistograms
 
+from ..store.forging import reseal
 from . import live_bench
 from .live_bench import Bench, day_of, readings, truth
 from .live_contract import begun_again
@@ -124,9 +124,9 @@ def no_truth(bench: FakeBench) -> None:
 
 def other_account(bench: FakeBench) -> None:
     ends(bench)
-    with sqlite3.connect(bench.folder / "ledger.db") as connection:
-        connection.execute("update quiltstream_charges set loss_after = loss_after / 2")
-    connection.close()
+    with Store(f"sqlite:///{bench.folder}/ledger.db") as store, store._database().write() as connection:
+        connection.execute(tables.charges.update().values(loss_after=tables.charges.c.loss_after / 2))
+        reseal(connection)
 
 
 def another_row(bench: FakeBench) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Connection, make_url
 
@@ -19,6 +20,7 @@ from quiltstream.store import (
     StoreReadOnly,
     StoreUnavailable,
     lookups,
+    tables,
 )
 
 from ..store.contract import StoreContract
@@ -48,6 +50,12 @@ def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_serv
 
 
 class TestPostgres(OnPostgres, StoreContract):
+    def unguarded(self, store: Store) -> None:
+        with store._database().write() as connection:
+            for table in tables.metadata.sorted_tables:
+                for key in sa.inspect(connection).get_foreign_keys(table.name):
+                    connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP CONSTRAINT "{key["name"]}"')
+
     def refuse_releases(self, store: Store) -> None:
         with store._database().write() as connection:
             connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")

@@ -334,7 +334,11 @@ def account_of(store: Store) -> dict[str, object]:
     names = ("loss", "reserved_loss", "budget", "charged", "refused", "naive")
     told: dict[str, object] = {name: getattr(summary, name) for name in names}
     for number, entry in enumerate(store.entries("homes")):
-        kept = {name: value for name, value in entry.to_dict().items() if name not in {"entry_id", "query_digest"}}
+        kept = {
+            name: value
+            for name, value in entry.to_dict().items()
+            if name not in {"entry_id", "query_digest", "row_digest", "chain"}
+        }
         told |= {f"entry {number}: {name}": value for name, value in kept.items()}
     return told
 

@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="copies of a ledger that drew apart under one charge cost once",
         file="store/uniting.py",
-        old="for number in range(draws.get(_any_flag(charge), 1))",
+        old="for number in range(draws.get(charge, 1))",
         new="for number in range(1)",
         tests=("tests/store/test_merging.py",),
     ),

@@ -16,6 +16,7 @@ from quiltstream.store import (
 )
 from quiltstream.store.specs import Registration
 
+from .forging import reseal
 from .proofs import Registered, never, partial, prices, windows_of
 from .samples import domain, drafts, query
 
@@ -78,6 +79,7 @@ class BudgetContract(Registered):
         held = store.register(domain(budget=0.5), partial())
         with store._database().write() as connection:
             connection.execute(tables.reservations.update().values(stop=None))
+            reseal(connection)
         store.publish(held, drafts(held))
         entries = store.entries()
         assert entries[-1].decision == "refused"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .budget_contract import BudgetContract
+from .integrity_contract import IntegrityContract
 from .process_contract import ProcessContract
 from .publishing_contract import PublishingContract
 from .reading_contract import ReadingContract
@@ -11,6 +12,12 @@ from .version_contract import VersionContract
 
 
 class StoreContract(
-    RegistrationContract, PublishingContract, BudgetContract, ReadingContract, ProcessContract, VersionContract
+    RegistrationContract,
+    PublishingContract,
+    BudgetContract,
+    ReadingContract,
+    IntegrityContract,
+    ProcessContract,
+    VersionContract,
 ):
     """Inherit it together with an engine."""

@@ -14,6 +14,7 @@ from quiltstream.store import (
     StoreAddress,
     tables,
 )
+from quiltstream.store.integrity import drawn_of
 from quiltstream.store.merging import merge
 from quiltstream.store.uniting import join_segments
 
@@ -54,7 +55,10 @@ def content(path: Path) -> Content:
         charges = {row["id"]: row["entry_id"] for row in rows(tables.charges)}
 
         def named(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-            found = {key: value for key, value in row.items() if key not in ("id", "sequence")}
+            # what depends on the numbers of rows is another in each ledger
+            found = {key: value for key, value in row.items() if key not in ("id", "sequence", "row_digest", "drawn")}
+            if "drawn" in row:
+                found["drawn"] = tuple(drawn_of(row))
             if "domain_id" in found:
                 found["domain_id"] = domains[found["domain_id"]]["name"]
             if "query_id" in found:
@@ -82,6 +86,7 @@ def content(path: Path) -> Content:
             for number, row in queries.items()
         }
     with Store(address(path), create=False) as store:
+        assert store.verify().defects == ()
         found["losses"] = {name: store.summary(name).loss for name in store.domains()}
     return found
 

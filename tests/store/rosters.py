@@ -289,8 +289,8 @@ class RosterContract(OnLedger):
             with Store(url, wait=29) as other:
                 other.entries()  # a ledger that is opened is asked more
                 # a look, the account from its beginning, and what each entry takes
-                assert [statements(store, window) for window in windows[:3]] == [1 + 1 + 5, 5, 5]
-                assert [statements(other, window) for window in windows[2:4]] == [1, 1 + 1 + 5]
+                assert [statements(store, window) for window in windows[:3]] == [1 + 5, 5, 5]
+                assert [statements(other, window) for window in windows[2:4]] == [1, 1 + 5]
                 assert statements(store, windows[3]) == 3
                 assert statements(other, windows[4]) == 5
                 assert [statements(store, windows[4]), statements(store, windows[4])] == [1, 0]

@@ -95,7 +95,7 @@ def test_a_block_kept_before_its_charge_is_found(
             new = {(draft.window.start, draft.shard): draft for draft in drafts}
             fresh = {place: draft for place, draft in new.items() if place not in known}
             query = connection.scalar(tables.queries.select().with_only_columns(tables.queries.c.id))
-            charges: dict[int, Any] = {start: {"id": 0} for start, _ in fresh}
+            charges: dict[int, Any] = {start: {"id": 0, "entry_id": "", "drawn": None} for start, _ in fresh}
             if fresh and query is not None:
                 Publisher(connection, {})._insert(held, query, charges, fresh)
         return publish(store, held, drafts)
@@ -106,7 +106,7 @@ def test_a_block_kept_before_its_charge_is_found(
 
 @pytest.mark.parametrize(
     ("options", "breaks"),
-    [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken|StoreError")],
+    [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken|StoreError|StoreDamaged")],
     ids=["a lock taken late", "no transaction"],
 )
 def test_a_missing_lock_is_found(
@@ -135,8 +135,8 @@ def test_a_block_of_a_transaction_that_was_not_committed_is_found(
         remembered.update({(query_id, *place): block for place, block in kept.items()})
         return kept
 
-    def read_anything(publisher: Publisher, held: Registration, domain_id: int, places: set[Any]) -> Any:
-        query_row, charges, blocks = on_record(publisher, held, domain_id, places)
+    def read_anything(publisher: Publisher, held: Registration, domain: Any, places: set[Any]) -> Any:
+        query_row, charges, blocks = on_record(publisher, held, domain, places)
         dirty = {place: remembered.get((query_row["id"], *place)) for place in places if place[0] in charges}
         return query_row, charges, {place: block for place, block in dirty.items() if block is not None} | blocks
 

@@ -22,6 +22,7 @@ from quiltstream.store import (
 )
 from quiltstream.store.specs import Draft
 
+from .forging import reseal
 from .merges import address, content, fill, recomputed, united
 from .proofs import never
 from .samples import BELIEF, domain, drafts, query, seen
@@ -176,6 +177,7 @@ def test_a_charge_of_other_content_under_one_id_is_kept_counted_and_flagged(tmp_
     with Store(address(copy)) as store, store._database().write() as connection:
         changed = tables.charges.update().where(tables.charges.c.sequence == 1)
         connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2))
+        reseal(connection)
     both = united(tmp_path / "both.db", first, copy)
     with Store(address(both)) as store:
         said = store.summary("homes")
@@ -202,6 +204,7 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
     with Store(address(copy)) as store, store._database().write() as connection:
         changed = tables.releases.update().where(tables.releases.c.id == 1)
         connection.execute(changed.values(block=blocks[0], created_us=tables.releases.c.created_us + 1))
+        reseal(connection)
     both = united(tmp_path / "both.db", copy, first)
     with Store(address(both)) as store, Store(address(first)) as of_record:
         said = store.summary("homes")

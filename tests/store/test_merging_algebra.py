@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.store import (
     Store,
 )
-from quiltstream.store.uniting import Charge, agreed, place_charges
+from quiltstream.store.uniting import Charge, place_charges
 
 from .merges import address, content, fill, recomputed, united
 
@@ -95,28 +94,3 @@ def test_every_window_has_one_charge_of_record_and_every_charge_a_name_of_its_ow
         of_window = [charge for charge in kept if charge.window_start == start]
         (record,) = [charge for charge in of_window if kept[charge].reason is None]
         assert record.decision == min(charge.decision for charge in of_window)
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.booleans()), max_size=4), max_size=3))
-def test_the_flag_of_charges_is_agreed_upon_in_any_order_and_grouping(drawn: list[list[tuple[int, int, bool]]]) -> None:
-    ledgers = [
-        [
-            Charge(
-                *(f"id{base}", "homes", "weekly", base, base + 1, "charged"),
-                *("digest", "roster", "1/2", 0.1 * (1 + other), 0.0, 0.1, 1.0, "rule", 0, flag),
-            )
-            for base, other, flag in ledger
-        ]
-        for ledger in drawn
-    ]
-    every = [charge for ledger in ledgers for charge in ledger]
-    united_all = set(agreed(every).values())
-    step: set[Charge] = set()
-    for ledger in reversed(ledgers):
-        step = set(agreed([*agreed(ledger).values(), *step]).values())
-    assert step == united_all == set(agreed(united_all).values())
-    for before, after in agreed(every).items():
-        assert after.given_model >= before.given_model
-        assert after == replace(before, given_model=after.given_model)
-    assert len({replace(one, given_model=False) for one in united_all}) == len(united_all)

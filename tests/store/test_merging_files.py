@@ -14,16 +14,15 @@ from quiltstream.pipelines.cli import main
 from quiltstream.schemas.models import hash_of_series
 from quiltstream.store import (
     ExportError,
-    SchemaVersionError,
     Store,
     StoreDamaged,
     StoreMissing,
-    schema,
     tables,
 )
 
-from .merges import address, content, fill, united
-from .samples import OTHER, BeliefChange, domain, drafts, query
+from .forging import reseal
+from .merges import address, fill, united
+from .samples import OTHER, BeliefChange, domain, query
 
 
 def test_a_file_that_exists_and_a_ledger_that_is_not_there_or_damaged_stop_a_merge(tmp_path: Path) -> None:
@@ -52,123 +51,9 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
-def older(path: Path) -> None:
-    """Make a ledger one of version 0001."""
-    with Store(address(path)) as store, store._database().write() as connection:
-        for table in (tables.flagged_charges, tables.flagged_releases, tables.roster_versions):
-            table.drop(connection)
-        for table, column in (
-            ("domains", "merged_loss"),
-            ("domains", "changes"),
-            ("queries", "belief"),
-            ("queries", "successor"),
-            ("releases", "paid_by"),
-            ("charges", "given_model"),
-        ):
-            connection.exec_driver_sql(f"ALTER TABLE quiltstream_{table} DROP COLUMN {column}")
-        connection.execute(schema._version.update().values(version_num="0001"))
-
-
-def test_a_ledger_of_an_older_version_is_migrated_first_and_keeps_everything(tmp_path: Path) -> None:
-    path = fill(tmp_path / "a.db", windows=3)
-    before = content(path)
-    older(path)
-    with pytest.raises(SchemaVersionError, match="ledger migrate"):
-        united(tmp_path / "both.db", path, path)
-    with Store(address(path)) as store:
-        store.migrate()
-    assert content(path) == before
-    with Store(address(path)) as store:
-        held = store.register(domain(), query())
-        assert [record.fresh for record in store.publish(held, drafts(held))] == [False] * 6 + [True] * 6
-
-
-def test_charges_of_an_older_version_are_given_the_model_where_their_query_was(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with Store(address(path)) as store:
-        for name, given in (("weekly", False), ("other", True)):
-            held = store.register(domain(), query(name, given_model=given, share=0.25))
-            store.publish(held, drafts(held, list(held.query.schedule.windows())[:2]))
-    older(path)
-    with Store(address(path)) as store:
-        store.migrate()
-        found = [(entry.query, entry.given_model) for entry in store.entries()]
-    assert sorted(found) == [("other", True)] * 2 + [("weekly", False)] * 2
-
-
-def of_version_0004(path: Path) -> Path:
-    """Make a ledger one of version 0004, which did not keep whether a charge holds only given a model."""
-    with Store(address(path)) as store, store._database().write() as connection:
-        for table in (tables.charges, tables.flagged_charges):
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN given_model")
-        connection.execute(schema._version.update().values(version_num="0004"))
-    return path
-
-
-def migrated(path: Path) -> Path:
-    with Store(address(path)) as store:
-        store.migrate()
-    return path
-
-
 def loss(path: Path) -> float:
     with Store(address(path)) as store:
         return store.summary("homes").loss
-
-
-def published_rows(path: Path) -> list[dict[str, Any]]:
-    with Store(address(path)) as store:
-        return [row for batch in store.releases("homes", "weekly") for row in batch.to_pylist()]
-
-
-def flags(path: Path) -> list[bool]:
-    with Store(address(path)) as store:
-        return [entry.given_model for entry in store.entries()]
-
-
-def test_a_charge_whose_flag_an_older_version_did_not_keep_is_one_charge_and_the_cautious_flag_holds(
-    tmp_path: Path,
-) -> None:
-    """One copy made with the flag, and one that was migrated from a version without it: no charge costs twice."""
-    first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
-    with Store(address(first)) as store:
-        store.change_belief("homes", BeliefChange("joined", OTHER.to_dict(), "model-2", given_model=True))
-    fill(first, windows=4, share=0.25, budget=3.0)
-    old = of_version_0004(Path(shutil.copy(first, tmp_path / "old.db")))
-    with pytest.raises(SchemaVersionError, match="ledger migrate"):
-        united(tmp_path / "early.db", first, old)
-    assert (flags(first), flags(migrated(old))) == ([False] * 2 + [True] * 2, [True] * 4)
-    rows = published_rows(first)
-    for number, sources in enumerate([(first, old), (old, first), (old, first, old)]):
-        both = united(tmp_path / f"both{number}.db", *sources)
-        assert content(both) == content(old)
-        with Store(address(both)) as store:
-            said = store.summary("homes")
-            assert (said.flagged_charges, said.flagged_blocks, said.closed) == (0, 0, False)
-            assert said.loss == loss(first) == loss(old)
-        assert flags(both) == [True] * 4
-        # all else of the rows is as it was published
-        assert [dict(row, given_model=True) for row in rows] == published_rows(both)
-    again = united(tmp_path / "again.db", tmp_path / "both0.db", first)
-    assert content(again) == content(old)
-
-
-def test_a_copy_that_never_heard_of_the_estimated_belief_does_not_take_the_flag_away(tmp_path: Path) -> None:
-    """The copy was made and migrated before the belief joined; the other is migrated after it."""
-    first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
-    early = Path(shutil.copy(first, tmp_path / "early.db"))
-    assert flags(migrated(of_version_0004(early))) == [False] * 2
-    with Store(address(first)) as store:
-        store.change_belief("homes", BeliefChange("joined", OTHER.to_dict(), "model-2", given_model=True))
-    assert flags(migrated(of_version_0004(first))) == [True] * 2
-    fill(early, windows=3, share=0.25, budget=3.0)
-    for number, sources in enumerate([(first, early), (early, first)]):
-        both = united(tmp_path / f"both{number}.db", *sources)
-        assert flags(both) == [True, True, False]
-        with Store(address(both)) as store:
-            said = store.summary("homes")
-            assert (said.flagged_charges, said.flagged_blocks, said.given_model) == (0, 0, True)
-            assert said.loss >= max(loss(first), loss(early))
 
 
 def test_a_belief_of_one_ledger_that_rests_on_a_series_of_the_other_is_given_the_model(tmp_path: Path) -> None:
@@ -193,6 +78,7 @@ def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_pa
     with Store(address(copy)) as store, store._database().write() as connection:
         changed = tables.charges.update().where(tables.charges.c.sequence == 1)
         connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2, given_model=True))
+        reseal(connection)
     both = united(tmp_path / "both.db", first, copy)
     with Store(address(both)) as store:
         said = store.summary("homes")

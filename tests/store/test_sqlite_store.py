@@ -33,6 +33,10 @@ from .samples import domain, drafts, query
 
 
 class TestSqlite(OnSqlite, StoreContract):
+    def unguarded(self, store: Store) -> None:
+        with store._database().raw_sqlite() as connection:
+            connection.execute("PRAGMA foreign_keys=OFF")
+
     def refuse_releases(self, store: Store) -> None:
         with store._database().write() as connection:
             connection.exec_driver_sql(
@@ -269,6 +273,8 @@ def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:
 def test_an_error_says_no_more_than_its_kind(store: Store) -> None:
     store.domains()
     with pytest.raises(StoreError) as caught, store._database().write() as connection:
-        connection.exec_driver_sql("INSERT INTO quiltstream_meta VALUES (?, ?, ?, ?, ?)", (1, "secret", None, 1, "x"))
+        connection.exec_driver_sql(
+            "INSERT INTO quiltstream_meta VALUES (?, ?, ?, ?, ?, ?, ?)", (1, "secret", None, 1, "x", 0, b"")
+        )
     assert "secret" not in str(caught.value)
     assert "IntegrityError" in str(caught.value)

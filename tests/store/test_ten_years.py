@@ -21,6 +21,7 @@ from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Store, tables
 from quiltstream.store.specs import Registration
 
+from .forging import reseal
 from .samples import BELIEF, domain, drafts, query
 
 YEAR = 8766
@@ -115,7 +116,7 @@ def pass_time(store: Store, until: int) -> None:
             f"SELECT {chosen} FROM numbers, (SELECT * FROM quiltstream_charges WHERE sequence = {last})"
         )
         connection.exec_driver_sql(text)
-        connection.execute(tables.domains.update().values(last_sequence=until))
+        reseal(connection)
 
 
 def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_pa
         first = found[0]
         assert max(first.calls) > 10
         for later in found[1:]:
-            assert set(first.statements) == set(later.statements) == {9}
+            assert set(first.statements) == set(later.statements) == {10}
             assert statistics.median(later.calls) == statistics.median(first.calls)
             assert sum(later.calls) <= 1.02 * sum(first.calls)
             assert sum(later.steps) <= 1.05 * sum(first.steps)
@@ -199,7 +200,7 @@ def fortnights_pass(store: Store, until: int) -> None:
         )
         end = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
         assert end == until * CHARGES
-        connection.execute(tables.domains.update().values(last_sequence=end))
+        reseal(connection)
 
 
 def test_hourly_daily_and_weekly_windows_together_cost_as_much_in_the_tenth_year_as_in_the_first(
@@ -245,7 +246,7 @@ def test_hourly_daily_and_weekly_windows_together_cost_as_much_in_the_tenth_year
             first, *later = [done[name] for done in found]
             assert max(first.calls) > 10
             for other in later:
-                assert set(other.statements) == set(first.statements) == {9}
+                assert set(other.statements) == set(first.statements) == {10}
                 assert statistics.median(other.calls) <= 1.02 * statistics.median(first.calls)
                 # of a weekly window there is only one, and single ones differ by a tenth
                 assert max(other.steps) <= 1.1 * most

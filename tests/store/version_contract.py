@@ -23,10 +23,10 @@ from quiltstream.store import (
     schema,
     tables,
 )
-from quiltstream.store.specs import BeliefChange, Registration
+from quiltstream.store.specs import Registration
 
 from .proofs import Registered, windows_of
-from .samples import OTHER, SERIES, block, domain, drafts, query
+from .samples import SERIES, block, domain, drafts, query
 
 
 class VersionContract(Registered):
@@ -59,26 +59,6 @@ class VersionContract(Registered):
         with Store(url) as older, pytest.raises(SchemaVersionError, match="ledger migrate"):
             older.domains()
         assert registration.fresh
-
-    def test_charges_of_an_older_version_are_given_the_model_where_an_estimated_belief_had_joined(
-        self, store: Store
-    ) -> None:
-        """Of a ledger of version 0004 nobody knows which of its charges were made after the belief had joined."""
-        joins = BeliefChange("joined", OTHER.to_dict(), "model-2", given_model=True)
-        for name, change in (("one", joins), ("two", replace(joins, given_model=False)), ("three", None)):
-            held = store.register(domain(name, budget=9.0), query("weekly", name))
-            windows = list(held.query.schedule.windows())
-            store.publish(held, drafts(held, windows[:1]))
-            if change is not None:
-                store.change_belief(name, change)
-            store.publish(store.register(held.domain, held.query), drafts(held, windows[1:3]))
-        with store._database().write() as connection:
-            for table in (tables.charges, tables.flagged_charges):
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN given_model")
-            connection.execute(schema._version.update().values(version_num="0004"))
-            schema.run_migrations(connection)
-        found = sorted((entry.domain, entry.given_model) for entry in store.entries())
-        assert found == [("one", True)] * 3 + [("three", False)] * 3 + [("two", False)] * 3
 
     def test_migrating_a_current_store_changes_nothing(
         self, store: Store, registration: Registration, fresh_urls: Iterator[str]

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.commands import ledger as commands
 from quiltstream.schemas.settings import FileFormat
-from quiltstream.store.bounds import bounds_of
+from quiltstream.store.bounds import priced_anew
 from quiltstream.store.records import Store
 from quiltstream.transforms.formats import read_releases, write_rows
 
@@ -65,7 +65,7 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
 
 
 def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "bounds_of", partial(bounds_of, most=6))
+    monkeypatch.setattr(commands, "priced_anew", partial(priced_anew, most=6))
     shown = call("ledger", "show", ran.ledger)
     assert shown.said("by theorem left out: 7 charges would have to be priced again, and 6 are the most")
     assert "[SC17]" not in shown.out

@@ -1,0 +1,278 @@
+"""What is on record is checked when it is read: digests of rows, and a chain of each domain's charges (contract 28).
+
+Every row carries ``row_digest``, a BLAKE2b digest of its table, its key and its content. The charges of a domain form a
+chain in the order of their sequence numbers, whose head stands in the domain's row; a charge knows the blocks that were
+drawn for it; and a parent row holds the number of its children. So one changed bit, a removed row and a row in another
+one's place are found by the next statement that depends on them.
+
+None of this is secret: a program that may write to the ledger can make all digests anew. Against that only a head that
+is kept elsewhere helps (:mod:`.verifying`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from operator import itemgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from . import tables
+from .errors import StoreDamaged
+
+Row = Mapping[Any, Any]
+
+#: Bytes of the digest of a row.
+DIGEST_BYTES = 16
+
+#: Bytes of the head of a chain, which is written down and compared later.
+HEAD_BYTES = 32
+
+ADVICE = (
+    "restore the newest backup, and know that what was charged after it is forgotten then; `quiltstream ledger verify` "
+    "lists everything that is damaged"
+)
+
+#: Columns that say which row it is, in messages.
+_NAMED_BY = {
+    tables.meta: (),
+    tables.domains: ("name",),
+    tables.domain_events: ("kind", "query"),
+    tables.rosters: (),
+    tables.queries: ("name",),
+    tables.reservations: ("start", "stop"),
+    tables.charges: ("sequence", "window_start"),
+    tables.releases: ("window_start", "shard"),
+    tables.roster_versions: ("start",),
+    tables.flagged_charges: ("sequence", "window_start"),
+    tables.flagged_releases: ("window_start", "shard"),
+}
+
+#: Tables whose digests leave the row's number out: nothing depends on it that does not hold it against other columns.
+_NUMBERED_LATE = frozenset(
+    {
+        *(tables.rosters, tables.reservations, tables.charges, tables.releases),
+        *(tables.flagged_charges, tables.flagged_releases),
+    }
+)
+
+_DRAWN = struct.Struct(f">I{DIGEST_BYTES}s")
+
+
+def damaged(what: str, why: str) -> StoreDamaged:
+    """The error for damage.
+
+    Args:
+        what: the part of the ledger, without any value of a block.
+        why: what is wrong with it.
+    """
+    return StoreDamaged(f"ledger: {what} {why}: the record is damaged; {ADVICE}")
+
+
+def named(table: sa.Table, row: Row) -> str:
+    """A row in a message."""
+    said = ", ".join(f"{name} {_short(row[name])}" for name in _NAMED_BY[table])
+    return f"{table.name}, row {_short(row['id'])}" + (f" ({said})" if said else "")
+
+
+def row_digest(table: sa.Table, row: Row) -> bytes:
+    """The digest of a row: of its table's name, and of its key and content with their types."""
+    values, blobs = _forms()[table]
+    found = hashlib.blake2b(repr((table.name, values(row))).encode(), digest_size=DIGEST_BYTES)
+    for name in blobs:
+        blob = row[name]
+        if not isinstance(blob, bytes):
+            return b""
+        found.update(len(blob).to_bytes(8, "big"))
+        found.update(blob)
+    return found.digest()
+
+
+def is_whole(table: sa.Table, row: Row) -> bool:
+    """Whether a row is what was written."""
+    return row["row_digest"] == row_digest(table, row)
+
+
+def checked(table: sa.Table, row: Row) -> Row:
+    """A row that is what was written.
+
+    Raises:
+        StoreDamaged: it is not.
+    """
+    if row["row_digest"] != row_digest(table, row):
+        raise damaged(named(table, row), "is not what was written")
+    return row
+
+
+def checked_rows(connection: Connection, table: sa.Table, chosen: sa.Select[Any]) -> list[Row]:
+    """The rows that a statement chooses of a table, each with all of its columns, and each checked.
+
+    Raises:
+        StoreDamaged: one of them is not what was written.
+    """
+    return [checked(table, row) for row in connection.execute(chosen).mappings()]
+
+
+def counted(rows: list[Row], expected: Any, what: str) -> list[Row]:
+    """Rows, as many as their parent has.
+
+    Raises:
+        StoreDamaged: there are more or fewer of them.
+    """
+    if len(rows) != expected:
+        raise damaged(what, f"are {len(rows)} on record and {_short(expected)} were written")
+    return rows
+
+
+def sealed(table: sa.Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a new row with its digest, in the types in which they are read back."""
+    made = {
+        column.name: _as_read(column, values.get(column.name))
+        for column in table.columns
+        if column.name != "row_digest"
+    }
+    made["row_digest"] = row_digest(table, made)
+    if made["id"] is None:
+        del made["id"]
+    return made
+
+
+def put(connection: Connection, table: sa.Table, values: Mapping[str, Any]) -> Row:
+    """Insert a row with its digest; the row as it is on record."""
+    made = sealed(table, values)
+    number = _number(connection.execute(table.insert(), made))
+    if table in _NUMBERED_LATE or "id" in made:
+        return {**made, "id": number}
+    return rewrite(connection, table, {**made, "id": number})
+
+
+def alter(connection: Connection, table: sa.Table, number: int, *, more: str | None = None, **values: Any) -> Row:
+    """Change a row that is whole, and its digest with it; the caller holds its lock.
+
+    Args:
+        connection: a transaction that may write.
+        table: the table.
+        number: of the row.
+        more: a column that counts the row's children, of which there is one more now.
+        values: what changes otherwise.
+
+    Returns:
+        The row as it is then.
+
+    Raises:
+        StoreDamaged: the row is gone, or not what was written.
+    """
+    row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
+    if row is None:
+        raise damaged(f"{table.name}, row {number}", "is missing")
+    old = checked(table, row)
+    return rewrite(connection, table, old, **values, **({} if more is None else {more: old[more] + 1}))
+
+
+def rewrite(connection: Connection, table: sa.Table, row: Row, **values: Any) -> Row:
+    """Change a row that was read and checked in this transaction and not changed since; the row as it is then."""
+    made = sealed(table, {**{column.name: row[column.name] for column in table.columns}, **values})
+    changed = {name: made[name] for name in (*values, "row_digest")}
+    connection.execute(table.update().where(table.c.id == row["id"]).values(changed))
+    return made
+
+
+class Chain:
+    """The digest of a domain's charges in the order of their sequence numbers.
+
+    The head of so many charges is the digest of all of them, so it is also the head of every longer chain at that
+    place: whoever keeps it can tell later whether anything up to there was changed or removed.
+
+    Args:
+        domain: name of the domain.
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._hash = hashlib.blake2b(repr(("quiltstream chain", domain)).encode(), digest_size=HEAD_BYTES)
+
+    def add(self, links: Iterable[tuple[Any, ...]]) -> None:
+        """Put charges behind those there are: of each the values of :data:`LINK`."""
+        self._hash.update("".join([repr(tuple(link)) for link in links]).encode())
+
+    @property
+    def head(self) -> bytes:
+        """The digest of all that were added."""
+        return self._hash.copy().digest()
+
+
+#: What of a charge is part of the chain: what the account is made of, and the digest of all the rest.
+LINK = ("sequence", "entry_id", "query_id", "window_start", "window_stop", "decision", "epsilon_dp", "row_digest")
+
+link_of: Callable[[Row], tuple[Any, ...]] = itemgetter(*LINK)
+
+
+def drawn_of(charge: Row) -> dict[int, bytes]:
+    """The digests of the blocks that were drawn for a charge, by shard.
+
+    Raises:
+        StoreDamaged: the value is not what was written.
+    """
+    data = charge["drawn"]
+    if data is None:
+        return {}
+    body = data[:-DIGEST_BYTES] if isinstance(data, bytes) else b""
+    if not body or len(body) % _DRAWN.size or data != body + _drawn_digest(charge["entry_id"], body):
+        raise damaged(named(tables.charges, charge), "does not say which blocks were drawn for it")
+    return dict(_DRAWN.iter_unpack(body))
+
+
+def drawn_bytes(entry_id: str, drawn: Mapping[int, bytes]) -> bytes | None:
+    """The inverse of :func:`drawn_of`; ``None`` where nothing was drawn."""
+    if not drawn:
+        return None
+    body = b"".join(_DRAWN.pack(shard, drawn[shard]) for shard in sorted(drawn))
+    return body + _drawn_digest(entry_id, body)
+
+
+def check_drawn(charge: Row, shard: int, block: Row | None) -> None:
+    """Hold a block of record, or that there is none, against what its window's charge says.
+
+    Raises:
+        StoreDamaged: a block that was drawn is missing, or one is there that was not drawn for the charge.
+    """
+    found = None if block is None else block["row_digest"]
+    if drawn_of(charge).get(shard) == found:
+        return
+    what = f"{named(tables.charges, charge)}, shard {shard}: its block"
+    raise damaged(what, "was drawn and is missing" if block is None else "is not the one that was drawn")
+
+
+def _drawn_digest(entry_id: Any, body: bytes) -> bytes:
+    return hashlib.blake2b(repr(("drawn", entry_id)).encode() + body, digest_size=DIGEST_BYTES).digest()
+
+
+def _number(result: sa.CursorResult[Any]) -> int:
+    key = result.inserted_primary_key
+    if key is None:
+        raise damaged("a row", "was written and has no number")
+    return int(key[0])
+
+
+def _short(value: Any, limit: int = 60) -> str:
+    text = ascii(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _as_read(column: sa.Column[Any], value: Any) -> Any:
+    return None if value is None else column.type.python_type(value)
+
+
+@cache
+def _forms() -> dict[sa.Table, tuple[Callable[[Row], tuple[Any, ...]], tuple[str, ...]]]:
+    """Of each table: its values without long ones, and the names of those."""
+    found: dict[sa.Table, tuple[Callable[[Row], tuple[Any, ...]], tuple[str, ...]]] = {}
+    for table in tables.metadata.sorted_tables:
+        left_out = {"row_digest", "drawn"} | ({"id"} if table in _NUMBERED_LATE else set[str]())
+        columns = [column for column in table.columns if column.name not in left_out]
+        long = tuple(column.name for column in columns if isinstance(column.type, sa.LargeBinary))
+        found[table] = itemgetter(*(column.name for column in columns if column.name not in long)), long
+    return found

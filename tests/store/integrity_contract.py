@@ -1,0 +1,207 @@
+"""Every ledger of record: what is on record is checked when it is read, and nothing is drawn a second time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from quiltstream.schemas.slots import Window
+from quiltstream.store import Draft, Registration, Store, StoreDamaged, tables
+from quiltstream.store.errors import StoreError
+from quiltstream.store.verifying import Head
+
+from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
+from .engines import OnLedger
+from .forging import reseal
+from .proofs import never
+from .samples import drafts
+
+
+class IntegrityContract(OnLedger):
+    """Inherit it together with an engine."""
+
+    def test_a_whole_ledger_is_verified_without_a_defect(self, store: Store) -> None:
+        fill(store)
+        found = store.verify()
+        assert found.defects == ()
+        assert (found.mode, set(found.heads)) == ("private", {"homes", "shops"})
+        assert found.heads == {name: store.head(name) for name in ("homes", "shops")}
+        assert found.heads["homes"].charges == 3
+        assert found.heads["homes"].blocks == 6
+        assert found.rows["quiltstream_charges"] == len(store.entries())
+        assert store.verify({name: [head] for name, head in found.heads.items()}).whole
+
+    def test_every_bit_of_every_block_is_told_and_none_is_published(self, store: Store) -> None:
+        held = fill(store)
+        before = everything(store)
+        releases, (first, *_) = tables.releases, held
+        with store._database().read() as connection:
+            rows = rows_of(connection, releases)
+        # all bits of one block, and every 97th of the others
+        count = 0
+        for place, row in enumerate(rows):
+            for number, block in enumerate(flips(row["block"], 1 if place == 0 else 97)):
+                count += 1
+                with store._database().write() as connection:
+                    put_value(connection, releases, row["id"], "block", block)
+                with pytest.raises(StoreDamaged, match="quiltstream_releases, row"):
+                    published_again(store, first)
+                if number == 0:
+                    assert any(defect.table == releases.name for defect in store.verify().defects)
+            with store._database().write() as connection:
+                put_value(connection, releases, row["id"], "block", row["block"])
+        assert count > 8 * len(rows[0]["block"])
+        assert everything(store) == before
+
+    def test_a_changed_value_of_any_column_is_told_or_without_effect(self, store: Store) -> None:
+        fill(store)
+        before = everything(store)
+        told = dict.fromkeys((table.name for table in TABLES), 0)
+        for table in TABLES:
+            with store._database().read() as connection:
+                row = rows_of(connection, table)[-1:]
+            for number, column, value in [(one["id"], name, value) for one in row for name, value in one.items()]:
+                keys = table.c[column]
+                if column == "id" or keys.foreign_keys or keys.unique:
+                    continue  # databases keep these together themselves
+                step = 997 if isinstance(value, bytes) else 29
+                for changed in flips(value, step):
+                    try:
+                        with store._database().write() as connection:
+                            put_value(connection, table, number, column, changed)
+                    except StoreError:
+                        continue  # a check of the database
+                    try:
+                        assert everything(store) == before, (table.name, column)
+                    except StoreDamaged:
+                        told[table.name] += 1
+                    assert not store.verify().whole, (table.name, column)
+                with store._database().write() as connection:
+                    put_value(connection, table, number, column, value)
+        assert everything(store) == before
+        assert store.verify().whole
+        assert all(
+            told[table.name] for table in TABLES if table not in (tables.flagged_charges, tables.flagged_releases)
+        )
+
+    def test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew(
+        self, url: str, store: Store
+    ) -> None:
+        done = [(one, [window for window, _ in blocks_of(store, one)]) for one in fill(store)]
+        self.unguarded(store)
+        for table in TABLES:
+            with store._database().read() as connection:
+                rows = rows_of(connection, table)
+            for row in rows:
+                with store._database().write() as connection:
+                    connection.execute(table.delete().where(table.c.id == row["id"]))
+                assert not store.verify().whole, (table.name, row)
+                before = count(store)
+                with pytest.raises(StoreDamaged), Store(url, wait=29) as other:
+                    run_again(other, done)
+                assert count(store) == before, (table.name, row)
+                with store._database().write() as connection:
+                    connection.execute(table.insert(), row)
+        assert store.verify().whole
+
+    def unguarded(self, store: Store) -> None:
+        """Let the database forget which rows belong together, as a disk does."""
+        raise NotImplementedError
+
+    def test_two_blocks_in_each_others_place_are_told(self, store: Store) -> None:
+        (held, *_) = fill(store)
+        releases = tables.releases
+        with store._database().write() as connection:
+            first, second, *_ = rows_of(connection, releases)
+            for row, other in ((first, second), (second, first)):
+                for name in ("block", "completeness", "created_us", "row_digest"):
+                    put_value(connection, releases, row["id"], name, other[name])
+        with pytest.raises(StoreDamaged):
+            list(store.releases("homes", "weekly"))
+        with pytest.raises(StoreDamaged):
+            store.publish(held, [Draft(windows_of(held)[0], 0, never)])
+
+    def test_a_block_copied_over_another_is_told(self, store: Store) -> None:
+        (held, *_) = fill(store)
+        with store._database().write() as connection:
+            first, second, *_ = rows_of(connection, tables.releases)
+            put_value(connection, tables.releases, second["id"], "block", first["block"])
+        with pytest.raises(StoreDamaged):
+            list(store.releases("homes", "weekly"))
+        with pytest.raises(StoreDamaged):
+            store.publish(held, [Draft(windows_of(held)[0], shard, never) for shard in (0, 1)])
+
+    def test_a_loss_that_was_rewritten_with_all_digests_is_told_by_the_core(self, store: Store) -> None:
+        fill(store)
+        with store._database().write() as connection:
+            number = rows_of(connection, tables.charges)[0]["id"]
+            put_value(connection, tables.charges, number, "loss_after", 0.25)
+            reseal(connection)
+        (defect,) = store.verify().defects
+        assert "by the core" in defect.what
+        assert "0.25" in defect.what
+
+    def test_an_interrupted_run_draws_what_was_never_drawn(self, store: Store) -> None:
+        (held, *_) = fill(store)
+        window = windows_of(held)[3]
+        store.freeze(held, [window])
+        assert list(store.missing(held)) == [(window, 0), (window, 1)]
+        assert all(record.fresh for record in store.publish(held, drafts(held, [window])))
+        assert store.verify().whole
+
+    def test_a_removal_with_all_digests_made_anew_is_told_by_a_head_kept_elsewhere(self, store: Store) -> None:
+        fill(store)
+        heads = store.verify().heads
+        with store._database().write() as connection:
+            rows = rows_of(connection, tables.charges)
+            last = max((row for row in rows if row["domain_id"] == 1), key=lambda row: row["sequence"])
+            connection.execute(tables.releases.delete().where(tables.releases.c.charge_id == last["id"]))
+            connection.execute(tables.charges.delete().where(tables.charges.c.id == last["id"]))
+            reseal(connection)
+        assert [defect.what for defect in store.verify().defects] == []
+        found = store.verify({name: [head] for name, head in heads.items()})
+        assert ["is not on record as it was" in defect.what for defect in found.defects] == [True]
+
+    def test_a_head_is_that_of_every_later_ledger(self, store: Store) -> None:
+        (held, *_) = fill(store)
+        head = store.head("homes")
+        assert Head.parse(str(head)) == head
+        store.publish(held, drafts(held))
+        store.raise_budget("homes", 5.0)
+        assert store.head("homes") != head
+        assert store.verify({"homes": [head, store.head("homes")]}).whole
+        assert not store.verify({"homes": [Head.parse(str(store.head("shops")))]}).whole
+        assert not store.verify({"elsewhere": [head]}).whole
+        for text in ("", "1.2.3", f"1.2.{'0' * 64}", f"1.2.x.{'0' * 64}"):
+            with pytest.raises(ValueError, match="is no head"):
+                Head.parse(text)
+
+
+def blocks_of(store: Store, held: Registration) -> list[tuple[Window, int]]:
+    """Window and shard of every block of a query."""
+    return [(record.window, record.shard) for record in store.records(held.domain.name, held.query.name)]
+
+
+def published_again(store: Store, first: Registration) -> None:
+    """Publish what is on record of one query, and read that of the other."""
+    store.publish(first, [Draft(window, shard, never) for window in windows_of(first)[:3] for shard in (0, 1)])
+    list(store.releases("shops", "weekly"))
+
+
+def run_again(store: Store, done: list[tuple[Registration, list[Window]]]) -> None:
+    """What a job does that begins again, and then what shows and exports the ledger."""
+    for held, windows in done:
+        found = store.register(held.domain, held.query)
+        store.publish(found, [Draft(window, shard, never) for window in windows for shard in (0, 1)])
+    everything(store)
+
+
+def count(store: Store) -> tuple[Any, ...]:
+    """How many charges and blocks there are."""
+    with store._database().read() as connection:
+        return tuple(
+            connection.scalar(sa.select(sa.func.count()).select_from(table))
+            for table in (tables.charges, tables.releases)
+        )
