@@ -407,3 +407,24 @@ def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itsel
     assert post.look(missing=None) == []
     assert post.dog.over() == ["workers look at the source again"]
     assert post.causes == set()
+
+
+def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again() -> None:
+    post = Post()
+
+    def looked(*names: str) -> list[str]:
+        pulse = post.pulse()
+        pulse.left_out = names
+        return post.look(pulse)
+
+    assert looked() == []
+    post.after(1)
+    (text,) = looked("load/3", "load/1")
+    assert text.startswith("2 sources (load/1, load/3) had readings and none for live.idle: windows are closed without")
+    assert post.causes == {"source-left-out"}
+    post.after(1)
+    assert looked("load/1") == []
+    post.after(1)
+    assert looked() == []
+    assert post.dog.over() == ["every source that was left out has sent again"]
+    assert post.causes == set()
