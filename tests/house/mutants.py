@@ -239,7 +239,10 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/kafka/feed.py",
         old="        self._drop()\n        self._consume()\n        return anew",
         new="        self._assign()\n        return anew",
-        tests=("tests/transforms/kafka/test_feed.py",),
+        tests=(
+            "tests/transforms/kafka/test_feed.py::"
+            "test_a_topic_that_was_made_anew_is_asked_for_by_a_new_consumer_and_not_when_nothing_has_come",
+        ),
     ),
     Mutant(
         name="a job from the ledger alone forgets that its topic was made anew",

@@ -524,3 +524,18 @@ def test_a_port_that_speaks_something_else_than_the_settings_say_is_named_while_
     settle(reader)
     assert reader.trouble is None
     reader.close()
+
+
+def test_a_topic_that_was_made_anew_is_asked_for_by_a_new_consumer_and_not_when_nothing_has_come(broker, monkeypatch):
+    monkeypatch.setattr("quiltstream.transforms.kafka.feed._STUCK_S", 1e9)
+    topic = broker.topic(1)
+    reader = feed(broker, topic).reader(0, BEGIN)
+    broker.restart()
+    broker.send(topic, [(0, reading("a", 0))])
+    assert read(reader, 1) == ["a"]
+    settle(reader)
+    broker.make_anew(topic, 1)
+    broker.send(topic, [(0, reading("b", 0))])
+    assert read(reader, 1) == ["b"]
+    assert [one.closed for one in broker.consumers] == [True, False]
+    reader.close()
