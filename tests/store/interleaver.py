@@ -30,7 +30,7 @@ from sqlalchemy import event
 from quiltstream.privacy.classes import belief_from_dict
 from quiltstream.privacy.ledger import Ledger
 from quiltstream.store import Store
-from quiltstream.store.codec import changes_from_text
+from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.database import Database
 from quiltstream.store.specs import Record, Registration
 
@@ -58,9 +58,18 @@ class Broken(AssertionError):  # noqa: N818 - what a test has found
 
 @dataclass
 class Watch:
-    """What an observer saw: every state of the ledger, and everything that was published."""
+    """What an observer saw: every state of the ledger, and everything that was published.
+
+    Attributes:
+        ledger: a connection of its own.
+        damaged: whether a scenario has damaged a block: what was seen before holds then.
+        published: counts that were published, as bytes.
+        blocks: of record, with what they belong to.
+        charges: of record.
+    """
 
     ledger: sqlite3.Connection
+    damaged: bool = False
     published: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
     blocks: dict[Any, Any] = field(default_factory=dict[Any, Any])
     charges: dict[Any, Any] = field(default_factory=dict[Any, Any])
@@ -74,6 +83,8 @@ class Watch:
         charges = {row[:2]: row[2:] for row in self.ledger.execute(_CHARGES)}
         blocks = {row[:3]: row[3:] for row in self.ledger.execute(_BLOCKS)}
         _kept("charge", self.charges, charges)
+        if self.damaged:
+            blocks |= self.blocks
         _kept("block", self.blocks, blocks)
         windows = {row[:2]: row[2:4] for row in charges.values()}
         if len(windows) != len(charges):
@@ -110,13 +121,17 @@ class Watch:
             found = self.ledger.execute(_ENTRY, place).fetchone()
             if found is None or found[0] != record.entry.entry_id:
                 raise Broken(f"what was published at {place} is not on record")
+            if self.damaged:
+                _, drawn = self.blocks[(found[1], *place[2:])]
+                if block_from_bytes(drawn, "live").counts.tobytes() != said:
+                    raise Broken(f"what was published at {place} is not what was drawn")
 
 
 _CHARGES = """SELECT domain_id, sequence, query_id, window_start, id, decision, window_stop, epsilon_dp, loss_after,
     entry_id FROM quiltstream_charges ORDER BY sequence"""
 _BLOCKS = "SELECT query_id, window_start, shard, charge_id, block FROM quiltstream_releases"
 _DOMAINS = "SELECT id, last_sequence, budget, reserved_loss, changes FROM quiltstream_domains"
-_ENTRY = """SELECT c.entry_id FROM quiltstream_releases r JOIN quiltstream_queries q ON q.id = r.query_id
+_ENTRY = """SELECT c.entry_id, q.id FROM quiltstream_releases r JOIN quiltstream_queries q ON q.id = r.query_id
     JOIN quiltstream_domains d ON d.id = q.domain_id JOIN quiltstream_charges c ON c.id = r.charge_id
     WHERE d.name = ? AND q.name = ? AND r.window_start = ? AND r.shard = ?"""
 
@@ -280,6 +295,7 @@ class Stage:
         """Run the jobs by a schedule on a fresh copy of the ledger; what went wrong is in the answer."""
         self._template.backup(self._ledger)
         watch = Watch(self._ledger)
+        watch.look()
         world = World(self._url, self._stores, watch, self._memory)
         turns = Turns(len(self._stores), schedule)
         self._turns, self._watch = turns, watch

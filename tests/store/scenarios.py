@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import BudgetRefused, RosterChanged, Store
+from quiltstream.store import BudgetRefused, RosterChanged, Store, StoreDamaged, tables
+from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.specs import BeliefChange, Block, Draft, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World
@@ -124,4 +127,37 @@ def _from_the_start(name: str, other: str) -> Job:
 #: Two jobs register the same two queries, in opposite order, of which the budget admits less than both.
 FIRST = Scenario("first", lambda _: {}, ((_from_the_start("a", "b"),), (_from_the_start("b", "a"),)))
 
-SCENARIOS = (RACE, BUDGET, ROSTERS, BELIEFS, FIRST)
+
+def _half_published(store: Store) -> dict[str, Any]:
+    held = store.register(domain(), _query())
+    store.publish(held, _drafts(held, _windows(held)[:1]))
+    return {"weekly": held}
+
+
+def _damage(world: World, store: Store) -> None:
+    """Another program changes one number of a block, which can still be read."""
+    releases = tables.releases
+    with store._database().write() as connection:
+        row = connection.execute(sa.select(releases).order_by(releases.c.id.desc()).limit(1)).mappings().one()
+        block = block_from_bytes(row["block"], row["completeness"])
+        changed = block_bytes(replace(block, counts=block.counts + 1), with_totals=True)
+        connection.execute(releases.update().where(releases.c.id == row["id"]).values(block=changed))
+        world.watch.damaged = True
+
+
+def _unless_damaged(job: Job) -> Job:
+    def part(world: World, store: Store) -> None:
+        with suppress(StoreDamaged):
+            job(world, store)
+
+    return part
+
+
+#: A block is damaged while two jobs publish, one of which began before.
+DAMAGE = Scenario(
+    "damage",
+    _half_published,
+    ((_unless_damaged(_one_by_one("weekly")),), (_damage,), (_unless_damaged(_backward("weekly")),)),
+)
+
+SCENARIOS = (RACE, BUDGET, ROSTERS, BELIEFS, FIRST, DAMAGE)

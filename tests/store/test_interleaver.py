@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection
 
-from quiltstream.store import Draft, Record, Registration, Store, tables
+from quiltstream.store import Draft, Record, Registration, Store, publishing, tables
 from quiltstream.store.database import Database
 from quiltstream.store.engines import BARE, WRITES
 from quiltstream.store.publishing import Publisher
 
 from .interleaver import KILL, Scenario, Stage, Turns, explore
-from .scenarios import BELIEFS, BUDGET, FIRST, RACE, ROSTERS
+from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS
 
 #: How many of every hundred schedules a scenario gets: the dearest ones fewer.
-SHARES = {RACE: 50, BELIEFS: 20, ROSTERS: 14, BUDGET: 12, FIRST: 4}
+SHARES = {RACE: 46, BELIEFS: 16, ROSTERS: 12, BUDGET: 12, DAMAGE: 10, FIRST: 4}
 
 ON_A_PUSH = 2_000
 SLOW = 10_000
@@ -150,3 +150,14 @@ def test_a_block_of_a_transaction_that_was_not_committed_is_found(
     monkeypatch.setattr(Publisher, "_on_record", read_anything)
     assert stage.run([]).failure is None
     assert "is not on record" in finds(stage)
+
+
+def test_a_digest_that_is_not_checked_is_found(
+    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(DAMAGE)
+    assert stage.run([]).failure is None
+    monkeypatch.setattr(publishing, "checked", lambda _table, row: row)
+    monkeypatch.setattr(publishing, "check_drawn", lambda *_: None)
+    found = finds(stage)
+    assert "is not what was drawn" in found or "two values were published" in found
