@@ -263,7 +263,13 @@ class KafkaHop(Hop):
         elif code in {names._UNKNOWN_TOPIC, names.UNKNOWN_TOPIC_OR_PART} and not self._delivered:  # noqa: SLF001 - its public names
             self._wrong = self._missing()
         elif code == names._SSL:  # noqa: SLF001 - its public name
-            self._wrong = "Kafka: the TLS connection is refused; look at the certificates in forward.to.kafka.options"
+            refused = "the TLS connection is refused; look at the certificates in forward.to.kafka.options"
+            self._wrong = f"Kafka: {self._wrong_port() or refused}"
+
+    def _wrong_port(self) -> str | None:
+        """What the brokers' port speaks where it is not what the options say."""
+        found = wrong_port(self._servers, self._options)
+        return None if found is None else f"{found}, in forward.to.kafka"
 
     def _missing(self) -> str:
         return f"Kafka: there is no topic {self._topic!r}; create it, or name another in forward.to.kafka.topic"
@@ -275,8 +281,9 @@ class KafkaHop(Hop):
             try:
                 found = producer.list_topics(self._topic, timeout=5)
             except self._library.KafkaException:
-                if not self._delivered and (wrong := wrong_port(self._servers, self._options)) is not None:
-                    self._wrong = f"Kafka: {wrong}; look at forward.to.kafka"
+                # later it may be the brokers that are being changed, and messages wait
+                if not self._delivered and (wrong := self._wrong_port()) is not None:
+                    self._wrong = f"Kafka: {wrong}"
                     return
                 self._closed.wait(1)
                 continue

@@ -12,17 +12,21 @@ from quiltstream.pipelines.gateway import kafka_hop as module
 from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
 from quiltstream.schemas.gateway import Level
 
+from ...schemas.test_ports import by_kafka, by_tls, serving
 from .fake_kafka import Broker, KafkaError
 from .hop_contract import HopContract, Place, had_by, message
 
 
 class Topic(Place):
+    servers = "localhost:9092"
+
     def __init__(self) -> None:
         self.broker = Broker()
         self.hops: list[KafkaHop] = []
+        self.options: dict[str, str] = {}
 
     def hop(self, key: str | Level = "topic") -> Hop:
-        self.hops.append(KafkaHop("localhost:9092", "readings", key, {}, library=self.broker.library))
+        self.hops.append(KafkaHop(self.servers, "readings", key, self.options, library=self.broker.library))
         return self.hops[-1]
 
     def kept(self) -> list[Message]:
@@ -413,3 +417,32 @@ def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -
     with pytest.raises(HopError, match=r"forward\.to\.kafka\.options: librdkafka does not take them") as refusal:
         KafkaHop("h:1", "t", "topic", {"sasl.mechanism": "hunter2"}, library=Library)
     assert "hunter2" not in str(refusal.value)
+
+
+def test_a_port_of_kafkas_that_speaks_tls_or_does_not_ends_the_gateway_with_the_setting(topic: Topic) -> None:
+    """The library says of the one only that no broker answers, and of the other that TLS is refused."""
+
+    def told(said: str) -> None:
+        hop = topic.hop()
+
+        def ended() -> bool:
+            try:
+                hop.had()
+            except HopError as error:
+                return said in str(error)
+            return False
+
+        until(ended, 30)
+
+    topic.broker.up = False
+    with serving(by_tls) as (host, port):
+        topic.servers = f"{host}:{port}"
+        told("speaks TLS, and security.protocol is PLAINTEXT: set it to SSL, or name another port, in forward.to.kafka")
+    with serving(by_kafka) as (host, port):
+        topic.servers, topic.options = f"{host}:{port}", {"security.protocol": "SSL"}
+        told("speaks without TLS, and security.protocol is SSL: set it to PLAINTEXT, or name another port")
+        topic.broker.up = True
+        hop = KafkaHop(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
+        hop._judge(KafkaError(KafkaError._SSL))
+        assert "speaks without TLS" in str(hop._wrong)
+        topic.hops.append(hop)
