@@ -101,6 +101,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[race]",),
     ),
     Mutant(
+        name="a job that publishes does not compare a block with its digest",
+        file="store/publishing.py",
+        old='        checked(tables.releases, block)\n        if block["charge_id"]',
+        new='        if block["charge_id"]',
+        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[damage]",),
+    ),
+    Mutant(
         name="a second connection of a process drops the locks of the first",
         file="store/database.py",
         old="os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC",
