@@ -171,3 +171,19 @@ class RegistrationContract(Registered):
                 with pytest.raises(ModeError, match="another ledger"):
                     store.register(domain("other"), query(domain="other", mechanism=second))
                 assert store.domains() == ("homes",)
+
+    def test_the_id_of_a_topic_is_on_record_once_and_another_one_says_since_when(
+        self, store: Store, url: str, registration: Registration
+    ) -> None:
+        first = store.note_source_ids(registration, {"meters": "a", "more": "x"})
+        assert store.note_source_ids(registration, {"meters": "a"}) == first
+        assert {name: (one.id, one.lost_us) for name, one in first.items()} == {
+            "meters": ("a", None),
+            "more": ("x", None),
+        }
+        again = store.note_source_ids(registration, {"meters": "b"})
+        assert again["more"] == first["more"]
+        assert (again["meters"].id, again["meters"].lost_us) == ("b", again["meters"].since_us)
+        assert again["meters"].since_us >= first["meters"].since_us
+        with Store(url) as other:
+            assert other.source_ids(registration.domain.name) == again
