@@ -138,7 +138,7 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_
     reader.close()
 
 
-def test_a_topic_that_keeps_batches_unpacked_takes_no_batch_that_unpacks_to_more_than_a_message_may_have(kafka):
+def test_a_topic_that_keeps_batches_unpacked_takes_none_that_unpacks_to_too_much(kafka):
     topic = kafka.topic(1, compression_type="uncompressed")
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
         kafka.send(topic, [(0, bytes(40_000_000))], **SENDING)
