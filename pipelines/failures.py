@@ -72,11 +72,20 @@ class CommandError(Exception):
 def explain(error: BaseException) -> Failure:
     """Find the exit code and the message of any error; URLs in it have no credentials."""
     found = _explained(error)
-    return replace(found, text=_CREDENTIALS.sub("://***@", found.text))
+    return replace(found, text=_WORD.sub(_without_credentials, found.text))
 
 
-#: A user and a password in a URL.
-_CREDENTIALS = re.compile(r"://[^\s@/]*:\S*@")
+_WORD = re.compile(r"\S+")
+
+#: The user in a URL, with what begins the password.
+_USER = re.compile(r"://[^\s@/]*:")
+
+
+def _without_credentials(word: re.Match[str]) -> str:
+    """A word without user and password of a URL: up to the last ``@``, as a password may hold any character."""
+    text, at = word[0], word[0].rfind("@")
+    user = None if at < 0 else _USER.search(text, 0, at)
+    return text if user is None else f"{text[: user.start()]}://***@{text[at + 1 :]}"
 
 
 def _explained(error: BaseException) -> Failure:
