@@ -93,8 +93,8 @@ class Database:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
         if self._read_only:
             raise StoreReadOnly(
-                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops "
-                "before anything is published"
+                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops; "
+                "nothing is published that is not on record"
             )
         with self._transaction(**{WRITES: True}) as connection:
             yield connection
@@ -151,7 +151,7 @@ class Database:
         except PermissionError:
             raise StoreReadOnly(
                 f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
-                f"the job stops before anything is published"
+                f"the job stops; nothing is published that is not on record"
             ) from None
         except OSError as error:
             if error.errno == _READ_ONLY_DISK and not create and _is_whole(self._path):
@@ -162,7 +162,7 @@ class Database:
             kind = StoreReadOnly if error.errno == _READ_ONLY_DISK else StoreUnavailable
             raise kind(
                 f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
-                f"check the path; the job stops before anything is published"
+                f"check the path; the job stops; nothing is published that is not on record"
             ) from None
         self._engine = sqlite_engine(url, self._wait)
         self._queue = WriterQueue(self._path, self._wait)
@@ -275,7 +275,7 @@ def check_folder(address: StoreAddress) -> None:
     except OSError as error:
         raise StoreReadOnly(
             f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
-            f"and the rights of this user; the job stops before anything is published"
+            f"and the rights of this user; the job stops; nothing is published that is not on record"
         ) from None
 
 

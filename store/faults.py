@@ -21,7 +21,8 @@ from .errors import (
     StoreUnavailable,
 )
 
-_STOPS = "the job stops before anything is published"
+#: True whenever the job stops: rows leave it only when they are on record.
+_STOPS = "the job stops; nothing is published that is not on record"
 
 _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (

@@ -220,7 +220,7 @@ def test_a_servers_log_that_finds_its_disk_full_costs_no_row_when_there_is_room_
         said[name], error = publish(url, name)
     # where it strikes a commit the server panics, elsewhere it still has the time to say why
     assert isinstance(error, StoreUnavailable), error
-    assert "the job stops before anything is published" in str(error)
+    assert "the job stops; nothing is published that is not on record" in str(error)
     power_cut(server)
     disk.clear()
     server.start()

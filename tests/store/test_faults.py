@@ -58,7 +58,7 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
                 assert len(answer["rows"]) == 12
                 return
             assert answer["error"] in ("StoreFull", "StoreUnavailable"), answer
-            assert "the job stops before anything is published" in answer["text"]
+            assert "the job stops; nothing is published that is not on record" in answer["text"]
             stopped += 1
             held = store.register(domain(name), query(domain=name, windows=6))
             tally.take(whole(store, held, answer.get("said", {})))

@@ -87,7 +87,7 @@ def test_a_store_that_is_collected_closes_its_connection(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not a database" * 100, bytes(range(256)) * 40])
 def test_a_file_that_is_no_database_is_refused_and_left_alone(store: Store, path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(StoreDamaged, match="the job stops before anything is published"):
+    with pytest.raises(StoreDamaged, match="the job stops; nothing is published that is not on record"):
         store.register(domain(), query())
     assert path.read_bytes() == content
 
