@@ -250,6 +250,7 @@ def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next
         assert anew.lost_us is not None
         assert len(store.summary(settings.domain).events) == 2
         shown = call("ledger", "show", settings.ledger_url)
+        assert call("ledger", "verify", settings.ledger_url).code == 0
     assert shown.said(f"topic meters of query {settings.query} is {later.id}, made anew: it was")
 
 
