@@ -93,6 +93,10 @@ class Scope:
         return self.start, self.stop
 
 
+#: Series that a shard may have beyond twice its part of them.
+_SPARE = 64
+
+
 class SplitSeries(beam.DoFn):
     """Record batches of readings to ``(shard, {series: Trace})``, in numpy."""
 
@@ -132,13 +136,22 @@ class SplitSeries(beam.DoFn):
 
 
 class CountTransitions(beam.CombineFn):
-    """``{series: Trace}`` elements to :class:`TransitionCounts`."""
+    """``{series: Trace}`` elements to :class:`TransitionCounts`.
 
-    def __init__(self, space: StateSpace, scope: Scope, most: int | None = None) -> None:
+    Args:
+        space: the states.
+        scope: what is counted.
+        most: how many series there may be in all shards; any number if left out.
+        shards: parallel parts.
+    """
+
+    def __init__(self, space: StateSpace, scope: Scope, most: int | None = None, shards: int = 1) -> None:
         super().__init__()
         self._space = space
         self._scope = scope
         self._most = most
+        # a shard has its part of them by the hash of their names, give or take: twice as many are too many in all
+        self._room = None if most is None else 2 * most // shards + _SPARE
 
     def create_accumulator(self) -> Traces:
         """No reading yet."""
@@ -148,7 +161,7 @@ class CountTransitions(beam.CombineFn):
         """Take the pieces of a batch in."""
         for series, piece in element.items():
             mutable_accumulator.add(series, piece)
-        _check_number(mutable_accumulator.pieces, self._most)
+        _check_number(mutable_accumulator.pieces, self._room, self._most)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
@@ -158,7 +171,7 @@ class CountTransitions(beam.CombineFn):
             for series, pieces in one.pieces.items():
                 for piece in pieces:
                     merged.add(series, piece)
-            _check_number(merged.pieces, self._most)
+            _check_number(merged.pieces, self._room, self._most)
         return merged
 
     def compact(self, accumulator: Traces) -> Traces:
@@ -237,7 +250,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         return (
             input_or_inputs
             | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, scope))
-            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope, self._most))
+            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope, self._most, self._shards))
             | "Values" >> beam.Values()
             | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope), self._most))
         )
@@ -254,9 +267,9 @@ def _silent(space: StateSpace, scope: Scope) -> TransitionCounts:
     return TransitionCounts(names, counts, visits)
 
 
-def _check_number(series: Collection[str], most: int | None) -> None:
-    if most is not None:
-        check_number(len(series), most, "source, whose series are counted")
+def _check_number(series: Collection[str], room: int | None, most: int | None) -> None:
+    if room is not None and most is not None and len(series) > room:
+        check_number(max(len(series), most + 1), most, "source, whose series are counted")
 
 
 class _Unite(beam.CombineFn):
@@ -272,7 +285,7 @@ class _Unite(beam.CombineFn):
         return self._nothing
 
     def add_input(self, mutable_accumulator: TransitionCounts, element: TransitionCounts) -> TransitionCounts:
-        _check_number(mutable_accumulator.series + element.series, self._most)
+        _check_number(mutable_accumulator.series + element.series, self._most, self._most)
         return mutable_accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[TransitionCounts]) -> TransitionCounts:
