@@ -40,6 +40,8 @@ POSTGRES = "tests/e2e/test_postgres_faults.py"
 POSTGRES_FULL = "tests/e2e/test_postgres_full.py"
 PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
 
+OUTAGES = "tests/pipelines/live/test_restarts.py"
+ORPHANS = "tests/e2e/test_orphans.py"
 RESTART = "tests/e2e/test_live_restart.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
@@ -108,6 +110,12 @@ def faults() -> list[Fault]:
             for runner, file in (("Prism", PRISM), ("Flink", FLINK))
             for what, test in _CONTRACT.items()
         ),
+        *(
+            Fault("command", f"ledger away for {words}", (OUTAGES, "test_an_outage_of_the_ledger_ends_no", f"[{s}]"))
+            for s, words in ((30, "30 s"), (120, "2 min"), (900, "15 min"))
+        ),
+        Fault("Prism", "command killed alone 50 times", (ORPHANS, "test_a_command_killed_alone_fifty_times", "")),
+        Fault("Flink", "command killed alone", (ORPHANS, "test_a_command_killed_alone_leaves_nothing_of", "")),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
         *(
             Fault("Prism", f"panes fired for each, {how}", (PANES, "test_whatever_panes_prism_fires", f"each-{how}"))
@@ -164,6 +172,7 @@ def faults() -> list[Fault]:
                 "two jobs racing": _CONTRACT["two jobs racing"],
                 "database killed within a release": "test_a_server_that_is_killed_within_a_release",
                 "database stands still": "test_a_server_that_stands_still_is_told",
+                "database away for longer than workers wait": "test_a_ledger_killed_or_stopped_for_long",
             }.items()
         ),
     ]
@@ -221,6 +230,10 @@ def note(line: Fault, case: ET.Element) -> None:
     ]
 
 
+#: What is printed of a test that examines what it needs by itself.
+_UNSEEN = {"passed": " passed", "failed": " failed before it was examined"}
+
+
 def show(lines: list[Fault]) -> None:
     """Print the table."""
     print(
@@ -230,7 +243,7 @@ def show(lines: list[Fault]) -> None:
     for line in lines:
         begin = f"{line.runner:11}{line.name:44}"
         if not line.found:
-            print(begin + (f" {line.state} before it was examined" if line.state else f" not run: {line.reason}"))
+            print(begin + (_UNSEEN[line.state] if line.state else f" not run: {line.reason}"))
             continue
         found = asdict(reduce(lambda one, other: one + other, line.found))
         print(

@@ -15,6 +15,7 @@ from ..transforms.modes import check_modes
 from ..transforms.rejects import METRICS
 from .exits import ExitCode
 from .failures import CommandError
+from .quiet import keep_quiet
 
 
 def options_of(given: Sequence[str]) -> PipelineOptions:
@@ -42,6 +43,7 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     # the graph is this package's own and its edges are checked by its tests: looking at every type takes longer than
     # a hundred thousand readings
     options.view_as(TypeOptions).pipeline_type_check = False
+    keep_quiet()
     name = runner_name(options)
     if name is None or name.lower() == "fnapirunner":  # which Beam 2.62 does not know by its short name
         return beam.Pipeline(runner=FnApiRunner(), options=options)

@@ -9,18 +9,15 @@ taken out of that text.
 from __future__ import annotations
 
 import builtins
-import dis
 import re
 import sys
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Literal
 
 from .exits import ExitCode
 
 _PACKAGE = "quiltstream."
-
-#: The instruction that a ``raise`` is to Python.
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 #: Exit codes by the name of a class; the first that an error's class or one of its bases has.
 _CODES = {
@@ -35,7 +32,6 @@ _CODES = {
     "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
     "NoReadingsError": ExitCode.SOURCE,
-    "NothingCountsError": ExitCode.SOURCE,
 }
 
 _RAISED = re.compile(
@@ -54,11 +50,13 @@ class Failure:
         code: the exit code.
         text: the message; one line for each problem.
         kind: name of the package's own class of the error; empty for any other error.
+        passing: whether the same may go well later, with nothing done about it.
     """
 
     code: ExitCode
     text: str
     kind: str = ""
+    passing: bool = False
 
 
 class CommandError(Exception):
@@ -72,6 +70,23 @@ class CommandError(Exception):
         """Keep the message and the code."""
         super().__init__(text)
         self.code = code
+
+
+Part = Literal["ledger", "sink", "cluster"]
+"""What a live job needs and waits for."""
+
+
+class AwayError(CommandError):
+    """Something that a job needs does not answer now; a live job waits for it.
+
+    Attributes:
+        part: what is away.
+    """
+
+    def __init__(self, text: str, code: ExitCode, part: Part) -> None:
+        """Keep the message, the code and the part."""
+        super().__init__(text, code)
+        self.part: Part = part
 
 
 def explain(error: BaseException) -> Failure:
@@ -99,16 +114,11 @@ def _explained(error: BaseException) -> Failure:
     error, step = _raised_first(error)
     known, kind = _code_of(type(error)), type(error).__name__
     if known is not None:
-        return Failure(known, _STEP.sub("", str(error)), kind)
+        return Failure(known, _STEP.sub("", str(error)), kind, bool(getattr(type(error), "passing", False)))
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
-        name = f"the module {error.name}" if error.name else "a module"
-        return Failure(
-            ExitCode.FAILURE,
-            f"{name} cannot be imported; install the package again, with the extra that the job needs",
-            kind,
-        )
+        return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs", kind)
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
     return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
 
@@ -140,16 +150,10 @@ def _code_of(kind: type) -> ExitCode | None:
 
 
 def _ours(trace: TracebackType | None) -> bool:
-    """Whether an error was raised by this package itself and not by a library it called.
-
-    What is written in C, such as ``float``, has no frame of its own: the last one is that of its caller, and stands at
-    the call instead of at a ``raise``.
-    """
+    """Whether an error was raised by this package itself and not by a library it called."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None or not str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
-        return False
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == _RAISE
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
 
 
 def _unwrap(text: str) -> Failure | None:
@@ -164,7 +168,8 @@ def _unwrap(text: str) -> Failure | None:
         code = _code_of(kind) if isinstance(kind, type) else None
         again = found is not None and _STEP.search(match["text"])
         if code is not None and not again:
-            found = Failure(code, _STEP.sub("", match["text"]).strip(), name)
+            passing = bool(getattr(kind, "passing", False))
+            found = Failure(code, _STEP.sub("", match["text"]).strip(), name, passing)
     if found is not None:
         return found
     step = _STEP.search(text)

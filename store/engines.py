@@ -118,7 +118,14 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
 
 def server_engine(url: sa.URL, wait: float) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
-    defaults: dict[str, Any] = {"connect_timeout": 10, "application_name": "quiltstream"}
+    defaults: dict[str, Any] = {
+        "connect_timeout": 10,
+        "application_name": "quiltstream",
+        # a machine that is gone without a word is noticed within two minutes, and not after the system's two hours
+        "keepalives_idle": 30,
+        "keepalives_interval": 15,
+        "keepalives_count": 6,
+    }
     engine = _engine(
         url,
         # after a wait for the domain's row, the next statement must see what the other one wrote

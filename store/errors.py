@@ -6,7 +6,7 @@ be pickled, because workers send them to the process that started the job.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StoreError(RuntimeError):
@@ -18,7 +18,19 @@ class AddressError(StoreError):
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - the public name says what happened
-    """The ledger cannot be reached or opened."""
+    """The ledger cannot be reached or opened.
+
+    Attributes:
+        passing: whether the same call may go well later, with nothing done about the ledger's address or content.
+    """
+
+    passing: ClassVar[bool] = False
+
+
+class StoreAway(StoreUnavailable):
+    """The ledger's server does not answer, or cut the connection: it may be restarting, or the network is away."""
+
+    passing = True
 
 
 class StoreMissing(StoreUnavailable):
@@ -36,9 +48,13 @@ class StoreReadOnly(StoreUnavailable):
 class StoreFull(StoreUnavailable):
     """There is no room left for the ledger."""
 
+    passing = True
+
 
 class StoreBusy(StoreUnavailable):
     """Another process kept the ledger locked for too long."""
+
+    passing = True
 
 
 class NotDurableError(StoreError):
@@ -85,38 +101,6 @@ class RegistrationConflict(StoreError):  # noqa: N818 - the public name says wha
         return type(self), (self.name, self.field, self.recorded, self.given, self.advice)
 
 
-class SharedSeries(StoreError):  # noqa: N818 - the public name says what happened
-    """Series of a domain are in another domain of the ledger, and their budget is there.
-
-    Attributes:
-        domain: the domain.
-        other: the domain that has them already.
-        series: how many they are; their names are inside the trust boundary.
-        differs: the field in which the two state processes differ, named as in the settings; ``None`` where they are
-            the same.
-    """
-
-    def __init__(self, domain: str, other: str, series: int, differs: str | None) -> None:
-        """Make the message from the parts."""
-        self.domain, self.other, self.series, self.differs = domain, other, series, differs
-        found = f"domain {domain!r}: {series:,} of its series {'are' if series > 1 else 'is'} in domain {other!r}"
-        apart = "; if they are other series that happen to have these names, name them apart or use another ledger"
-        if differs is None:
-            super().__init__(
-                f"{found} of this ledger, with the same slots, states and readings: it is the same domain under "
-                f"another name, and series have one budget whatever it is called; set domain to {other!r}{apart}"
-            )
-            return
-        super().__init__(
-            f"{found} of this ledger, whose state process is another one ({differs} differs): what the two tell "
-            f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
-            f"shares_series_with: [{other}], which is kept on record{apart}"
-        )
-
-    def __reduce__(self) -> tuple[type[SharedSeries], tuple[Any, ...]]:
-        return type(self), (self.domain, self.other, self.series, self.differs)
-
-
 class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
     """Two ledgers have other content under one name, and are not united.
 
@@ -132,8 +116,8 @@ class MergeConflict(StoreError):  # noqa: N818 - the public name says what happe
         self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
         super().__init__(
             f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
-            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers; what they tell together "
-            f"of a series that is in both is in no account"
+            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers, and add their losses up "
+            f"for every series that is in both"
         )
 
     def __reduce__(self) -> tuple[type[MergeConflict], tuple[Any, ...]]:

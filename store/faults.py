@@ -6,6 +6,7 @@ SQLSTATE of PostgreSQL, and of SQLite the fixed phrases of its error codes.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -13,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from .address import StoreAddress
 from .errors import (
+    StoreAway,
     StoreBusy,
     StoreDamaged,
     StoreError,
@@ -55,14 +57,23 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("42501",), StoreUnavailable, "this user may not use the tables or create them; grant it the right"),
     (("25006",), StoreReadOnly, "the server takes no writes (a standby?); use the address of the primary"),
     (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
-    (("53",), StoreUnavailable, "the server is out of connections or memory; use fewer workers or a larger server"),
+    (("53",), StoreAway, "the server is out of connections or memory; use fewer workers or a larger server"),
     (
         ("55P03", "40P01", "40001", "57014"),
         StoreBusy,
         "another process kept the domain locked for too long; look for a job that hangs",
     ),
-    (("08", "57P", "25P"), StoreUnavailable, "the connection was lost; what was not confirmed is not on record: retry"),
+    (("08", "57P", "25P"), StoreAway, "the connection was lost; what was not confirmed is not on record: retry"),
     (("XX001", "XX002"), StoreDamaged, "the server reports damaged data; restore it from a backup"),
+)
+
+#: The client's library gives no SQLSTATE for a connection that the server refuses.
+_REFUSED = (
+    (re.compile(r"FATAL: +database .* does not exist"), "the server has no such database; create it first (createdb)"),
+    (
+        re.compile(r"FATAL: +(?:password authentication failed|role .* does not exist|no pg_hba\.conf entry)"),
+        "the server refused the login; check user and password",
+    ),
 )
 
 
@@ -92,7 +103,10 @@ def _from_server(error: DBAPIError, address: StoreAddress) -> StoreError:
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         if type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout"):
-            return StoreUnavailable(
+            refused = next((advice for pattern, advice in _REFUSED if pattern.search(str(error.orig))), None)
+            if refused is not None:
+                return StoreUnavailable(f"ledger {address}: {refused}; {_STOPS}")
+            return StoreAway(
                 f"ledger {address}: the server cannot be reached; check host, port and that it runs; {_STOPS}"
             )
         return StoreError(f"ledger {address}: {type(error.orig).__name__}; {_STOPS}")

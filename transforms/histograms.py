@@ -20,14 +20,14 @@ from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import format_instant
 from ..store.specs import Noise
 from .collect import CollectCells
-from .encode import REJECTED, TALLIES, EncodeCells
+from .encode import REJECTED, EncodeCells
 from .ends import check_ends
 from .hosts import check_hosts
 from .modes import check_modes
 from .panes import PIECES, GatherPanes, SortPanes, window_into
 from .plan import Plan, make_plan
 from .release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
-from .survey import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings, register
+from .survey import RegisterQuery, SurveyReadings, register
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]
@@ -50,7 +50,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
-        even_if_empty: publish the windows of readings that end although no reading counts in any of them.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -67,7 +66,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         *,
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
-        even_if_empty: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -80,14 +78,13 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         elif model is not given:
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
         self._plan = make_plan(settings, given, noise=noise)
-        self._even_if_empty = even_if_empty
 
     @classmethod
-    def of(cls, plan: Plan, *, even_if_empty: bool = False) -> PrivateHistograms:
+    def of(cls, plan: Plan) -> PrivateHistograms:
         """The transform of a plan that is made already."""
         made = cls.__new__(cls)
         beam.PTransform.__init__(made)
-        made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
+        made._plan = plan  # noqa: SLF001 - of its own class
         return made
 
     @property
@@ -96,11 +93,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return self._plan
 
     def expand(self, input_or_inputs: Any) -> Histograms:
-        """Build the graph.
-
-        A live query is put on record now. One over readings that end is tried now, where windows and roster are known,
-        and put on record when all readings are encoded and one of them counts, before anything is charged.
-        """
+        """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
         plan, readings = self._plan, input_or_inputs
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
         check_modes(readings.pipeline.options)
@@ -109,23 +102,18 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             check_live(plan)
         else:
             check_ends(plan)
-        seen: Any = None
         if live or (plan.resolved and plan.schedule.bounded):
-            registration: Any = register(plan, trial=not live)
+            registration: Any = register(plan)
         else:
-            most = plan.most_series if plan.roster is None else None
-            survey = readings | "Survey" >> beam.CombineGlobally(SurveyReadings(most))
-            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
-            seen = AsSingleton(survey)
+            registration = AsSingleton(
+                readings
+                | "Survey" >> beam.CombineGlobally(SurveyReadings(plan.most_series if plan.roster is None else None))
+                | "Register" >> beam.ParDo(RegisterQuery(plan))
+            )
         # a live source's series cannot be gathered first: they join when they are seen
-        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live)
-        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
+        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None)
+        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, main="cells")
         cells = encoded.cells
-        registered: Any = True
-        if not live:
-            keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
-            registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
             closings = seed | "Schedule" >> beam.ParDo(ScheduledClosings(plan), registration)
@@ -134,7 +122,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
-        count = beam.ParDo(CountCells(plan), registration, registered).with_output_types(_SHARDED)
+        count = beam.ParDo(CountCells(plan, live=live), registration).with_output_types(_SHARDED)
         if live:
             panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
             panes.whole.element_type = panes[PIECES].element_type = _SHARDED
@@ -147,7 +135,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
             if live:
                 counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
-        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan), registration).with_outputs(
+        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
         return Histograms(

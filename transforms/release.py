@@ -31,6 +31,7 @@ from .cells import Ints, state_bits
 from .closings import Closing, closings_of
 from .collect import Collected
 from .panes import Gather, is_whole, slots_of
+from .patience import PatientStore
 from .plan import Plan
 from .rejects import METRICS
 from .rosters import Members, PlacesByRoster, newest
@@ -99,8 +100,8 @@ class CountCells(beam.DoFn):
     all workers cut it by the same one, whatever each of them knew. A bundle's windows are charged in one transaction.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, *, live: bool = False) -> None:
+        self._plan, self._live = plan, live
         self._bits = state_bits(plan.space.size)
         self._places = PlacesByRoster()
         self._counted: list[Counted] = []
@@ -110,7 +111,7 @@ class CountCells(beam.DoFn):
     def setup(self) -> None:
         """Open the store and make the counter; they belong to the worker."""
         keep_memory_private()
-        self._store = Store(self._plan.address)
+        self._store = PatientStore(Store(self._plan.address), live=self._live)
         self._duplicates = Metrics.counter(METRICS, "duplicates")
 
     def teardown(self) -> None:
@@ -125,12 +126,11 @@ class CountCells(beam.DoFn):
         self,
         element: tuple[int, Collected],
         registration: Registration,
-        _registered: bool = True,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
         pane: Any = beam.DoFn.PaneInfoParam,
     ) -> Iterator[WindowedValue]:
-        """Count the cells of one shard in one window, once the query is on record."""
+        """Count the cells of one shard in one window."""
         shard, collected = element
         self._registration = newest(self._registration, registration)
         schedule = registration.query.schedule
@@ -307,15 +307,15 @@ class ReleaseHistograms(beam.DoFn):
     again. The window stays missing until its source is read again.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, *, live: bool = False) -> None:
+        self._plan, self._live = plan, live
         self._held: list[Held] = []
         self._registration: Registration | None = None
 
     def setup(self) -> None:
         """Open the store and make the counters; they belong to the worker."""
         keep_memory_private()
-        self._store = Store(self._plan.address)
+        self._store = PatientStore(Store(self._plan.address), live=self._live)
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
         self._windows = Metrics.counter(METRICS, "windows-released")

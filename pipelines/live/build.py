@@ -21,6 +21,7 @@ from ...transforms.histograms import PrivateHistograms, check_live
 from ...transforms.live.reader import Pace
 from ...transforms.live.sinks import WriteBlocks, WriteLetters, WriteRejects
 from ...transforms.message_sink import SendRejects, SendReleases
+from ...transforms.patience import wait_without_end
 from ...transforms.plan import Plan
 from ...transforms.survey import register
 from ...transforms.tickets import Steps
@@ -34,7 +35,7 @@ from ..places.topics import message_topic
 from ..places.unwritten import filling, outputs_of
 from ..record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
 from .course import LiveJob
-from .engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here
+from .engine import check_standard_input, live_pipeline, live_source, on_prism, reads_here, worker_pool
 from .flink_rest import flink_job
 from .standing import Follower
 
@@ -120,7 +121,9 @@ def live_job(
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = there.complete(follower.store, follower.registration)
-    here = on_prism(options)
+    here, pool = on_prism(options), worker_pool(options)
+    if settings.source is not None and settings.source.stdin:
+        wait_without_end()
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
     pace = replace(pace, together=reads_here(options))
     pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
@@ -138,7 +141,7 @@ def live_job(
         rejects = _reject_writer(settings, settings.rejects)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
     drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
-    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs, topics)
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs, topics, pool)
 
 
 def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:

@@ -12,12 +12,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from apache_beam.runners.runner import PipelineState
 
 from ...schemas.settings import Settings, read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
+from ...store.errors import StoreUnavailable
 from ...store.records import Store
 from ...store.specs import Noise
 from ...transforms.histograms import PrivateHistograms
@@ -28,7 +30,7 @@ from ..console import plural, results
 from ..engine import options_of, runner_name
 from ..estimates.generations import Generation, decide, generation_of
 from ..exits import ExitCode
-from ..failures import CommandError
+from ..failures import AwayError, CommandError
 from ..places.files import check_apart
 from ..places.folders import sink_place
 from ..places.origins import labelled_so_far
@@ -36,11 +38,13 @@ from ..places.unwritten import filling, outputs_of
 from .build import live_job
 from .course import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, leave, stoppable
 from .engine import check_ends
-from .flink_rest import APPEAR_S, FlinkJob
-from .restarts import Restarts, RunnerError, failure_of
+from .flink_rest import APPEAR_S, FlinkJob, RestAway, RestError
+from .restarts import Restarts, RunnerError, Waits, failure_of, is_away
 from .spoken import now, print_json, speaker
 from .standing import LiveStanding
 from .verdict import verdict_page
+
+_Answer = TypeVar("_Answer")
 
 
 def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool = False) -> int:
@@ -197,14 +201,17 @@ def run_to_end(
     job = live_job(settings, histograms, beam_options, history_lost=history_lost, until_us=until_us)
     ran = Ran(None, stopped=True, flink=job.flink)
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
+    waits = Waits(say)
     again = partial(_begun_again, settings, histograms, beam_options, until_us)
     with closing(job.follower), verdict_page(settings.live.metrics_port, say):
         try:
             with stoppable():
-                ran = _run(job, again, restarts, say, look_s)
+                ran = _run(job, again, restarts, waits, look_s)
+                after = _patiently(job.follower.record, waits) if not ran.stopped else None
         except KeyboardInterrupt:
             say("stop", STOPPED)
-        after = job.follower.record()
+            after = None
+        after = job.follower.record() if after is None else after
     summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
     if as_json:
         print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
@@ -228,14 +235,14 @@ class Ran:
     flink: FlinkJob | None
 
 
-def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Say, look_s: float) -> Ran:
+def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: Waits, look_s: float) -> Ran:
     """Run a job to its end, and begin it again where its runner failed it.
 
     Args:
         job: the job.
         again: makes the same job once more, for what is missing then.
         restarts: how often that may be.
-        say: tells news.
+        waits: waits for what is away, and tells news.
         look_s: seconds between two looks.
 
     Returns:
@@ -244,6 +251,7 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
     Raises:
         CommandError: it failed for good, or did not publish what was due.
     """
+    say = waits.say
 
     def first() -> Ran:
         return _followed(job, say, look_s, first=True)
@@ -253,6 +261,7 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
     def next_one() -> Ran:
         nonlocal last
         last = made = _made(again)
+        waits.over()
         with closing(made.follower):
             return _followed(made, say, look_s)
 
@@ -261,13 +270,18 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, say: Sa
         while True:
             try:
                 return attempt()
-            except RunnerError as failed:  # noqa: PERF203 - each turn is a job
-                pause = restarts.pause(failed)
-                say("restart", f"{failed.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
+            except AwayError as away:
+                restarts.check(away)
+                waits.wait(away)
+                failed: CommandError = away
+            except RunnerError as error:
+                pause = restarts.pause(error)
+                say("restart", f"{error.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
                 time.sleep(pause)
-                gone, last = last, None
-                _see_over(gone, failed)
-                attempt = next_one
+                failed = error
+            gone, last = last, None
+            _see_over(gone, failed, waits)
+            attempt = next_one
     except BaseException:
         # stopped between two jobs, or failed for good
         if last is not None:
@@ -298,7 +312,7 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
         cause = error.__cause__ or error
         if first:
             raise cause from None
-        raise failure_of(cause) from cause
+        raise _not_taken(cause, job) from cause
     except Exception as error:
         failure = _alone(failure_of(error, job.outputs), job)
         if failure is error:
@@ -310,23 +324,84 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
 
 
 def _alone(failure: CommandError, job: LiveJob) -> CommandError:
-    """The failure of a job, as one that is not begun again where the job may run on in its cluster."""
+    """The failure of a job, as one that is not begun again where the job may run on in its cluster.
+
+    A cluster that only does not answer is asked again until it does.
+    """
     ended = None if job.flink is None else job.flink.ended
-    if ended is None or ended.end != "unknown" or not isinstance(failure, RunnerError):
+    lost = ended is not None and ended.end == "absent" and job.flink is not None and job.flink.seen
+    if lost and job.flink is not None and isinstance(failure, RunnerError):
+        return AwayError(f"{job.flink.where} was begun anew and has lost the job", failure.code, "cluster")
+    if ended is None or ended.end != "unknown" or not isinstance(failure, (RunnerError, AwayError)):
         return failure
+    if ended.away and job.flink is not None:
+        said = failure.symptom if isinstance(failure, RunnerError) else str(failure)
+        return AwayError(f"{said}; and {job.flink.where} does not answer", failure.code, "cluster")
     return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
 
 
-def _see_over(job: LiveJob | None, failed: RunnerError) -> None:
-    """See that a job which is to be left in its cluster is over there before another takes its place.
+def _see_over(job: LiveJob | None, failed: CommandError, waits: Waits) -> None:
+    """See that a job is over in its cluster before another takes its place; a cluster that is away is waited for.
 
-    One that runs on is sound, whatever went wrong on the way to it: it is neither ended nor doubled.
+    One that is to be left there and runs on is sound, whatever went wrong on the way to it: it is neither ended nor
+    doubled.
 
     Raises:
         CommandError: it runs on, or may do so.
     """
-    if job is not None and (text := job.left(appear_s=APPEAR_S)) is not None:
+    if job is None or job.flink is None:
+        return
+    if job.is_left:
+        _await(job.flink, waits, failed.code)
+    while job.flink.ended is not None and job.flink.ended.end == "unknown":
+        if not job.flink.ended.away:
+            text = f"{failed}. It is not begun again by itself: {job.flink.ended.text}"
+            raise CommandError(text, failed.code) from failed
+        _await(job.flink, waits, failed.code)
+        job.flink.end()
+    if (text := job.left(appear_s=APPEAR_S)) is not None:
         raise CommandError(f"{failed}. It is not begun again by itself: {text}", failed.code) from failed
+
+
+def _await(flink: FlinkJob, waits: Waits, code: ExitCode) -> None:
+    """Wait until a cluster answers."""
+    while True:
+        try:
+            flink.check()
+        except RestAway as error:  # noqa: PERF203 - each turn waits
+            waits.wait(AwayError(f"{flink.where} does not answer: {error}", code, "cluster"))
+        except RestError:
+            return  # it answers something, which is told where it is used
+        else:
+            return
+
+
+def _not_taken(cause: BaseException, job: LiveJob) -> CommandError:
+    """Why a job that ran before was not taken once more."""
+    if job.here:
+        return failure_of(cause)
+    where = "the server that takes jobs"
+    away = is_away(cause)
+    if job.flink is not None:
+        where = job.flink.where
+        try:
+            job.flink.check()
+        except RestAway:
+            away = True
+        except RestError:
+            pass
+    return AwayError(f"{where} does not answer", ExitCode.FAILURE, "cluster") if away else failure_of(cause)
+
+
+def _patiently(ask: Callable[[], _Answer], waits: Waits) -> _Answer:
+    """What the ledger answers once it does."""
+    while True:
+        try:
+            return ask()
+        except StoreUnavailable as error:  # noqa: PERF203 - each turn waits
+            if not error.passing:
+                raise
+            waits.wait(AwayError(str(error), ExitCode.STORE, "ledger"))
 
 
 def _made(again: Callable[[], LiveJob]) -> LiveJob:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from apache_beam.runners.runner import PipelineState
@@ -15,19 +16,21 @@ from apache_beam.runners.runner import PipelineState
 from ...store.errors import StoreUnavailable
 from ...transforms.live.pulse import Pulse
 from ...transforms.live.reader import Pace
+from ...transforms.patience import give_up
 from ..console import plural
 from ..engine import counters
 from ..estimates.drifting import DriftWatch
+from ..exits import ExitCode
 from ..failures import CommandError
 from ..garbage import settled
 from ..places.kafka_source import TopicRecord
 from ..places.unwritten import Output
+from ..quiet import keep_quiet
 from ..record import OnRecord
 from .engine import PrismRunner
-from .flink_health import FlinkHealth
-from .flink_rest import APPEAR_S, OPTION, Ended, FlinkJob
-from .quiet import quiet_threads
-from .restarts import RunnerError, ended, failure_of, gone
+from .flink_health import FlinkHealth, Trouble, WorkerPool
+from .flink_rest import APPEAR_S, OPTION, Ended, FlinkJob, RestAway, RestError
+from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .standing import Follower, LiveStanding
 from .verdict import BOARD, Cause
 from .vigil import Say, Vigil
@@ -52,6 +55,9 @@ _LAST_S = 3.0
 
 _Answer = TypeVar("_Answer")
 
+#: States of a job that is over, as Flink says them and as Beam does.
+_STATES = {"FINISHED": PipelineState.DONE, "CANCELED": PipelineState.CANCELLED, "FAILED": PipelineState.FAILED}
+
 
 class NotBegunError(Exception):
     """A runner did not take a job; the cause says why."""
@@ -72,6 +78,7 @@ class LiveJob:
         flink: its job in a Flink cluster whose REST address is known.
         outputs: what its steps write.
         topics: keeps on record which topics it reads.
+        pool: starts its workers, where its address is known.
     """
 
     pipeline: Any
@@ -84,6 +91,7 @@ class LiveJob:
     flink: FlinkJob | None = None
     outputs: tuple[Output, ...] = ()
     topics: TopicRecord | None = None
+    pool: WorkerPool | None = None
 
     def look(self, state: str, say: Say) -> LiveStanding:
         """Where it stands now; what was released since is judged, too.
@@ -141,6 +149,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
     """
     Pulse.reset()
     settled()
+    keep_quiet()
     BOARD.begin()
     failed = True
     try:
@@ -148,12 +157,13 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
         failed = False
         return found
     finally:
+        give_up()
         BOARD.end(failed=failed)
 
 
 def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
     result: Any = None
-    with stoppable() as arm, quiet_threads():
+    with stoppable() as arm:
         try:
             result = _begun(job)
             arm()  # Beam's runners put a handler of their own in place
@@ -163,6 +173,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
             return _watch(result, job, say, look_s), _tallies(result)
         except KeyboardInterrupt:
+            give_up()
             early = None
             try:  # some runners tell nothing of a job once it is cancelled
                 early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
@@ -179,13 +190,29 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
             elif result is not None and not job.here:
                 say("warning", _RUNS_ON)
             tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-            return job.follower.look(state), tallies or early
+            return _last_look(job, state), tallies or early
         except Exception:
+            give_up()
             if not job.is_left:
                 _stop(result)
                 if job.flink is not None:
                     _tell(job.flink.end(), say)
             raise
+
+
+def _last_look(job: LiveJob, state: str) -> LiveStanding:
+    """Where a job that was stopped stands.
+
+    Raises:
+        CommandError: the ledger does not answer, which who stops a job does not wait for.
+    """
+    try:
+        standing = _within(_END_S, lambda: job.follower.look(state), failing=(StoreUnavailable,))
+    except StoreUnavailable as error:
+        raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
+    if standing is None:
+        raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.STORE)
+    return standing
 
 
 def leave(job: LiveJob, say: Say, *, appear_s: float = 0.0) -> None:
@@ -220,10 +247,20 @@ def _begun(job: LiveJob) -> Any:
 
 def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
     dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
-    cluster = None if job.flink is None else FlinkHealth(job.flink.place, job.flink.name).trouble
+    cluster = None
+    if job.flink is not None:
+        cluster = partial(_cluster_trouble, FlinkHealth(job.flink.place, job.flink.name, job.pool), job.flink)
+    elif job.pool is not None and job.here:  # what its address means elsewhere is not known here
+        cluster = job.pool.trouble
     vigil = Vigil(dog, say, cluster=cluster)
     with vigil.rounds():
         return _rounds(result, job, vigil, look_s)
+
+
+def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
+    found = health.trouble()
+    flink.seen |= health.seen
+    return found
 
 
 def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStanding:
@@ -233,7 +270,7 @@ def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStand
         standing = job.follower.look(PipelineState.STARTING)
     while True:
         with vigil.asking(Cause.RUNNER):
-            state = _state(result, here=job.here)
+            state, lost = _state(result, job)
         if PipelineState.is_terminal(state) and state != PipelineState.DONE:
             raise _failure(result) if state == PipelineState.FAILED else ended(state)
         away = None
@@ -241,14 +278,14 @@ def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStand
             with vigil.asking(Cause.LEDGER):
                 standing = job.look(state, vigil.say)
         except StoreUnavailable as error:
-            # the workers need it too, and their runner tries again; if that does not help, the job fails of it
-            if state == PipelineState.DONE:
+            if not error.passing:
                 raise
+            # the workers need it too, and wait for it as well
             away = str(error)
         if standing.text != told:
             told = standing.text
             vigil.say("record", told)
-        if state == PipelineState.DONE:
+        if state == PipelineState.DONE and away is None:
             return standing
         if job.is_over(standing.first_missing):
             # some runners let a job run on whose source has ended
@@ -257,8 +294,8 @@ def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStand
                 _end_whole(result, job, vigil.say)
                 return replace(standing, state=PipelineState.DONE)
         with vigil.asking(Cause.RUNNER):
-            tallies = _tallies(result)
-        vigil.look(standing.first_missing, tallies, away)
+            tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
+        vigil.look(standing.first_missing, tallies, away, lost)
         time.sleep(look_s)
 
 
@@ -273,11 +310,28 @@ def _failure(result: Any) -> CommandError:
     return RunnerError("the job failed, and its runner does not say of what")
 
 
-def _state(result: Any, *, here: bool) -> str:
+def _state(result: Any, job: LiveJob) -> tuple[str, str | None]:
+    """State of a job, and why nobody can tell it now where that is so; it is taken to run on then.
+
+    Raises:
+        CommandError: its runner has gone away for good, or took the job with it.
+    """
     try:
-        return str(result.state)
+        return str(result.state), None
     except Exception as error:
-        raise gone(type(error).__name__, here=here) from error
+        if not job.here and job.flink is not None:
+            try:
+                state = job.flink.state()
+            except RestAway as away:
+                return PipelineState.RUNNING, f"{job.flink.where} does not answer: {away}"
+            except RestError:
+                state = None
+            if state is not None:
+                # Beam's job server knows of the job no more, and the cluster does
+                return _STATES.get(state, PipelineState.RUNNING), None
+        if not job.here and is_away(error):
+            return PipelineState.RUNNING, "the server that is asked how the job is does not answer"
+        raise gone(type(error).__name__, here=job.here) from error
 
 
 def _tallies(result: Any) -> dict[str, int] | None:
@@ -303,17 +357,29 @@ def _stop(result: Any) -> str:
     return PipelineState.CANCELLED
 
 
-def _within(seconds: float, ask: Callable[[], _Answer]) -> _Answer | None:
-    """What a runner answers, or ``None`` after some seconds: Beam would wait for ever for one that stands still."""
+def _within(seconds: float, ask: Callable[[], _Answer], failing: tuple[type[Exception], ...] = ()) -> _Answer | None:
+    """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
+
+    Args:
+        seconds: for how long.
+        ask: what is asked.
+        failing: errors that are raised here, too; any other is as good as no answer.
+    """
     answers: list[_Answer] = []
+    failed: list[Exception] = []
 
     def answered() -> None:
-        with suppress(Exception):  # as well as none
+        try:
             answers.append(ask())
+        except Exception as error:  # noqa: BLE001 - as well as none
+            failed.append(error)
 
     asking = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
     asking.start()
     asking.join(seconds)
+    for error in failed:
+        if isinstance(error, failing):
+            raise error
     return answers[0] if answers else None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -15,6 +17,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
+from apache_beam.runners.worker import worker_pool_main
 
 from ...schemas.settings import Settings, SettingsError
 from ...transforms.decode.steps import FileDecoder
@@ -30,7 +33,9 @@ from ..exits import ExitCode
 from ..failures import CommandError
 from ..places.kafka_source import kafka_feed
 from ..places.pubsub import pubsub_feed
+from .flink_health import WorkerPool
 from .flink_rest import LEAVE, OPTION, FlinkJob, RestError, flink_place, leaves
+from .lifeline import keep_servers
 from .prism import prism_program
 
 #: Runners that would never close a window of an endless source, or close it wrongly.
@@ -42,8 +47,14 @@ class PrismRunner(prism_runner.PrismRunner):
 
     _server: StopOnExitJobServer | None = None
 
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> Any:
+        """Start the workers of this process, which Prism alone is to reach."""
+        with _on_loopback():
+            return prism_runner.PrismRunner.start_and_replace_loopback_environments(pipeline, options)
+
     def default_job_server(self, options: PipelineOptions) -> JobServer:
-        """A Prism that nobody else has."""
+        """A dedicated Prism process, which ends with this one."""
         self._server = StopOnExitJobServer(prism_runner.PrismJobServer(options))
         return self._server
 
@@ -53,6 +64,50 @@ class PrismRunner(prism_runner.PrismRunner):
             self._server.stop()
 
 
+class _LoopbackServer:
+    """A server of grpc whose ports are on the loopback address only.
+
+    Args:
+        server: it.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listen; the address is ``[::]:PORT`` as Beam gives it."""
+        return self._server.add_insecure_port(f"127.0.0.1:{address.rpartition(':')[2]}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+class _LoopbackGrpc:
+    """The module ``grpc`` whose servers are on the loopback address only."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def server(self, *given: Any, **named: Any) -> _LoopbackServer:
+        """A server."""
+        return _LoopbackServer(self._module.server(*given, **named))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+@contextmanager
+def _on_loopback() -> Generator[None]:
+    """Let Beam's pool of workers in this process listen on the loopback address, for which it has no option."""
+    names: dict[str, Any] = worker_pool_main.__dict__
+    usual = names["grpc"]
+    names["grpc"] = _LoopbackGrpc(usual)
+    try:
+        yield
+    finally:
+        names["grpc"] = usual
+
+
 def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """A pipeline for an endless job: on the runner that is named, or on Prism by name.
 
@@ -60,6 +115,7 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
         CommandError: no runner is named and Prism is not here, or the runner cannot run an endless job.
     """
     options.view_as(StandardOptions).streaming = True
+    keep_servers()
     if on_prism(options):
         given = options.view_as(PrismRunnerOptions)
         if given.prism_location is None:
@@ -83,6 +139,14 @@ def reads_here(options: PipelineOptions) -> bool:
     """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
     kind = options.view_as(PortableOptions).environment_type
     return kind == "LOOPBACK" or (kind is None and on_prism(options))
+
+
+def worker_pool(options: PipelineOptions) -> WorkerPool | None:
+    """The pool that starts the job's workers; ``None`` where the options name none."""
+    given = options.view_as(PortableOptions)
+    if given.environment_type != "EXTERNAL" or not given.environment_config:
+        return None
+    return WorkerPool(str(given.environment_config), near=on_prism(options))
 
 
 def check_ends(settings: Settings, options: PipelineOptions) -> None:

@@ -60,6 +60,9 @@ _ADDRESS = re.compile(r"(?:http://)?(?P<place>(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P
 _MOST_PORT = 65_535
 _ID = re.compile(r"[0-9a-f]{32}")
 
+#: HTTP status of a JobManager that is not ready yet.
+_STARTING = 503
+
 #: How the cluster can be reached, for messages.
 OPTION = "--flink_master=HOST:PORT, the address of the cluster's REST API (plain HTTP),"
 
@@ -79,6 +82,10 @@ class RestError(Exception):
     """The API did not give an answer that can be used; the message names no part of what it said."""
 
 
+class RestAway(RestError):  # noqa: N818 - it says what happened
+    """The API did not answer at all: the JobManager, or the network to it, is away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What became of a job in its cluster.
@@ -87,11 +94,13 @@ class Ended:
         end: whether it is over.
         text: the same in words.
         asked: whether it had to be cancelled.
+        away: whether it is unknown because the cluster does not answer.
     """
 
     end: End
     text: str
     asked: bool = False
+    away: bool = False
 
 
 class FlinkLeaveOptions(PipelineOptions):
@@ -113,11 +122,13 @@ class FlinkJob:
 
     Attributes:
         ended: what became of it, once somebody has ended it or asked.
+        seen: whether the cluster had it at some time.
     """
 
     def __init__(self, place: str, name: str, *, leave: bool = False) -> None:
         self.place, self.name, self.leave = place, name, leave
         self.ended: Ended | None = None
+        self.seen = False
         # the cluster is reached as Beam's job server reaches it, whatever proxy the environment names
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
@@ -142,10 +153,10 @@ class FlinkJob:
         return self.ended
 
     def _end(self, appear_s: float) -> Ended:
-        begun, asked, trouble, answered = time.monotonic(), "", "", False
+        begun, asked, trouble, answered, away = time.monotonic(), "", "", False, False
         while True:
             try:
-                found, answered = self._found(), True
+                found, answered, away = self._found(), True, False
                 if found is None:
                     if asked:  # it was there, and the cluster keeps what is over for a while only
                         return Ended("over", f"its job {asked} is no longer in {self.where}", asked=True)
@@ -160,11 +171,20 @@ class FlinkJob:
                         self._call("PATCH", f"/jobs/{job}?mode=cancel")
                         asked = job
             except RestError as error:
-                trouble = str(error)
+                trouble, away = str(error), isinstance(error, RestAway)
             passed = time.monotonic() - begun
             if passed >= (_CANCEL_S if answered else _AWAY_S):
-                return Ended("unknown", self._unknown(passed, trouble), asked=bool(asked))
+                return Ended("unknown", self._unknown(passed, trouble), asked=bool(asked), away=away)
             time.sleep(_PAUSE_S)
+
+    def state(self) -> str | None:
+        """Its state as Flink says it; ``None`` where the cluster has no such job.
+
+        Raises:
+            RestError: the API did not answer, or gave something else.
+        """
+        found = self._found()
+        return None if found is None else found[1]
 
     @property
     def where(self) -> str:
@@ -233,9 +253,11 @@ class FlinkJob:
         """
         answer = self._call("GET", "/jobs/overview")
         try:
-            return [read(one) for one in answer["jobs"] if one["name"] == self.name]
+            found = [read(one) for one in answer["jobs"] if one["name"] == self.name]
         except (KeyError, TypeError, ValueError):
             raise RestError(NO_LIST) from None
+        self.seen |= bool(found)
+        return found
 
     def _call(self, method: str, path: str) -> Any:
         """What the API answers, within :data:`_ANSWER_S`."""
@@ -252,13 +274,14 @@ class FlinkJob:
         try:
             return json.loads(future.result(_ANSWER_S) or b"{}")
         except NotInTime:
-            raise RestError(f"it did not answer within {_ANSWER_S:g} s") from None
+            raise RestAway(f"it did not answer within {_ANSWER_S:g} s") from None
         except urllib.error.HTTPError as error:
             error.close()
-            raise RestError(f"it answered {method} with HTTP status {error.code}") from None
+            kind = RestAway if error.code == _STARTING else RestError
+            raise kind(f"it answered {method} with HTTP status {error.code}") from None
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise RestError(f"it could not be reached ({type(reason).__name__})") from None
+            raise RestAway(f"it could not be reached ({type(reason).__name__})") from None
         except ValueError:
             raise RestError("it answered with something else than JSON; is this Flink's REST API?") from None
         except Exception as error:  # noqa: BLE001 - whoever ends a job has an exit code of its own to keep
@@ -323,6 +346,7 @@ __all__ = [
     "Ended",
     "FlinkJob",
     "FlinkLeaveOptions",
+    "RestAway",
     "RestError",
     "flink_job",
     "flink_place",

@@ -1,8 +1,9 @@
 """When a live job that failed is begun again by itself, and what its runner's failure is called.
 
-Nothing is lost or counted twice by that: the ledger of record says which windows are missing, and the source is read
-again for these. What would fail again in the same way is not tried again. No text of a runner is shown: it may quote
-data; known symptoms have names of our own.
+A job that fails by itself is begun again a few times an hour. One that lacks what it needs, because a ledger, a broker
+or a cluster is away, waits for it without an end, and that is no restart. Nothing is lost or counted twice by either:
+the ledger of record says which windows are missing, and the source is read again for these. What would fail again in
+the same way is not tried again. No text of a runner is shown: it may quote data; known symptoms have names of our own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field
 
 from ..console import plural
 from ..exits import ExitCode
-from ..failures import CommandError, explain, failed_step
+from ..failures import AwayError, CommandError, Part, explain, failed_step
 from ..places.unwritten import Output, SinkError, output_of
+from .verdict import BOARD, Cause
+from .vigil import Say
 
 #: Restarts are counted over so many seconds.
 WITHIN_S = 3600.0
@@ -25,8 +28,19 @@ WITHIN_S = 3600.0
 _FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
 
-#: The package's own errors that may go by: a server that restarts, a lock, a disk that somebody makes room on.
-_PASSING = frozenset({"StoreUnavailable", "StoreBusy", "StoreFull", "RunnerError"})
+#: Seconds before a job that waits is first tried again; each further pause is twice as long, up to the last.
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 30.0
+
+#: Seconds from one line about the same wait to the next, and those for which a job runs that has waited long enough.
+_TELL_S = 300.0
+_SOUND_S = 60.0
+
+#: The package's own errors that may go by though nothing is known to be away.
+_PASSING = frozenset({"StoreUnavailable", "RunnerError"})
+
+#: What is said to be away, on the metric.
+_CAUSES: dict[Part, Cause] = {"ledger": Cause.LEDGER, "sink": Cause.SINK, "cluster": Cause.RUNNER}
 
 _SYMPTOMS = (
     (re.compile(r"panic in stage\.Execute"), "Prism's panic in stage.Execute"),
@@ -42,6 +56,9 @@ _SYMPTOMS = (
 
 #: What Flink says of a job that somebody cancelled.
 _CANCELLED = re.compile(r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED")
+
+#: The package's own error of a worker that has waited for a broker long enough.
+_BROKER = re.compile(r"\bquiltstream\.transforms\.[\w.]*AwayError\b")
 
 _AGAIN = "what is on record stays: run it again to go on"
 
@@ -67,11 +84,13 @@ def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> Comman
         outputs: what the job's steps write: a failure of one of these is told by its place.
 
     Returns:
-        :class:`RunnerError` if another try may go well.
+        :class:`RunnerError` if another try may go well, :class:`.AwayError` if it will once something is back.
     """
     if isinstance(error, CommandError):
         return _passing(error, outputs)
     failure = explain(error)
+    if failure.passing:
+        return AwayError(failure.text, failure.code, "ledger")
     if failure.kind in _PASSING:
         return RunnerError(failure.text, failure.code, failure.text)
     if failure.kind or failure.code is not ExitCode.FAILURE:
@@ -92,8 +111,10 @@ def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:
     return error if cause is None or output is None else _unwritten(cause, output)
 
 
-def _unwritten(error: BaseException, output: Output) -> RunnerError:
+def _unwritten(error: BaseException, output: Output) -> CommandError:
     symptom = output.failed(error)
+    if not output.files and _BROKER.search(str(error)):
+        return AwayError(f"{symptom}: no broker took them", ExitCode.SINK, "sink")
     then = f"{output.kept}: {output.mend(error)}, and run it again; what is missing is written then"
     return RunnerError(symptom, ExitCode.SINK, f"{symptom}. {then}")
 
@@ -126,6 +147,13 @@ def ended(state: str) -> CommandError:
         f"{_AGAIN}",
         ExitCode.FAILURE,
     )
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error of a connection says that nobody answers at the other end, which may come back."""
+    told = getattr(error, "code", None)
+    code = told() if callable(told) else None
+    return getattr(code, "name", "") in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 
 
 def gone(kind: str, *, here: bool) -> CommandError:
@@ -167,12 +195,7 @@ class Restarts:
         Raises:
             CommandError: it is not; the message says why.
         """
-        if self.once:
-            raise CommandError(
-                f"{failed}. It is not begun again by itself, because standard input cannot be read again: send what is "
-                "missing, or write it to files and follow these",
-                failed.code,
-            ) from failed
+        self.check(failed)
         now = self.clock()
         while self._at and now - self._at[0] >= WITHIN_S:
             self._at.popleft()
@@ -188,5 +211,57 @@ class Restarts:
         self.count += 1
         return min(_FIRST_PAUSE_S * 2 ** (len(self._at) - 1), _LONGEST_PAUSE_S)
 
+    def check(self, failed: CommandError) -> None:
+        """See that the source can be read again.
 
-__all__ = ["WITHIN_S", "Restarts", "RunnerError", "cancelled", "ended", "failure_of", "gone"]
+        Raises:
+            CommandError: it cannot.
+        """
+        if self.once:
+            raise CommandError(
+                f"{failed}. It is not begun again by itself, because standard input cannot be read again: send what is "
+                "missing, or write it to files and follow these",
+                failed.code,
+            ) from failed
+
+
+@dataclass
+class Waits:
+    """Waits for what a job lacks, without an end.
+
+    Attributes:
+        say: tells a kind of news and the news.
+        clock: monotonic seconds; the tests' own.
+        sleep: waits for some seconds; the tests' own.
+    """
+
+    say: Say
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _tries: int = 0
+    _part: Part | None = None
+    _told: float = 0.0
+    _begun: float | None = None
+
+    def wait(self, away: AwayError) -> None:
+        """Say once, and then every few minutes, what is away, and wait until it is worth another try."""
+        now = self.clock()
+        sound = self._begun is not None and now - self._begun >= _SOUND_S
+        if self._part != away.part or sound:
+            self._tries = 0
+        if self._part != away.part or sound or now - self._told >= _TELL_S:
+            self._told = now
+            self.say("waiting", f"{away}. The job waits until it is back, and is begun again then; this is no restart")
+        self._part, self._begun = away.part, None
+        BOARD.wait(_CAUSES[away.part])
+        self.sleep(min(_FIRST_WAIT_S * 2**self._tries, _LONGEST_WAIT_S))
+        self._tries = min(self._tries + 1, 16)
+
+    def over(self) -> None:
+        """Say that what was away is back: the job could be made again."""
+        if self._part is not None and self._begun is None:
+            self._begun = self.clock()
+            self.say("resumed", _CAUSES[self._part].well)
+
+
+__all__ = ["WITHIN_S", "Restarts", "RunnerError", "Waits", "cancelled", "ended", "failure_of", "gone", "is_away"]

@@ -36,6 +36,8 @@ class Cause(str, Enum):
 
     NO_WORKER = "no-worker"
     RUNNER = "runner-away"
+    TASKMANAGER = "taskmanager-away"
+    POOL = "pool-away"
     FAILED = "job-failed"
     SOURCE = "source-away"
     SILENT = "source-silent"
@@ -57,6 +59,8 @@ class Cause(str, Enum):
 _WELL = {
     Cause.NO_WORKER: "workers look at the source again",
     Cause.RUNNER: "the runner answers again",
+    Cause.TASKMANAGER: "the job has its TaskManagers again",
+    Cause.POOL: "the worker pool takes connections again",
     Cause.FAILED: "the job runs again",
     Cause.SOURCE: "the source can be read again",
     Cause.SILENT: "the source has something new again",
@@ -132,6 +136,11 @@ class Board:
             self._running = False
             self._verdict = Verdict(frozenset({Cause.FAILED}) if failed else frozenset())
             self._looked = self.now()
+
+    def wait(self, cause: Cause) -> None:
+        """No runner has the job, which waits for what is away."""
+        with self._lock:
+            self._verdict, self._looked = Verdict(frozenset({cause})), self.now()
 
     def reset(self) -> None:
         """Forget everything: another command begins."""

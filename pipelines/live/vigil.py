@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 
 from ...transforms.live.pulse import Pulse
+from .flink_health import Trouble
 from .verdict import BOARD, Cause
 from .watchdog import Asked, Stuck, Watchdog
 
@@ -23,7 +24,7 @@ Say = Callable[[str, str], None]
 """Tells a kind of news and the news."""
 
 
-Cluster = Callable[[], tuple[Cause, str] | None]
+Cluster = Callable[[], Trouble | None]
 """Asks a cluster why the job cannot go on there; ``None`` if it can, or nobody knows."""
 
 
@@ -43,6 +44,7 @@ class Vigil:
         self._first_missing: int | None = None
         self._tallies: Mapping[str, int] | None = None
         self._away: str | None = None
+        self._lost: str | None = None
         self._asked: Asked | None = None
         self._cluster = cluster
         self._stuck: Stuck | None = None
@@ -84,16 +86,23 @@ class Vigil:
         finally:
             self._asked = None
 
-    def look(self, first_missing: int | None, tallies: Mapping[str, int] | None, away: str | None = None) -> None:
+    def look(
+        self,
+        first_missing: int | None,
+        tallies: Mapping[str, int] | None,
+        away: str | None = None,
+        lost: str | None = None,
+    ) -> None:
         """Have the watchdog look now, at what is known now.
 
         Args:
             first_missing: slot of the first window that is not on record.
             tallies: the runner's counters; ``None`` where it reports none.
             away: why the ledger could not be looked at; ``None`` if it could.
+            lost: why the runner could not be asked; ``None`` if it could.
         """
         with self._lock:
-            self._first_missing, self._tallies, self._away = first_missing, tallies, away
+            self._first_missing, self._tallies, self._away, self._lost = first_missing, tallies, away, lost
             self._look()
 
     def _rounds(self) -> None:
@@ -108,9 +117,8 @@ class Vigil:
             if found is None:
                 self._stuck = None
             else:
-                cause, text = found
-                since = self._dog.clock() if before is None or before.cause is not cause else before.since
-                self._stuck = Stuck(cause, text, since)
+                since = self._dog.clock() if before is None or before.cause is not found.cause else before.since
+                self._stuck = Stuck(found.cause, found.text, since, found.sure)
 
     def _look(self) -> None:
         warnings = self._dog.look(
@@ -119,6 +127,7 @@ class Vigil:
             self._tallies,
             waits=Pulse.complaints(),
             away=self._away,
+            lost=self._lost,
             asked=self._asked,
             stuck=self._stuck,
         )

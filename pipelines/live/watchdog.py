@@ -36,6 +36,12 @@ _DAY_US = 86_400_000_000
 #: Seconds before the same thing is said again.
 _REPEAT_S = 300.0
 
+#: Seconds for which a source's clock has to move before a stall is over.
+_EPISODE_S = 60.0
+
+#: What says why no worker looks at the source, where it is known.
+_WHY_NO_WORKER = frozenset({Cause.LEDGER, Cause.RUNNER, Cause.TASKMANAGER, Cause.POOL, Cause.NO_WORKER})
+
 #: What only workers can tell, and so stays as it was while none is heard.
 _BY_WORKERS = frozenset(
     {Cause.SOURCE, Cause.SILENT, Cause.UNHEARD, Cause.LEFT_OUT, Cause.AHEAD, Cause.STALLED, Cause.HELD}
@@ -63,14 +69,16 @@ class Stuck:
     """What a cluster says is in the job's way there.
 
     Attributes:
-        cause: ``Cause.NO_WORKER``, or ``Cause.RUNNER`` if it does not say anything.
+        cause: the part that died, ``Cause.NO_WORKER`` if that is not known, or ``Cause.RUNNER`` if nothing is said.
         text: in words.
         since: monotonic seconds when it said so first.
+        sure: whether it is told at once.
     """
 
     cause: Cause
     text: str
     since: float
+    sure: bool = False
 
 
 @dataclass
@@ -105,6 +113,7 @@ class Watchdog:
     _told: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
     _holds: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
     _over: list[Cause] = field(default_factory=list[Cause])
+    _stall: float | None = None
     verdict: Verdict = field(default_factory=Verdict)
 
     def look(
@@ -115,6 +124,7 @@ class Watchdog:
         *,
         waits: Mapping[str, str] | None = None,
         away: str | None = None,
+        lost: str | None = None,
         asked: Asked | None = None,
         stuck: Stuck | None = None,
     ) -> list[str]:
@@ -126,6 +136,7 @@ class Watchdog:
             tallies: the runner's counters; ``None`` where it reports none.
             waits: sinks that wait, and their own words.
             away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
+            lost: why the runner could not be asked how the job is; ``None`` if it could.
             asked: a question to the runner or the ledger that is not answered yet.
             stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
         """
@@ -137,10 +148,16 @@ class Watchdog:
         last = self._last(pulses)
         still = last is not None and now - last > self._worker_s
         found = [*self._around(now, waits or {}, away, asked, still=still)]
-        if stuck is not None and now - stuck.since > PATIENCE_S:
-            found.append((stuck.cause, "cluster", f"for {now - stuck.since:.0f} s, {stuck.text}"))
+        if lost is not None:
+            found.append((Cause.RUNNER, "", f"{lost}. The job may run on there meanwhile, and is followed again then"))
+        if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
+            lasts = now - stuck.since
+            found.append((stuck.cause, "cluster", f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text))
         if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
-            found += self._found(now, pulses, tallies or {}, last)
+            # what is known to be away says why no worker looks
+            known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
+            found += self._found(now, pulses, tallies or {}, last, known=known)
+        found += self._stall_goes_on(now, {cause for cause, _, _ in found}, pulses)
         here = {(cause, which) for cause, which, _ in found}
         if still:
             self._stood = None
@@ -164,8 +181,22 @@ class Watchdog:
         self._over.clear()
         return found
 
+    def _stall_goes_on(self, now: float, causes: set[Cause], pulses: Mapping[int, Pulse]) -> Iterator[Found]:
+        """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
+        if Cause.STALLED in causes:
+            self._stall = now
+        elif self._stall is not None:
+            missing = None if self._record is None else self._record[0]
+            clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+            past = missing is None or not clocks or min(clocks) >= self.due_us(missing)
+            if past or now - self._stall > _EPISODE_S:
+                self._stall = None
+            else:
+                yield Cause.STALLED, "", ""
+
     def _is_new(self, one: tuple[Cause, str], now: float) -> bool:
-        new = now - self._said.get(one, float("-inf")) >= _REPEAT_S
+        again = float("inf") if one[0] is Cause.STALLED else _REPEAT_S
+        new = one not in self._said or now - self._said[one] >= again
         if new:
             self._said[one] = now
             self._told.add(one)
@@ -193,12 +224,20 @@ class Watchdog:
             yield asked.whom, "", _without_answer(asked.whom, now - asked.since)
 
     def _found(
-        self, now: float, pulses: Mapping[int, Pulse], tallies: Mapping[str, int], last: float | None
+        self,
+        now: float,
+        pulses: Mapping[int, Pulse],
+        tallies: Mapping[str, int],
+        last: float | None,
+        *,
+        known: bool = False,
     ) -> Iterator[Found]:
         if last is None:
-            yield from self._overdue(now)
+            yield from self._overdue(now, known=known)
             return
         if now - last > self._worker_s:
+            if known:
+                return
             yield (
                 Cause.NO_WORKER,
                 "",
@@ -241,7 +280,8 @@ class Watchdog:
                 "meter's clock may have jumped. Windows close by this machine's clock",
             )
         arriving = any(pulse.heard and pulse.looked - pulse.heard <= PATIENCE_S for pulse in pulses.values())
-        if clocks and arriving and not self._awaited[0]:
+        behind = any(pulse.behind for pulse in pulses.values())
+        if clocks and arriving and not self._awaited[0] and not behind:
             slowest = min(clocks)
             yield from self._stalled(
                 now, slowest, min(pulse.looked for pulse in pulses.values() if pulse.clock_us == slowest)
@@ -288,8 +328,8 @@ class Watchdog:
                 Cause.STALLED,
                 "",
                 f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
-                f"{now - self._stood[1]:.0f} s, so the window that ends at {format_instant(due)} waits: what was there "
-                "at the start may still be being read, or what arrives is older than that, or stamped over a day ahead",
+                f"{now - self._stood[1]:.0f} s, so the window that ends at {format_instant(due)} waits: what "
+                "arrives is older than that, or stamped over a day ahead",
             )
 
     def _unheard(self, now: float, waiting: list[Pulse]) -> Iterator[Found]:
@@ -307,7 +347,7 @@ class Watchdog:
             f"no reading has come yet of {plural(len(names), 'source')} ({shown}): the windows wait until {until}",
         )
 
-    def _overdue(self, now: float) -> Iterator[Found]:
+    def _overdue(self, now: float, *, known: bool) -> Iterator[Found]:
         """Where neither pulse nor counters can be seen, only what is late on record tells."""
         if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
             return
@@ -315,11 +355,16 @@ class Watchdog:
         # what has come is read with the next look
         waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
         if due + waits < self.wall_us():
+            said = (
+                f"nothing was put on record for {now - self._record[1]:.0f} s, and the window that ends at "
+                f"{format_instant(due)} is missing"
+            )
             yield (
                 Cause.OVERDUE,
                 "",
-                f"nothing was put on record for {now - self._record[1]:.0f} s, and the window that ends at "
-                f"{format_instant(due)} is missing: its source may be silent, the workers gone, or the runner may have "
+                said
+                if known
+                else f"{said}: its source may be silent, the workers gone, or the runner may have "
                 "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
                 "the job and begin it anew",
             )

@@ -26,7 +26,7 @@ from ...transforms.kafka.sink import Topic
 from ...transforms.kafka.topic import read_ids
 from ...transforms.kafka.wire import RegistryNumbers
 from ..exits import ExitCode
-from ..failures import CommandError
+from ..failures import AwayError, CommandError
 from .blocks import recorded_blocks, send_blocks
 
 #: Seconds that brokers may be away when a job begins, and the longest pause between two attempts.
@@ -70,10 +70,11 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         try:
             return attempt()
         except KafkaUnavailableError as error:
-            if not error.passing or time.monotonic() + pause > deadline:
-                raise CommandError(
-                    f"{field}: {error}. Nothing was charged: mend it and run again", ExitCode.FAILURE
-                ) from error
+            text = f"{field}: {error}. Nothing was charged: mend it and run again"
+            if not error.passing:
+                raise CommandError(text, ExitCode.FAILURE) from error
+            if time.monotonic() + pause > deadline:
+                raise AwayError(text, ExitCode.FAILURE, "sink") from error
             click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)

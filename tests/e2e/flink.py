@@ -339,6 +339,25 @@ class FlinkCluster:
         if wait:
             self._await_taskmanager()
 
+    def kill_pool(self) -> None:
+        """Kill the worker pool, and with it its workers (``kill -9``)."""
+        self._processes.kill("pool")
+
+    def start_pool(self) -> None:
+        """Start a worker pool where none runs, at the same address."""
+        self._start_pool()
+        self._processes.wait_for("pool", "reachable", partial(accepts, self._pool), START_SECONDS)
+
+    def kill_jobmanager(self) -> None:
+        """Kill the JobManager (``kill -9``), which forgets its jobs."""
+        self._processes.kill("jobmanager")
+
+    def start_jobmanager(self) -> None:
+        """Start a JobManager where none runs, and wait until the TaskManager has found it."""
+        self._start_jobmanager()
+        self._processes.wait_for("jobmanager", "reachable", partial(accepts, self._rest), START_SECONDS)
+        self._await_taskmanager()
+
     def kill_workers(self) -> int:
         """Kill the Python processes that run the pipelines' steps (``kill -9``), not their pool; how many."""
         workers = self._workers(self._processes.pid("pool"))

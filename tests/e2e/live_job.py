@@ -33,6 +33,7 @@ def clock_of(path: str) -> int:
 @click.option("--look", type=float, default=0.3)
 @click.option("--end", type=float)
 @click.option("--panes")
+@click.option("--patience", type=float)
 def main(
     settings: Path,
     beam_options: tuple[str, ...],
@@ -42,6 +43,7 @@ def main(
     look: float,
     end: float | None,
     panes: str | None,
+    patience: float | None,
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
@@ -58,6 +60,10 @@ def main(
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
         course._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
+    if patience is not None:
+        from quiltstream.transforms import patience as waiting  # noqa: PLC0415 - as above
+
+        waiting.WAIT_S = patience  # how long a worker waits where it is
     if clock is not None:
         reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
     if panes is not None:

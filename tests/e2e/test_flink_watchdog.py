@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from .flink import FlinkCluster
-from .live_bench import Bench, RunnerLostError, Running, day_of, readings, truth
+from .live_bench import PATIENCE, Bench, RunnerLostError, Running, day_of, readings, truth
 from .test_flink_cancel import RestBench
 from .test_live_watchdog import MINUTE, page_of
 
 LATE = "nothing was put on record for"
 NOBODY = "no TaskManager is left in it; start one"
-WELL = ("windows are put on record again", "workers look at the source again")
+WELL = ("windows are put on record again", "the job has its TaskManagers again")
 
 
 @pytest.fixture
@@ -29,6 +29,14 @@ def bench(flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Ite
     made = RestBench(tmp_path / "job", flink_cluster, postgres_url)
     yield made
     made.close()
+
+
+def calmly(true: Callable[[], bool], what: str) -> None:
+    """Wait until something is true, without a look at the cluster, which cannot be asked now."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
 
 
 def whole(bench: RestBench, job: Running) -> Running:
@@ -56,7 +64,7 @@ def test_a_cluster_that_has_lost_its_machines_is_told_within_a_minute_with_the_c
     bench.wait_for(2)
     published = bench.on_record()
     bench.until(lambda: not page_of(job)["window-overdue"], "nothing is late")
-    assert page_of(job)["no-worker"] == 0
+    assert page_of(job)["taskmanager-away"] == 0
     # while it was set up, or read what was there, a window may have been late already
     before = len(job.said)
 
@@ -77,7 +85,7 @@ def test_a_cluster_that_has_lost_its_machines_is_told_within_a_minute_with_the_c
                 "late, on the log": any(text.startswith(LATE) for text in said),
                 "late, on the page": page["window-overdue"] == 1,
                 "the cause, on the log": any(NOBODY in text for text in said),
-                "the cause, on the page": page["no-worker"] == 1,
+                "the cause, on the page": page["taskmanager-away"] == 1,
             }
             for name, true in found.items():
                 if true:
@@ -97,6 +105,46 @@ def test_a_cluster_that_has_lost_its_machines_is_told_within_a_minute_with_the_c
         bench.until(lambda: set(WELL) <= set(since("resumed")), "the watchdog says that it is over")
     bench.until(lambda: Bench.stopped(bench, after), "the command ends with its schedule")
     assert after.process.returncode == 0, after.err.read_text(encoding="utf-8")
+    bench.until(bench.sink_whole, "the sink has what is on record")
+    assert bench.counts() == truth(frame, range(4))
+    bench.check(earlier=published)
+
+
+def test_a_dead_worker_pool_and_jobmanager_are_named_soon_and_waited_for(bench: RestBench) -> None:
+    """Flink begins the job again and again without its pool, and has lost it after the JobManager's end."""
+    cluster = bench.cluster
+    bench.settings(live={"poll": "200ms", "restarts": 0, "metrics_port": 0})
+    frame = readings(4.5, seed=72)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    published = bench.on_record()
+
+    def told(kind: str, what: str) -> bool:
+        return any(what in one["text"] for one in job.said if one["kind"] == kind)
+
+    cluster.kill_pool()
+    begun = time.monotonic()
+    bench.until(lambda: told("warning", "the worker pool at"), "the worker pool is named")
+    assert time.monotonic() - begun <= MINUTE
+    assert page_of(job)["pool-away"] == 1
+    cluster.start_pool()
+    bench.until(lambda: told("resumed", "the worker pool takes connections again"), "it is back")
+    cluster.kill_jobmanager()
+    begun = time.monotonic()
+    calmly(lambda: page_of(job)["runner-away"] == 1, "the JobManager is named")
+    assert time.monotonic() - begun <= MINUTE
+    calmly(lambda: told("warning", "the JobManager of") or told("waiting", "does not answer"), "the line names it")
+    assert job.process.poll() is None, job.err.read_text(encoding="utf-8")
+    cluster.start_jobmanager()
+    calmly(lambda: told("resumed", "the runner answers again"), "it is back")
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    after = whole(bench, job)
+    bench.until(lambda: Bench.stopped(bench, after), "the command ends with its schedule")
+    assert after.process.returncode == 0, after.err.read_text(encoding="utf-8")
+    assert "restart" not in {one["kind"] for one in job.said}
     bench.until(bench.sink_whole, "the sink has what is on record")
     assert bench.counts() == truth(frame, range(4))
     bench.check(earlier=published)

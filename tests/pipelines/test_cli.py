@@ -12,7 +12,7 @@ import pytest
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
 
-from .jobs import call, job, spawn
+from .jobs import call, job, readings, spawn, write_csv
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -147,3 +147,42 @@ def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[s
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("Error: ")
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_no_text_of_a_library_is_on_stderr_whatever_fails_unless_debug_asks(tmp_path: Path, *, live: bool) -> None:
+    """A step, a thread of a runner while the job runs, and one after it."""
+    if live:
+        (tmp_path / "inbox").mkdir()
+        write_csv(tmp_path / "inbox" / "0.csv", readings(6))
+        windows = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"}
+        given: dict[str, Any] = {"source": {"csv": "inbox/*.csv"}, "windows": windows, "sink": {"parquet": "releases"}}
+        job(tmp_path, **given, live={"poll": "10ms", "restarts": 0})
+    else:
+        job(tmp_path)
+    broken = (
+        "import logging, threading\n"
+        "logging.getLogger().addHandler(logging.NullHandler())\n"  # Beam is imported before the command can say so
+        "from apache_beam.utils import retry\n"
+        "from quiltstream.pipelines.live import build\n"
+        "from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner\n"
+        "import apache_beam as beam\n"
+        "build.live_pipeline = lambda options: beam.Pipeline(runner=FnApiRunner(), options=options)\n"
+        "from quiltstream.transforms.release import ReleaseHistograms\n"
+        "def fail(*_, **__):\n    raise KeyError('meter-17')\n"
+        "def thread():\n"
+        "    one = threading.Thread(target=retry.with_exponential_backoff(num_retries=0)(fail))\n"
+        "    one.start(); one.join()\n"
+        "def process(self, *_, **__):\n    thread(); fail()\n"
+        "ReleaseHistograms.process = process\n"
+        "from quiltstream.pipelines.cli import main\n"
+        "try:\n    main()\nfinally:\n    thread()\n"
+    )
+    words = ("run", *(["--live"] if live else []), "settings.yaml")
+    quiet = spawn(*words, cwd=tmp_path, program=broken)
+    assert quiet.code == 1, quiet.err
+    assert quiet.err.startswith("Error: ")
+    assert "Traceback" not in quiet.err
+    assert "meter-17" not in quiet.err + quiet.out
+    loud = spawn(*words, "--debug", cwd=tmp_path, program=broken)
+    assert "meter-17" in loud.err

@@ -170,6 +170,7 @@ def test_the_first_difference_is_named_with_its_path(recorded: Any, given: Any, 
     "error",
     [
         errors.StoreError("plain"),
+        errors.StoreAway("away"),
         errors.StoreBusy("busy"),
         errors.RegistrationConflict("query 'q'", "windows.size", 1, 2, "do this"),
         errors.ChargeMismatch("q", "scale", "1/2", "1/3"),

@@ -86,6 +86,10 @@ class KafkaUnavailableError(BrokerUnavailableError):
     """Brokers of Kafka cannot be used."""
 
 
+class KafkaAwayError(KafkaUnavailableError):
+    """Brokers of Kafka, or their schema registry, did not answer for as long as a worker waits for them."""
+
+
 def name_of(error: Any) -> str:
     """The name of an error of confluent-kafka, or of what one of its exceptions carries."""
     inner: Any = error.args[0] if isinstance(error, Exception) and error.args else error

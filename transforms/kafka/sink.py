@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..live.pulse import Pulse
 from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
-from .client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, unavailable
+from .client import LOG, Cluster, KafkaAwayError, KafkaUnavailableError, is_kafkas, meaning_of, name_of, unavailable
 from .wire import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
@@ -26,6 +26,9 @@ _PRODUCER = {
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
 }
+
+#: What the client says of a message that no broker took in time.
+_TOO_LATE = "_MSG_TIMED_OUT"
 
 #: Seconds between two lines about brokers that do not take what was sent.
 _TELL_S = 10.0
@@ -91,6 +94,7 @@ class Sender(MessageSender):
         self._field = field
         self._producer: Any = None
         self._failed: str | None = None
+        self._late = False
         self._cause: str | None = None
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
@@ -107,8 +111,10 @@ class Sender(MessageSender):
                 text = f"{self._where}: {error}"
                 LOG.warning("%s", text)
                 Pulse.complain(self._field, text)
-                if not error.passing or time.monotonic() + _ASK_S > until:
-                    raise KafkaUnavailableError(text, passing=error.passing) from None
+                if not error.passing:
+                    raise KafkaUnavailableError(text) from None
+                if time.monotonic() + _ASK_S > until:
+                    raise KafkaAwayError(text, passing=True) from None
             else:
                 Pulse.complain(self._field, None)
                 return found
@@ -159,7 +165,8 @@ class Sender(MessageSender):
                 Pulse.complain(self._field, text)
         Pulse.complain(self._field, None)
         if self._failed is not None:
-            raise self._lost(KafkaUnavailableError(f"{self._where}: {self._failed}", passing=True))
+            kind = KafkaAwayError if self._late else KafkaUnavailableError
+            raise self._lost(kind(f"{self._where}: {self._failed}", passing=True))
 
     def close(self) -> None:
         """Let go of the brokers; what was not sent is sent again by another bundle."""
@@ -176,7 +183,7 @@ class Sender(MessageSender):
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
-            self._failed = meaning_of(error)
+            self._failed, self._late = meaning_of(error), name_of(error) == _TOO_LATE
 
     def _said(self, error: Any) -> None:
         self._cause = meaning_of(error)

@@ -34,6 +34,7 @@ class Pulse:
         left_out: sources that had readings and are silent, so that windows are closed without waiting for them.
         kept_us: the clock that the runner keeps: what was declared up to it is in the runner's hands.
         looked: monotonic seconds of the last look at the source, 0 before the first.
+        behind: whether more was waiting to be read after the last look, so that the clock could not move yet.
     """
 
     beaten: float = 0.0
@@ -46,6 +47,7 @@ class Pulse:
     left_out: tuple[str, ...] = ()
     kept_us: int | None = None
     looked: float = 0.0
+    behind: bool = False
 
     @staticmethod
     def of(part: int) -> Pulse:
@@ -94,6 +96,7 @@ class Pulse:
         trouble: str | None = None,
         waited_for: tuple[str, ...] = (),
         left_out: tuple[str, ...] = (),
+        behind: bool = False,
     ) -> None:
         """Note a look at the source."""
         self.looked = self.beaten = time.monotonic()
@@ -106,3 +109,4 @@ class Pulse:
         self.trouble = trouble
         self.waited_for = waited_for
         self.left_out = left_out
+        self.behind = behind

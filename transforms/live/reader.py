@@ -242,6 +242,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 trouble=reader.trouble,
                 waited_for=self._waited_for(progress, sources),
                 left_out=self._note_left_out(element, progress, sources),
+                behind=piece is not None and not piece.settled,
             )
             if progress.over:
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.flink_health import FlinkHealth
+from quiltstream.pipelines.live.flink_health import FlinkHealth, WorkerPool
 from quiltstream.pipelines.live.verdict import Cause
 
 NAME = "quiltstream-0123456789abcdef"
@@ -21,17 +22,23 @@ class Api:
 
     def __init__(self) -> None:
         self.jobs: Any = []
-        self.room: Any = {"taskmanagers": 2, "slots-available": 1, "slots-total": 4}
+        self.managers: Any = []
+        self.failures: list[str] = []
         self.asked: list[tuple[str, str]] = []
         api = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 api.asked.append((self.command, self.path))
-                body = json.dumps({"jobs": api.jobs} if self.path == "/jobs/overview" else api.room).encode()
+                if self.path == "/jobs/overview":
+                    said: Any = {"jobs": api.jobs}
+                elif self.path == "/taskmanagers":
+                    said = {"taskmanagers": api.managers}
+                else:
+                    said = {"exceptionHistory": {"entries": [{"stacktrace": one} for one in api.failures]}}
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(json.dumps(said).encode())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 """Nothing."""
@@ -45,10 +52,35 @@ class Api:
         tasks = {"total": total, "running": running, "finished": finished, "scheduled": total - running - finished}
         self.jobs.append({"jid": f"{len(self.jobs):032x}", "name": name, "state": state, "tasks": tasks})
 
+    def manager(self, heartbeat: int = 0, free: int = 3) -> None:
+        self.managers.append({"id": f"tm-{len(self.managers)}", "timeSinceLastHeartbeat": heartbeat, "freeSlots": free})
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class Port:
+    """A port that takes connections until it is closed."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+#: What Flink 1.19 says of a job whose worker pool is gone.
+REFUSED = (
+    "org.apache.beam.vendor.guava.v32_1_2_jre.com.google.common.util.concurrent.UncheckedExecutionException: "
+    "org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException: UNAVAILABLE: io exception\n\tat secret\n"
+    "Caused by: org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException: UNAVAILABLE: io exception\n"
+    "Caused by: org.apache.beam.vendor.grpc.v1p60p1.io.netty.channel.AbstractChannel$AnnotatedConnectException: "
+    "finishConnect(..) failed: Connection refused: /127.0.0.1:{port}\n"
+    "Caused by: java.net.ConnectException: finishConnect(..) failed: Connection refused\n"
+)
 
 
 @pytest.fixture
@@ -62,7 +94,7 @@ def test_a_job_whose_tasks_all_run_or_are_over_is_well(api: Api) -> None:
     api.job("RUNNING", running=4, finished=1)
     api.job("FAILED", name=f"{NAME}-of-another")
     assert FlinkHealth(api.place, NAME).trouble() is None
-    assert api.asked == [("GET", "/jobs/overview")]
+    assert {method for method, _ in api.asked} == {"GET"}
 
 
 @pytest.mark.parametrize("state", ["INITIALIZING", "CANCELLING", "CANCELED", "FAILED", "FINISHED", None])
@@ -73,24 +105,117 @@ def test_of_a_job_that_has_not_begun_or_is_over_beam_tells(api: Api, state: str 
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
-@pytest.mark.parametrize(
-    ("managers", "said"),
-    [
-        (0, "no TaskManager is left in it; start one"),
-        (1, "it has 1 TaskManager with 3 free slots, which may be too few, or the job fails again and again"),
-    ],
-)
-def test_tasks_that_do_not_run_are_told_with_what_the_cluster_has_for_them(
-    api: Api, state: str, managers: int, said: str
-) -> None:
+def test_tasks_that_do_not_run_are_told_with_what_the_cluster_has_for_them(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
-    api.room = {"taskmanagers": managers, "slots-available": 3 * managers}
+    api.manager()
     found = FlinkHealth(api.place, NAME).trouble()
     assert found is not None
-    cause, text = found
-    assert cause is Cause.NO_WORKER
-    assert text.startswith(f"3 of 5 tasks of the job do not run in the Flink cluster at {api.place}: {said}")
+    assert (found.cause, found.sure) == (Cause.NO_WORKER, False)
+    assert found.text.startswith(
+        f"3 of 5 tasks of the job do not run in the Flink cluster at {api.place}: it has 1 TaskManager with 3 free "
+        "slots, which may be too few, or the job fails again and again"
+    )
     assert {method for method, _ in api.asked} == {"GET"}
+
+
+def test_a_cluster_that_has_lost_its_taskmanagers_is_told_at_once_if_it_had_some(api: Api) -> None:
+    api.job("RUNNING")
+    # a cluster on Kubernetes starts them when a job has come
+    health = FlinkHealth(api.place, NAME)
+    found = health.trouble()
+    assert found is not None
+    assert (found.cause, found.sure) == (Cause.TASKMANAGER, False)
+    api.manager()
+    health.trouble()
+    api.managers.clear()
+    found = health.trouble()
+    assert found is not None
+    assert (found.cause, found.sure) == (Cause.TASKMANAGER, True)
+    assert "no TaskManager is left in it; start one" in found.text
+
+
+def test_a_taskmanager_whose_heartbeats_stop_is_told_before_flink_has_noticed(api: Api) -> None:
+    now = [0.0]
+    api.job("RUNNING", running=5)
+    api.manager(heartbeat=1000)
+    api.manager(heartbeat=1000)
+    health = FlinkHealth(api.place, NAME, clock=lambda: now[0])
+    told: list[float] = []
+    for beat in range(1, 12):
+        assert health.trouble() is None
+        now[0] += 5.0
+        for one in api.managers:
+            one["timeSinceLastHeartbeat"] += beat * 5000
+    begun = now[0]
+    while not told:
+        now[0] += 5.0
+        found = health.trouble()
+        if found is not None:
+            assert (found.cause, found.sure) == (Cause.TASKMANAGER, True)
+            assert "2 of its 2 TaskManagers do not answer" in found.text
+            told.append(now[0] - begun)
+    assert told[0] <= 45.0
+    # one of two, while all tasks run, may have nothing to do with the job
+    api.managers[0]["timeSinceLastHeartbeat"] += 5000
+    assert health.trouble() is None
+    api.jobs.clear()
+    api.job("RESTARTING")
+    found = health.trouble()
+    assert found is not None
+    assert "1 of its 2 TaskManagers do not answer" in found.text
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api: Api, *, told: bool) -> None:
+    port = Port()
+    pool = WorkerPool(port.address, near=False)
+    api.job("RESTARTING")
+    api.manager()
+    health = FlinkHealth(api.place, NAME, pool)
+    found = health.trouble()
+    assert found is not None
+    assert found.cause is Cause.NO_WORKER
+    port.close()
+    api.failures = [REFUSED.format(port=pool.port)] if told else ["java.lang.RuntimeException: secret"]
+    found = health.trouble()
+    assert found is not None
+    assert (found.cause, found.sure) == (Cause.POOL, True)
+    assert found.text.startswith(f"the worker pool at {port.address} takes no connection: start it again")
+    assert "secret" not in found.text
+
+
+def test_a_pool_that_never_answered_here_is_known_by_the_failure_only(api: Api) -> None:
+    port = Port()
+    port.close()
+    pool = WorkerPool(port.address, near=False)
+    assert pool.trouble() is None
+    api.job("RESTARTING")
+    api.manager()
+    api.failures = [REFUSED.format(port=1)]
+    found = FlinkHealth(api.place, NAME, pool).trouble()
+    assert found is not None
+    assert found.cause is Cause.NO_WORKER
+    # on this machine it is known at once
+    near = WorkerPool(port.address, near=True).trouble()
+    assert near is not None
+    assert near.cause is Cause.POOL
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("quiltstream.store.errors.StoreAway: secret", Cause.LEDGER),
+        ("quiltstream.transforms.kafka.client.KafkaUnavailableError: secret", Cause.SINK),
+    ],
+)
+def test_what_the_workers_of_a_failing_job_lack_is_named(api: Api, line: str, cause: Cause) -> None:
+    api.job("RESTARTING")
+    api.manager()
+    api.failures = [f"java.lang.RuntimeException: Error received from SDK harness: Traceback\n{line}\n\tat x"]
+    found = FlinkHealth(api.place, NAME).trouble()
+    assert found is not None
+    assert found.cause is cause
+    assert "secret" not in found.text
 
 
 def test_a_cluster_that_does_not_answer_or_says_something_else_is_told_without_its_words(api: Api) -> None:
@@ -99,16 +224,16 @@ def test_a_cluster_that_does_not_answer_or_says_something_else_is_told_without_i
         api.jobs = jobs
         found = health.trouble()
         assert found is not None
-        assert found[0] is Cause.RUNNER
-        assert "cannot be asked how the job is: it answered with something else than a list of jobs" in found[1]
-        assert "secret" not in found[1]
+        assert found.cause is Cause.RUNNER
+        assert "cannot be asked how the job is: it answered with something else than a list of jobs" in found.text
+        assert "secret" not in found.text
     api.jobs = []
     api.job("RUNNING")
-    api.room = "secret"
+    api.managers = "secret"
     found = health.trouble()
     assert found is not None
-    assert (found[0], "secret" in found[1]) == (Cause.RUNNER, False)
+    assert (found.cause, "secret" in found.text) == (Cause.RUNNER, False)
     gone = FlinkHealth("127.0.0.1:1", NAME).trouble()
     assert gone is not None
-    assert gone[0] is Cause.RUNNER
-    assert "it could not be reached (ConnectionRefusedError)" in gone[1]
+    assert gone.cause is Cause.RUNNER
+    assert gone.text.startswith("the JobManager of the Flink cluster at 127.0.0.1:1 does not answer: it could not be")

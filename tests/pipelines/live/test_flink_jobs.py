@@ -23,7 +23,7 @@ from quiltstream.transforms import PrivateHistograms
 
 from ..estimates import estimate_jobs
 from ..jobs import Job, call
-from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of
+from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
 from .flink_api import FlinkApi
 from .flink_jobs import FLINK, begun_jobs, followed, in_flink, nowhere
 
@@ -111,6 +111,28 @@ def test_a_job_that_failed_is_not_begun_again_where_it_may_run_on(
     assert not isinstance(caught.value, RunnerError)
     assert caught.value.code == 1
     assert (len(begun), api.cancelled) == (1, [job])
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_job_that_its_cluster_has_lost_is_begun_again_and_that_is_no_restart(
+    tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A JobManager that is started again knows nothing of its jobs; a job that it never had has failed by itself."""
+    monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 0.0)
+    settings = read_settings(made(tmp_path, live={"poll": "10ms", "restarts": 0}).settings)
+    lost = FlinkJob.end
+
+    def end(self: FlinkJob, *, appear_s: float = 0.0) -> Any:
+        self.seen = len(begun) == 1
+        return lost(self, appear_s=appear_s)
+
+    monkeypatch.setattr(FlinkJob, "end", end)
+    failing = (Result("RUNNING", RuntimeError("gone")), Result("RUNNING", RuntimeError("gone")))
+    begun = begun_jobs(monkeypatch, api, *failing)
+    with pytest.raises(CommandError, match=r"live\.restarts is 0"):
+        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+    assert len(begun) == 2
+    assert "was begun anew and has lost the job" in " ".join(capsys.readouterr().out.split())
 
 
 # Estimates, each of which ends the running job

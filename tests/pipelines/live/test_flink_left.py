@@ -16,7 +16,9 @@ from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.live import command, course, flink_rest, restarts
 from quiltstream.pipelines.live.flink_rest import flink_job
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError
+from quiltstream.pipelines.live.standing import Follower, LiveStanding
 from quiltstream.schemas.settings import read_settings
+from quiltstream.store import StoreDamaged
 from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
@@ -125,13 +127,65 @@ class Server(Result):
 
 
 @pytest.mark.parametrize("leave", [False, True])
-def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(one: Job, api: FlinkApi, *, leave: bool) -> None:
-    job, result = api.add("load-1"), Server()
-    graph = in_flink(one, Pipeline(result), api.place, leave=leave)
-    with pytest.raises(CommandError, match="has gone away"):
+def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
+    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
+) -> None:
+    def damaged(_self: Follower, _state: str) -> LiveStanding:
+        raise StoreDamaged("it is damaged")
+
+    job = api.add("load-1")
+    graph = in_flink(one, Pipeline(Result("RUNNING")), api.place, leave=leave)
+    monkeypatch.setattr(Follower, "look", damaged)
+    with pytest.raises(StoreDamaged):
         followed(graph)
     graph.follower.close()
     assert api.cancelled == ([] if leave else [job])
+
+
+@pytest.mark.parametrize("ending", ["FINISHED", "CANCELED", "FAILED"])
+def test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster(one: Job, api: FlinkApi, ending: str) -> None:
+    job = api.add("load-1")
+    looks = api.overview
+
+    def overview() -> bytes:
+        if api.listed > 3:
+            api.jobs[job] = ("load-1", ending)
+        return looks()
+
+    api.overview = overview  # type: ignore[method-assign]
+    graph = in_flink(one, Pipeline(Server()), api.place)
+    if ending == "FINISHED":
+        assert followed(graph)[0] == "DONE"
+    else:
+        with pytest.raises(CommandError):
+            followed(graph)
+    graph.follower.close()
+    assert api.listed > 3
+    assert api.cancelled == []
+
+
+def test_a_cluster_that_is_away_with_the_job_server_is_waited_for_and_told_once(one: Job, api: FlinkApi) -> None:
+    job = api.add("load-1")
+    looks = api.overview
+
+    def overview() -> bytes:
+        api.status = 503 if api.listed < 20 else 200
+        api.jobs[job] = ("load-1", "RUNNING" if api.listed < 25 else "FINISHED")
+        return looks()
+
+    api.overview = overview  # type: ignore[method-assign]
+    graph = in_flink(one, Pipeline(Server()), api.place)
+    state, said = followed(graph)
+    assert state == "DONE"
+    assert sum("does not answer" in line for line in said) == 1
+    assert "resumed: the runner answers again" in said
+
+
+def test_a_job_that_its_cluster_lost_with_the_job_server_is_told_as_gone(one: Job, api: FlinkApi) -> None:
+    graph = in_flink(one, Pipeline(Server()), api.place)
+    with pytest.raises(CommandError, match="has gone away"):
+        followed(graph)
+    graph.follower.close()
 
 
 class Gone(Result):

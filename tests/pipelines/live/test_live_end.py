@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +16,11 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
+from apache_beam.utils import retry
 
 from quiltstream.pipelines.failures import CommandError
 from quiltstream.pipelines.live import course
-from quiltstream.pipelines.live.quiet import quiet_threads
+from quiltstream.pipelines.quiet import keep_quiet
 from quiltstream.schemas.settings import read_settings
 from quiltstream.transforms import PrivateHistograms
 
@@ -157,7 +159,43 @@ def test_a_step_that_fails_is_quoted_to_its_runner_and_on_the_terminal_only_wher
         harness._execute(fail, beam_fn_api_pb2.InstructionRequest(instruction_id="one"))
         return harness._responses.get_nowait().error
 
-    with quiet_threads():
-        assert "meter-7" in answer()
+    for name in ("excepthook", "unraisablehook"):
+        owner = threading if name == "excepthook" else sys
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    keep_quiet()
+    assert "meter-7" in answer()
     assert ("meter-7" in capsys.readouterr().err) == asked
-    assert "print" not in vars(sdk_worker)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_thread_that_ends_by_a_library_is_told_only_where_that_was_asked_for(
+    asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when the job is over: the worker of a job that was stopped fails a moment later."""
+    told: list[str] = []
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", asked)
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type.__name__))
+    monkeypatch.setattr(sys, "unraisablehook", lambda ended: told.append(ended.exc_type.__name__))
+    keep_quiet()
+
+    def fail() -> Any:
+        raise ValueError("a reading of meter-7")
+
+    def within_beam() -> None:
+        retry.with_exponential_backoff(num_retries=0)(fail)()
+
+    class Collected:
+        def __del__(self) -> None:
+            within_beam()
+
+    made = Collected()
+    del made
+    for target, name in ((within_beam, "a"), (fail, "quiltstream-mine"), (fail, "another")):
+        thread = threading.Thread(target=target, name=name)
+        thread.start()
+        thread.join()
+    said = capsys.readouterr().err
+    assert told == (["ValueError"] * 4 if asked else ["ValueError"])
+    assert "meter-7" not in said
+    assert ("Error: ValueError in the thread quiltstream-mine; --debug shows more" in said) == (not asked)

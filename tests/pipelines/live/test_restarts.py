@@ -15,15 +15,24 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.exits import ExitCode
-from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.failures import AwayError, CommandError
 from quiltstream.pipelines.live import build, command, course, restarts
 from quiltstream.pipelines.live.course import LiveJob
 from quiltstream.pipelines.live.engine import PrismRunner
-from quiltstream.pipelines.live.restarts import Restarts, RunnerError, ended, failure_of, gone
+from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
 from quiltstream.pipelines.live.standing import Follower, LiveStanding
+from quiltstream.pipelines.places.unwritten import Output
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.store import Store
-from quiltstream.store.errors import BudgetRefused, StoreBusy, StoreDamaged, StoreError, StoreUnavailable
+from quiltstream.store.errors import (
+    BudgetRefused,
+    StoreAway,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 
 from ..jobs import Done, Job, readings
 from ..live_jobs import Pipeline, Result, TrueHistograms, made, published, run, true_counts
@@ -51,11 +60,35 @@ def test_a_runners_failure_is_named_and_its_text_is_not_shown(text: str, symptom
     assert "what is on record stays: run it again to go on" in str(failure)
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("the server is away"), StoreBusy("it is locked")])
-def test_a_ledger_that_is_away_may_come_back(error: StoreError) -> None:
-    failure = failure_of(error)
+@pytest.mark.parametrize("error", [StoreAway("the server is away"), StoreBusy("locked"), StoreFull("no room")])
+@pytest.mark.parametrize("through", ["", "Error from worker: Traceback\n{}: {}\n\nTraceback"])
+def test_a_ledger_that_is_away_is_waited_for_and_no_failure_of_the_job(error: StoreError, through: str) -> None:
+    kind = type(error)
+    said = through.format(f"{kind.__module__}.{kind.__name__}", error)
+    failure = failure_of(RuntimeError(said) if through else error)
+    assert isinstance(failure, AwayError)
+    assert (failure.code, str(failure), failure.part) == (ExitCode.STORE, str(error), "ledger")
+
+
+def test_a_broker_that_took_no_row_is_waited_for_and_one_that_refuses_is_a_failure() -> None:
+    topic = Output("sink", "topic rows at broker:9092", files=False)
+    step = " [while running 'Sink/Send-ptransform-7']"
+    kinds = [
+        ("quiltstream.transforms.kafka.client.KafkaAwayError", AwayError),
+        ("quiltstream.transforms.kafka.client.KafkaUnavailableError", RunnerError),
+        ("ValueError", RunnerError),
+    ]
+    for name, kind in kinds:
+        failure = failure_of(RuntimeError(f"Traceback\n{name}: secret{step}"), (topic,))
+        assert type(failure) is kind, name
+        assert failure.code == ExitCode.SINK
+        assert "secret" not in str(failure)
+
+
+def test_a_ledger_that_refuses_the_job_is_a_failure_that_may_go_by() -> None:
+    failure = failure_of(StoreUnavailable("the login was refused"))
     assert isinstance(failure, RunnerError)
-    assert (failure.code, str(failure), failure.symptom) == (ExitCode.STORE, str(error), str(error))
+    assert (failure.code, failure.symptom) == (ExitCode.STORE, "the login was refused")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +202,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
     monkeypatch.setattr(command, "live_job", job_of)
     monkeypatch.setattr(course, "_END_S", 0.1)
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 0.001)
     return given
 
 
@@ -198,13 +232,16 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     assert [line["text"].partition(";")[0] for line in said if line["kind"] == "restart"] == [
         "Prism's panic in stage.Execute",
         "the runner has gone away (OSError)",
-        "the ledger is locked",
         "the job ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: its runner lost a "
         "part of it",
     ]
     assert "secret" not in done.out
     assert [one["kind"] for one in said].count("start") == 5
-    assert said[-1]["restarts"] == 4
+    waits = [line["text"] for line in said if line["kind"] == "waiting"]
+    assert waits == [
+        "the ledger is locked. The job waits until it is back, and is begun again then; this is no restart"
+    ]
+    assert said[-1]["restarts"] == 3
     assert (said[-1]["windows_published"], said[-1]["windows_on_record"]) == (5, 0)
     with Store(f"sqlite:///{one.ledger}") as store:
         assert [entry.decision for entry in store.entries("streets")] == ["charged"] * 5
@@ -349,7 +386,7 @@ def test_a_ledger_that_is_away_for_a_moment_does_not_end_the_job(
     def away(self: Follower, state: str) -> LiveStanding:
         seen.append(state)
         if len(seen) == 2:
-            raise StoreUnavailable("the server is away")
+            raise StoreAway("the server is away")
         return look(self, state)
 
     monkeypatch.setattr(Follower, "look", away)
@@ -373,3 +410,71 @@ def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipelin
     done = run(one, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 7
+
+
+# What is away is waited for
+
+
+class Clock:
+    """Seconds that pass only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+OUTAGES = [30, 120, 900]
+
+
+@pytest.mark.parametrize("seconds", OUTAGES)
+def test_what_is_away_is_told_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
+    clock, said = Clock(), list[tuple[str, str]]()
+    waits = Waits(lambda *one: said.append(one), clock=lambda: clock.now, sleep=clock.sleep)
+    while clock.now < seconds:
+        waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
+    waits.over()
+    assert [kind for kind, _ in said] == ["waiting"] * (1 + seconds // 305) + ["resumed"]
+    assert said[-1][1] == "the ledger of record can be looked at again"
+    assert clock.pauses == sorted(clock.pauses)
+    assert (clock.pauses[0], max(clock.pauses) <= 30.0) == (1.0, True)
+    # one that is away again at once is the same outage, and one later is another
+    waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
+    assert clock.pauses[-1] == max(clock.pauses)
+    waits.over()
+    clock.now += 61
+    waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
+    assert clock.pauses[-1] == 1.0
+
+
+@pytest.mark.parametrize("seconds", OUTAGES)
+def test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """The job's workers fail of it first; each try to begin the job again does, until the ledger is back."""
+    clock, tries = Clock(), list[float]()
+    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
+    monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 1.0)
+    monkeypatch.setattr(command, "Waits", lambda say: Waits(say, clock=lambda: clock.now, sleep=clock.sleep))
+    built = vars(command)["live_job"]
+
+    def job_of(*words: Any, **named: Any) -> LiveJob:
+        tries.append(clock.now)
+        if len(tries) > 1 and clock.now < seconds:
+            raise StoreAway("the server is away")
+        return built(*words, **named)
+
+    monkeypatch.setattr(command, "live_job", job_of)
+    one = made(tmp_path, live={"poll": "10ms", "restarts": 0})
+    attempts += [Pipeline(Failing("Traceback\nquiltstream.store.errors.StoreAway: it is away\n\nTraceback"))]
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    said = [json.loads(line) for line in done.out.splitlines()]
+    assert said[-1]["restarts"] == 0
+    assert "restart" not in kinds(done)
+    assert clock.now >= seconds
+    assert len(tries) < 6 + seconds / 20
+    assert published(one) == true_counts(readings(6), days=5)

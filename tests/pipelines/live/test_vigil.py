@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import build, course, vigil, watchdog
-from quiltstream.pipelines.live.flink_health import FlinkHealth
+from quiltstream.pipelines.live.flink_health import FlinkHealth, Trouble
 from quiltstream.pipelines.live.flink_rest import FlinkJob
 from quiltstream.pipelines.live.standing import Follower, LiveStanding
 from quiltstream.pipelines.live.verdict import BOARD, Cause
@@ -178,9 +178,9 @@ def test_what_a_cluster_says_is_told_beside_the_rounds_also_while_it_takes_its_t
     seen, slow = noticed(Cause.NO_WORKER), threading.Event()
     said: list[str] = []
 
-    def cluster() -> tuple[Cause, str] | None:
+    def cluster() -> Trouble | None:
         if not seen.is_set():
-            return Cause.NO_WORKER, "no TaskManager is left"
+            return Trouble(Cause.NO_WORKER, "no TaskManager is left")
         slow.set()
         return None
 
@@ -203,9 +203,9 @@ def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
     seen = noticed(Cause.NO_WORKER)
     asked: list[tuple[str, str]] = []
 
-    def trouble(self: FlinkHealth) -> tuple[Cause, str]:
+    def trouble(self: FlinkHealth) -> Trouble:
         asked.append((self.place, self.name))
-        return Cause.NO_WORKER, "no TaskManager is left"
+        return Trouble(Cause.NO_WORKER, "no TaskManager is left")
 
     class Standing(Result):
         asked = 0

@@ -428,3 +428,64 @@ def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again(
     assert looked() == []
     assert post.dog.over() == ["every source that was left out has sent again"]
     assert post.causes == set()
+
+
+def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() -> None:
+    post = Post()
+    stuck = Stuck(Cause.POOL, "the worker pool takes no connection", post.at, sure=True)
+    still = post.pulse()
+    assert post.look(still, stuck=stuck) == ["the worker pool takes no connection"]
+    post.after(2 * PATIENCE_S)
+    assert post.look(still, stuck=stuck) == []
+    assert post.causes == {"pool-away"}
+
+
+def test_workers_that_wait_for_a_ledger_that_is_away_are_not_told_as_gone() -> None:
+    post = Post()
+    still = post.pulse()
+    post.after(2 * PATIENCE_S)
+    (text,) = post.look(still, away="the server is away")
+    assert text.startswith("the ledger of record cannot be looked at")
+    assert post.causes == {"ledger-away"}
+
+
+def test_a_late_window_in_a_cluster_whose_trouble_is_known_guesses_no_cause() -> None:
+    post = Post()
+    post.dog.here = False
+    stuck = Stuck(Cause.TASKMANAGER, "no TaskManager is left", post.at, sure=True)
+    assert post.look(stuck=stuck) == ["no TaskManager is left"]
+    post.after(PATIENCE_S + 1)
+    (text,) = post.look(stuck=stuck)
+    assert text.startswith("nothing was put on record for 31 s")
+    assert text.endswith("is missing")
+
+
+def test_a_backlog_that_is_read_slowly_is_no_clock_that_stands_still() -> None:
+    post = Post()
+    for _ in range(10):
+        pulse = post.pulse(clock_us=5)
+        pulse.behind = True
+        assert post.look(pulse) == []
+        post.after(PATIENCE_S - 1)
+    assert post.causes == set()
+
+
+def test_a_clock_that_stands_still_is_told_once_although_it_moves_now_and_then() -> None:
+    post, told, over = Post(), 0, 0
+    for step in range(12):
+        # a slow machine: a bit further after each 50 s
+        for _ in range(5):
+            told += sum("has stood" in text for text in post.look(post.pulse(clock_us=step)))
+            over += len(post.dog.over())
+            post.after(10)
+    assert (told, over) == (1, 0)
+    for step in range(12, 30):
+        assert post.look(post.pulse(clock_us=step)) == []
+        over += len(post.dog.over())
+        post.after(10)
+    assert over == 1
+    # and a later one is another
+    for _ in range(5):
+        told += sum("has stood" in text for text in post.look(post.pulse(clock_us=30)))
+        post.after(10)
+    assert told == 2

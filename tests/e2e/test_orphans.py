@@ -1,0 +1,168 @@
+"""A command that is killed alone, and not the group of its processes, leaves nothing of what it has started."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..examined import Tally
+from .flink import FlinkPrograms
+from .flink_bench import EmbeddedBench
+from .live_bench import Bench, Running, day_of, readings, truth
+from .prism import prism_arguments
+from .processes import alive, descendants
+from .test_flink_server import listeners, loopback
+from .test_live_restart import prisms_of
+
+#: Variable by which a process is known that a command has started, whoever its parent is now.
+MARK = "QUILTSTREAM_TEST_MARK"
+
+#: Seconds that what was started has to end: a process that is killed ends at once, on a machine that has time for it.
+END_S = 30.0
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The processes that run with a mark in their environment, and the beginning of their command lines."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if mark.encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+        except OSError:
+            continue  # it ended meanwhile, or is another user's
+    return found
+
+
+def left_of(mark: str) -> dict[int, str]:
+    """What of the processes with a mark does not end."""
+    deadline = time.monotonic() + END_S
+    while (found := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def kill_alone(job: Running) -> None:
+    """Kill a command, and nothing else."""
+    os.kill(job.process.pid, signal.SIGKILL)
+    job.killed = True
+    job.process.wait()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
+    """An empty place for jobs; whatever was started in it is ended."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    yield made
+    made.close()
+
+
+def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:
+    """Kill commands at random moments: how many had started something by then, and how many left something of it.
+
+    A last command, which nobody kills, publishes what is missing.
+    """
+    seed = random.randrange(10**9)  # noqa: S311 - test data
+    sys.stdout.write(f"seed {seed}\n")
+    source = random.Random(seed)  # noqa: S311 - test data
+    bench.settings()
+    frame = readings(4.5, seed=51)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    # what a whole beginning takes here
+    begun = time.monotonic()
+    bench.environment[MARK] = f"whole-{seed}"
+    job = bench.start()
+    bench.wait_for(2)
+    took = time.monotonic() - begun
+    first = dict(marked(bench.environment[MARK]))
+    assert first
+    kill_alone(job)
+    begun_some, left = 1, int(bool(left_of(bench.environment[MARK])))
+    for number in range(kills - 1):
+        mark = bench.environment[MARK] = f"{number}-{seed}-"
+        job = bench.start()
+        time.sleep(source.uniform(0.0, 1.2 * took))
+        assert job.process.poll() is None, job.err.read_text(encoding="utf-8")
+        begun_some += bool(marked(mark))
+        kill_alone(job)
+        found = left_of(mark)
+        left += bool(found)
+        for pid, line in found.items():
+            sys.stdout.write(f"kill {number}: left {line}\n")
+            os.kill(pid, signal.SIGKILL)
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    last = bench.run()
+    assert last.process.returncode == 0, last.err.read_text(encoding="utf-8")
+    assert bench.counts() == truth(frame, range(4))
+    tally.take(bench.check())
+    return begun_some, left
+
+
+def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: Tally) -> None:
+    begun, left = orphans(bench, 8, tally)
+    assert begun
+    assert left == 0
+
+
+@pytest.mark.slow
+def test_a_command_killed_alone_fifty_times_leaves_no_process_on_prism(bench: Bench, tally: Tally) -> None:
+    begun, left = orphans(bench, 50, tally)
+    assert begun > 10
+    assert left == 0
+
+
+def test_a_prism_whose_keeper_is_killed_ends_and_is_begun_again(bench: Bench) -> None:
+    bench.settings()
+    frame = readings(4.5, seed=52)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    (prism,) = bench.until(lambda: prisms_of(job), "Prism runs")
+    (keeper,) = [pid for pid in descendants(job.process.pid) if prism in descendants(pid)]
+    os.kill(keeper, signal.SIGKILL)
+    bench.until(lambda: not alive(prism), "Prism ends with its keeper")
+    for day in (3, 4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    bench.check()
+
+
+def test_workers_within_the_command_are_reached_on_the_loopback_address_only(bench: Bench) -> None:
+    bench.settings()
+    frame = readings(2.5, seed=53)
+    for day in range(2):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(1)
+    heard = listeners([job.process.pid])
+    assert heard
+    assert {address for address in heard if not loopback(address)} == set()
+
+
+def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
+    tmp_path: Path, flink_programs: FlinkPrograms, postgres_url: str
+) -> None:
+    """Of a job in a cluster nothing is started by the command but the job itself, which stays there by design."""
+    bench = EmbeddedBench(tmp_path / "job", flink_programs, postgres_url)
+    try:
+        mark = bench.environment[MARK] = f"embedded-{time.time_ns()}"
+        bench.settings()
+        job = bench.start()
+        bench.until(lambda: any("java" in line for line in marked(mark).values()), "Beam starts its job server")
+        kill_alone(job)
+        assert left_of(mark) == {}
+    finally:
+        bench.close()
