@@ -36,6 +36,8 @@ TWICE = "tests/transforms/live/test_bundles_twice.py"
 FLINK = "tests/e2e/test_live_flink.py"
 PRISM = "tests/e2e/test_live_prism.py"
 SQLITE = "tests/store/test_faults.py"
+SQLITE_STORE = "tests/store/test_sqlite_store.py"
+POSTGRES_STORE = "tests/e2e/test_postgres_store.py"
 POSTGRES = "tests/e2e/test_postgres_faults.py"
 POSTGRES_FULL = "tests/e2e/test_postgres_full.py"
 PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
@@ -152,6 +154,11 @@ def faults() -> list[Fault]:
                 (file, "test_a_connection_cut_at_any_boundary_of_publishing", ""),
             ),
             Fault(engine, "jobs racing, one killed", (file, "test_racing_jobs_of_which_one_is_killed", "")),
+        ]
+    for engine, file in (("SQLite", SQLITE_STORE), ("PostgreSQL", POSTGRES_STORE)):
+        named += [
+            Fault(engine, "every bit of a block flipped", (file, "test_every_bit_of_every_block_is_told", "")),
+            Fault(engine, "every row of every table removed once", (file, "test_a_removed_row_of_any_table", "")),
         ]
     named += [
         Fault("SQLite", "disk full at every size", (SQLITE, "test_a_disk_that_is_full_at_any_size", "")),

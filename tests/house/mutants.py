@@ -301,6 +301,40 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/decode/test_avro_blocks.py",),
     ),
     Mutant(
+        name="the digest of a row is not checked",
+        file="store/integrity.py",
+        old='    if row["row_digest"] != row_digest(table, row):',
+        new="    if row is None:",
+        tests=("tests/store/test_sqlite_store.py::TestSqlite::test_two_blocks_in_each_others_place_are_told",),
+    ),
+    Mutant(
+        name="a charge does not know which blocks were drawn for it",
+        file="store/integrity.py",
+        old="    if drawn_of(charge).get(shard) == found:",
+        new="    if found is None or drawn_of(charge).get(shard) == found:",
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew",
+        ),
+    ),
+    Mutant(
+        name="a charge does not extend the chain",
+        file="store/accounts.py",
+        old="        self.chain.add(links)\n",
+        new="",
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removal_with_all_digests_made_anew_is_told_by_a_head_kept_elsewhere",
+        ),
+    ),
+    Mutant(
+        name="a domain forgets how many of its rows there are",
+        file="store/integrity.py",
+        old="    if len(rows) != expected:",
+        new="    if len(rows) > expected:",
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew",
+        ),
+    ),
+    Mutant(
         name="a charge is not entered into the account",
         file="store/charging.py",
         old="made = self.account.ledger.charge(*span)",
