@@ -178,31 +178,43 @@ def names_from_bytes(data: bytes) -> list[str]:
 
 
 @_decoding
-def entry_from_row(row: Row, domain: DomainSpec, query: Row, chain: bytes = b"") -> LedgerEntry:
-    """A charge or refusal in its public form, with the digest of its domain's chain up to it if that is known."""
-    grid = SlotGrid(**domain.grid)
-    return LedgerEntry(
-        entry_id=row["entry_id"],
-        sequence=row["sequence"],
-        domain=domain.name,
-        query=query["name"],
-        query_digest=row["query_digest"],
-        window_start=row["window_start"],
-        window_stop=row["window_stop"],
-        start_us=grid.time_of(int(row["window_start"])),
-        stop_us=grid.time_of(int(row["window_stop"])),
-        decision=cast("Decision", row["decision"]),
-        epsilon_dp=float(row["epsilon_dp"]),
-        loss_before=float(row["loss_before"]),
-        loss_after=float(row["loss_after"]),
-        budget=float(row["budget"]),
-        rule=row["rule"],
-        mechanism=query["mechanism"],
-        model_id=domain.beliefs[query["belief"]][1],
-        given_model=bool(row["given_model"]),
-        row_digest=row["row_digest"].hex(),
-        chain=chain.hex(),
-    )
+def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
+    """A charge or refusal in its public form."""
+    return entry_reader(domain, query)(row, b"")
+
+
+def entry_reader(domain: DomainSpec, query: Row) -> Callable[[Row, bytes], LedgerEntry]:
+    """What makes the public form of a query's charges and refusals: of its row and the head of the chain up to it."""
+    grid, name, mechanism = SlotGrid(**domain.grid), query["name"], query["mechanism"]
+    model_id = domain.beliefs[query["belief"]][1]
+
+    @_decoding
+    def entry(row: Row, chain: bytes) -> LedgerEntry:
+        start, stop = row["window_start"], row["window_stop"]
+        return LedgerEntry(
+            entry_id=row["entry_id"],
+            sequence=row["sequence"],
+            domain=domain.name,
+            query=name,
+            query_digest=row["query_digest"],
+            window_start=start,
+            window_stop=stop,
+            start_us=grid.time_of(start),
+            stop_us=grid.time_of(stop),
+            decision=cast("Decision", row["decision"]),
+            epsilon_dp=float(row["epsilon_dp"]),
+            loss_before=float(row["loss_before"]),
+            loss_after=float(row["loss_after"]),
+            budget=float(row["budget"]),
+            rule=row["rule"],
+            mechanism=mechanism,
+            model_id=model_id,
+            given_model=bool(row["given_model"]),
+            row_digest=row["row_digest"].hex(),
+            chain=chain.hex(),
+        )
+
+    return entry
 
 
 def block_bytes(block: Block, *, with_totals: bool) -> bytes:

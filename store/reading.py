@@ -16,7 +16,7 @@ from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
 from . import tables
 from .accounts import broken, flagged_rows
-from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, query_from_row
+from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader, query_from_row
 from .histories import history_lost
 from .integrity import Chain, check_drawn, checked, checked_rows, damaged, drawn_of, link_of, named
 from .lookups import (
@@ -158,17 +158,25 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
     """
     queries = {query["id"]: (domain_from_row(row), query) for row, query in query_rows(connection, domain)}
     of_domains = {row["id"]: row for row, _ in query_rows(connection, domain)}
-    found: list[LedgerEntry] = []
-    for row in of_domains.values():
-        chain = Chain(row["name"])
-        for charge in charge_rows(connection, row):
-            chain.add([link_of(charge)])
-            found.append(entry_from_row(charge, *queries[charge["query_id"]], chain.head))
-    return found
+    readers = {number: entry_reader(*of_query) for number, of_query in queries.items()}
+    return [
+        readers[charge["query_id"]](charge, head)
+        for row in of_domains.values()
+        for charge, head in chained_rows(connection, row)
+    ]
 
 
 def charge_rows(connection: Connection, domain: Row) -> list[Row]:
     """The rows of a domain's charges and refusals, those included that a merge flagged, by sequence.
+
+    Raises:
+        StoreDamaged: one was changed or removed.
+    """
+    return [row for row, _ in chained_rows(connection, domain)]
+
+
+def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
+    """The same, each with the head of the chain up to it.
 
     Raises:
         StoreDamaged: one was changed or removed.
@@ -179,11 +187,13 @@ def charge_rows(connection: Connection, domain: Row) -> list[Row]:
     flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
     if flagged:
         rows = sorted([*rows, *flagged], key=lambda row: row["sequence"])
-    chain = Chain(domain["name"])
-    chain.add(map(link_of, rows))
+    chain, heads = Chain(domain["name"]), list[bytes]()
+    for row in rows:
+        chain.add([link_of(row)])
+        heads.append(chain.head)
     if (len(rows), chain.head) != (domain["last_sequence"], domain["head"]):
         raise broken(domain)
-    return rows
+    return list(zip(rows, heads, strict=True))
 
 
 def page_of_records(connection: Connection, domain: str, query: str, after: tuple[int, int] | None) -> list[Record]:
