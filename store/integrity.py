@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -28,6 +28,9 @@ Row = Mapping[Any, Any]
 
 #: Bytes of the digest of a row.
 DIGEST_BYTES = 16
+
+#: Rows in memory at a time where they are long.
+_AT_ONCE = 256
 
 #: Bytes of the head of a chain, which is written down and compared later.
 HEAD_BYTES = 32
@@ -118,8 +121,17 @@ def checked_rows(connection: Connection, table: sa.Table, chosen: sa.Select[Any]
     Raises:
         StoreDamaged: one of them is not what was written.
     """
+    return _checked_at(table, connection.execute(chosen).all())
+
+
+def checked_stream(connection: Connection, table: sa.Table, chosen: sa.Select[Any]) -> Iterator[Row]:
+    """The same, of which few are in memory at a time."""
+    for rows in connection.execute(chosen.execution_options(yield_per=_AT_ONCE)).partitions():
+        yield from _checked_at(table, rows)
+
+
+def _checked_at(table: sa.Table, rows: Sequence[Any]) -> list[Row]:
     form = _forms()[table]
-    rows: list[Any] = list(connection.execute(chosen).all())
     for row in rows:
         # by place: of many rows it takes half as long
         if row[form.digest_at] != _digest(table.name, form.values_at(row), [row[at] for at in form.blobs_at]):

@@ -18,7 +18,7 @@ from . import tables
 from .accounts import broken, flagged_rows
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader, query_from_row
 from .histories import history_lost
-from .integrity import Chain, check_drawn, checked, checked_rows, damaged, drawn_of, link_of, named
+from .integrity import Chain, check_drawn, checked, checked_rows, checked_stream, damaged, drawn_of, link_of, named
 from .lookups import (
     domain_row,
     domain_rows,
@@ -255,12 +255,11 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
     )
     waiting = {row["id"]: (row, drawn_of(row)) for row in paid.mappings()}
     of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain)).execution_options(yield_per=PAGE)
-    for block in connection.execute(chosen).mappings():
+    for block in checked_stream(connection, releases, sa.select(releases).where(releases.c.query_id.in_(of_domain))):
         charge, drawn = waiting.get(block["charge_id"], (None, None))
         if charge is None or drawn is None or charge["window_start"] != block["window_start"]:
             raise damaged(named(releases, block), "has no charge")
-        if drawn.pop(block["shard"], None) != checked(releases, block)["row_digest"]:
+        if drawn.pop(block["shard"], None) != block["row_digest"]:
             raise damaged(named(releases, block), "is not the one that was drawn")
     for charge, drawn in waiting.values():
         for shard in drawn:
