@@ -89,7 +89,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
                 assert not jobs.is_alive()
             errors = {answer["error"] for answer in answers if "error" in answer}
             assert errors
-            assert errors <= {"StoreUnavailable", "StoreBusy"}
+            assert errors <= {"StoreAway", "StoreBusy"}
             with Store(url, wait=30) as store:
                 held = store.register(domain(), query(windows=120))
                 published = [answer["rows"] for answer in answers if "rows" in answer]
