@@ -180,9 +180,22 @@ def fit(
     help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account, "
     "and the account is marked so for ever.",
 )
+@click.option(
+    "--even-if-empty",
+    is_flag=True,
+    help="Publish and charge the windows although no reading counts in any of them; without it such a run stops before "
+    "anything is charged. A live run does not stop for that.",
+)
 @click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
 def run(
-    settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, as_json: bool, history_lost: bool, live: bool
+    settings: Path,
+    beam_options: tuple[str, ...],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    history_lost: bool,
+    even_if_empty: bool,
+    live: bool,
 ) -> None:
     r"""Publish what a settings file says, once and within the budget.
 
@@ -213,7 +226,8 @@ def run(
 
         raise SystemExit(run_live(settings, beam_options, as_json=as_json, history_lost=history_lost))
     else:
-        raise SystemExit(run_file(settings, beam_options, as_json=as_json, history_lost=history_lost))
+        words = {"as_json": as_json, "history_lost": history_lost, "even_if_empty": even_if_empty}
+        raise SystemExit(run_file(settings, beam_options, **words))
 
 
 main.add_command(ledger)

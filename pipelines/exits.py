@@ -29,7 +29,7 @@ _TEXTS = {
     ExitCode.SETTINGS: "the command line, a settings file, a model or a roster cannot be used",
     ExitCode.REFUSED: "the budget refused a window, or did not allow the query at all",
     ExitCode.STORE: "the ledger of record cannot be used, or does not fit the job",
-    ExitCode.SOURCE: "the input data could not be read",
+    ExitCode.SOURCE: "the input data could not be read, or no reading of them counts",
     ExitCode.SINK: "the sink or the rejects could not be written, e.g. because the disk is full",
     ExitCode.STOPPED: "stopped by Ctrl-C before it was done",
 }

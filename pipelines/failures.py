@@ -32,6 +32,7 @@ _CODES = {
     "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
     "NoReadingsError": ExitCode.SOURCE,
+    "NothingCountsError": ExitCode.SOURCE,
 }
 
 _RAISED = re.compile(

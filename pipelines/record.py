@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..schemas.roster import Roster
 from ..schemas.settings import Settings
 from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, UnknownNameError
+from ..store.populations import Sharing
 from ..store.reading import DomainSummary
 from ..store.records import Store
 from ..store.specs import Registration
@@ -31,6 +33,7 @@ class Standing:
         refused: windows refused.
         naive: the epsilons of the charged windows added up.
         history_lost: whether charges are missing, by an operator's word.
+        shares: other domains that have some of its series.
     """
 
     exists: bool
@@ -41,6 +44,7 @@ class Standing:
     refused: int = 0
     naive: float | None = 0.0
     history_lost: bool = False
+    shares: tuple[Sharing, ...] = ()
 
     @property
     def text(self) -> str:
@@ -129,14 +133,28 @@ def standing_in(store: Store, domain: str) -> Standing:
         refused=said.refused,
         naive=said.naive,
         history_lost=said.history_lost,
+        shares=said.shares,
     )
 
 
-def standing_of(plan: Plan) -> Standing:
-    """The account of a plan's domain, as far as there is one."""
+def standing_of(plan: Plan, roster: Roster | None) -> Standing:
+    """The account of a plan's domain, as far as there is one, and what it will share with others.
+
+    Args:
+        plan: the plan.
+        roster: the series that it publishes, if they are known.
+
+    Raises:
+        SharedSeries: the run would be refused, because of series that another domain has.
+        StoreError: there is a ledger and it cannot be read.
+    """
     with Store(plan.address, create=False) as store:
         try:
-            return standing_in(store, plan.domain.name)
+            account = standing_in(store, plan.domain.name)
+            held = store.registered(plan.domain.name, plan.query_name)
+            if roster is None or (held is not None and held.query.roster == roster):
+                return account
+            return replace(account, shares=store.check_apart(plan.domain, roster.series))
         except StoreMissing:
             return Standing(exists=False)
 

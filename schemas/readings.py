@@ -52,6 +52,9 @@ class RejectReason(str, Enum):
         return _TEXTS[self]
 
 
+#: Reasons that are about the value: the reading's cell is left without it.
+OF_VALUES = frozenset({RejectReason.MISSING_VALUE, RejectReason.NOT_A_NUMBER, RejectReason.NOT_FINITE})
+
 _TEXTS = {
     RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns",
     RejectReason.MISSING_SERIES: "the series is empty",

@@ -304,6 +304,11 @@ class Settings(Document):
     )
     query: Name
     domain: Name
+    shares_series_with: list[Name] = Field(
+        default_factory=list,
+        description="other domains of the ledger, over other states, slots or readings, that may have series of this "
+        "one; what two domains tell together is in no account",
+    )
     roster: str | RosterFile | RosterColumn | None = Field(
         default=None, description="left out: first sight, which takes existence as public"
     )
@@ -422,6 +427,10 @@ class Settings(Document):
             raise ValueError(
                 "rejects.encrypted keeps the content of messages of a broker, and the source is none: what was "
                 "rejected still stands in its files, at the position that rejects tells; leave it out"
+            )
+        if self.domain in self.shares_series_with:
+            raise ValueError(
+                f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
             )
         # evaluated here so that every mistake in them is found before anything runs
         _ = self.grid, self.space, self.schedule

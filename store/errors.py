@@ -101,6 +101,38 @@ class RegistrationConflict(StoreError):  # noqa: N818 - the public name says wha
         return type(self), (self.name, self.field, self.recorded, self.given, self.advice)
 
 
+class SharedSeries(StoreError):  # noqa: N818 - the public name says what happened
+    """Series of a domain are in another domain of the ledger, and their budget is there.
+
+    Attributes:
+        domain: the domain.
+        other: the domain that has them already.
+        series: how many they are; their names are inside the trust boundary.
+        differs: the field in which the two state processes differ, named as in the settings; ``None`` where they are
+            the same.
+    """
+
+    def __init__(self, domain: str, other: str, series: int, differs: str | None) -> None:
+        """Make the message from the parts."""
+        self.domain, self.other, self.series, self.differs = domain, other, series, differs
+        found = f"domain {domain!r}: {series:,} of its series {'are' if series > 1 else 'is'} in domain {other!r}"
+        apart = "; if they are other series that happen to have these names, name them apart or use another ledger"
+        if differs is None:
+            super().__init__(
+                f"{found} of this ledger, with the same slots, states and readings: it is the same domain under "
+                f"another name, and series have one budget whatever it is called; set domain to {other!r}{apart}"
+            )
+            return
+        super().__init__(
+            f"{found} of this ledger, whose state process is another one ({differs} differs): what the two tell "
+            f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
+            f"shares_series_with: [{other}], which is kept on record{apart}"
+        )
+
+    def __reduce__(self) -> tuple[type[SharedSeries], tuple[Any, ...]]:
+        return type(self), (self.domain, self.other, self.series, self.differs)
+
+
 class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
     """Two ledgers have other content under one name, and are not united.
 
@@ -116,8 +148,8 @@ class MergeConflict(StoreError):  # noqa: N818 - the public name says what happe
         self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
         super().__init__(
             f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
-            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers, and add their losses up "
-            f"for every series that is in both"
+            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers; what they tell together "
+            f"of a series that is in both is in no account"
         )
 
     def __reduce__(self) -> tuple[type[MergeConflict], tuple[Any, ...]]:

@@ -238,8 +238,8 @@ class NewLedger:
             raise StoreError(
                 f"query {charge.query!r} of domain {charge.domain!r}: window [{charge.window_start}, "
                 f"{charge.window_stop}) was charged in one ledger with a roster that another had changed before it; "
-                f"its rows would not be those of the query: keep the ledgers apart, and add their losses up for every "
-                f"series that is in both"
+                f"its rows would not be those of the query: keep the ledgers apart; what they tell together of a "
+                f"series that is in both is in no account"
             )
 
     def _put(self, table: sa.Table, row: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,18 @@ from sqlalchemy.engine import Connection
 from . import tables
 from .accounts import flagged_rows
 from .address import StoreAddress
-from .codec import Row, domain_from_row, names_bytes
+from .codec import Row, domain_from_row, names_bytes, names_from_bytes
 from .database import Database, borrow, give_back
-from .errors import ExportError, ModeError
+from .errors import ExportError, ModeError, StoreError
 from .exports import whole_file
 from .integrity import checked, checked_rows, damaged
 from .lookups import domain_rows, events_of, meta_row, reservations_of, versions_of
 from .matching import Event, HeldDomain, HeldQuery, HeldRoster, matched_domain, matched_query, segments_of
 from .merged import NewLedger
+from .populations import process_difference
 from .reading import PAGE, charge_rows, flagged_blocks, page_of_blocks, query_rows, registration_from_rows
 from .records import Store
+from .specs import TRANSITIONS
 from .uniting import Charge, Value, base_of, drawn, with_draws
 
 #: Seconds to wait for a ledger that another process has locked.
@@ -170,7 +172,7 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
         MergeConflict: two of them have other content under the name of one domain or query.
         ModeError: some hold real rows, others the noise-free rows of tests.
         ExportError: the new file exists or cannot be written.
-        StoreError: one of them cannot be used.
+        StoreError: one of them cannot be used, or two domains have series in common over the same state process.
     """
     if os.path.lexists(target):
         raise ExportError(f"{target}: it exists, and a merge never replaces a file; choose another name")
@@ -240,11 +242,13 @@ def _united(sources: Sequence[Source]) -> United:
             queries.setdefault(key, []).append(query)
     # domains first: where they differ, their queries do as well, and say less
     matched = {name: reduce(matched_domain, held) for name, held in domains.items()}
+    united = {key: reduce(matched_query, held) for key, held in queries.items()}
+    _check_apart(matched, united)
     draws = drawn(values for key in queries for _, values in _places(sources, key))
     return United(
         mode=next(iter(modes), None),
         domains=matched,
-        queries={key: reduce(matched_query, held) for key, held in queries.items()},
+        queries=united,
         rosters=_rosters(sources),
         charges=with_draws((charge for source in sources for charge in source.charges.values()), draws),
     )
@@ -256,6 +260,26 @@ def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[P
     merged = heapq.merge(*streams, key=lambda pair: pair[0])
     for place, pairs in groupby(merged, key=lambda pair: pair[0]):
         yield place, [value for _, value in pairs]
+
+
+def _check_apart(domains: dict[str, HeldDomain], queries: dict[tuple[str, str], HeldQuery]) -> None:
+    """See that no two domains of the new ledger have series in common over the same state process.
+
+    Raises:
+        StoreError: two have; each has an account of its own, and no account has what both cost a series.
+    """
+    series: dict[str, set[str]] = {name: set() for name in domains}
+    for (name, _), held in queries.items():
+        if held.spec.mechanism != TRANSITIONS:  # of those the keys are states
+            series[name].update(*(names_from_bytes(roster.joined) for roster in held.rosters))
+    for one, other in combinations(sorted(domains), 2):
+        shared = len(series[one] & series[other])
+        if shared and process_difference(domains[one].spec, domains[other].spec) is None:
+            raise StoreError(
+                f"domains {one!r} and {other!r}: they have {shared:,} series in common, with the same slots, states "
+                "and readings, so they are one domain under two names, and no ledger has two budgets for the same "
+                "series; keep the ledgers apart; what the two tell together is in no account"
+            )
 
 
 def _rosters(sources: Sequence[Source]) -> dict[str, Row]:

@@ -30,6 +30,7 @@ from .lookups import (
     read_roster,
     registration_of,
 )
+from .populations import Sharing, sharings
 from .specs import Record, Registration
 
 #: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
@@ -93,6 +94,7 @@ class DomainSummary:
         closed: whether a merge found more charged than the budget: nothing is charged any more.
         flagged_charges: windows charged a second time elsewhere, as a merge found; they are part of the loss.
         flagged_blocks: blocks published beside those of record.
+        shares: other domains of the ledger that have some of its series; what they tell together is in no account.
         events: budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new,
             microseconds), as recorded.
         queries: its queries, in the order of registration.
@@ -114,6 +116,7 @@ class DomainSummary:
     closed: bool
     flagged_charges: int
     flagged_blocks: int
+    shares: tuple[Sharing, ...]
     events: tuple[tuple[str, str | None, str, str, int], ...]
     queries: tuple[QuerySummary, ...]
 
@@ -431,6 +434,7 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         events=tuple(
             (one["kind"], one["query"], one["old"], _told(one["kind"], one["new"]), one["at_us"]) for one in decided
         ),
+        shares=sharings(connection, name),
         queries=queries,
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
-from . import exports, finding, lookups, missing, reading, tables
+from . import exports, finding, lookups, missing, populations, reading, tables
 from .address import StoreAddress
 from .beliefs import Changed, Estimated, Note, change_belief, estimates_of, note_estimate, succeed
 from .budgets import raise_budget
@@ -25,6 +25,7 @@ from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
 from .layout import has_keys
 from .lookups import Settled
+from .populations import Sharing
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
 from .registering import Also, Registrar
@@ -78,18 +79,36 @@ class Store:
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
+            SharedSeries: another domain of the ledger has series of the roster, over the same slots, states and
+                readings, or without the domain's word that they may be shared.
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
             ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
             StoreError: the store cannot be used, or a specification is malformed.
         """
+        return self._register(domain, query, note, also, keep=True)
+
+    def rehearse(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
+        """What :meth:`register` would answer now; nothing is put on record, and no budget is promised.
+
+        Raises:
+            StoreError: as :meth:`register`.
+        """
+        return self._register(domain, query, note, also, keep=False)
+
+    def _register(
+        self, domain: DomainSpec, query: QuerySpec, note: Note | None, also: Also, *, keep: bool
+    ) -> Registration:
         database = self._database()
         self.check()
         with database.read() as connection:
             roster = lookups.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
+            trial = None if keep else connection.begin_nested()
             made = Registrar(connection, roster).register(domain, query, also)
             if made.fresh and note is not None:
                 note_estimate(connection, domain.name, note)
+            if trial is not None:
+                trial.rollback()
             return made
 
     def registered(self, domain: str, query: str) -> Registration | None:
@@ -120,7 +139,8 @@ class Store:
     ) -> Registration:
         """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
 
-        Saying the same again changes nothing, and where no window is left nobody joins.
+        Saying the same again changes nothing, and where no window is left nobody joins. A series of another domain of
+        the ledger stays out, unless the two may share it.
 
         Args:
             registration: the query, of any age.
@@ -279,6 +299,20 @@ class Store:
         """
         with self._database().read() as connection:
             return reading.summary(connection, domain)
+
+    def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
+        """What a domain will share with each other domain when it has some series, without a change.
+
+        Args:
+            domain: the domain, on record or not.
+            series: its series.
+
+        Raises:
+            SharedSeries: a registration of them would be refused.
+        """
+        with self._database().read() as connection:
+            populations.check_apart(connection, domain, series)
+            return populations.sharings(connection, domain.name, series, domain.shares_with)
 
     def raise_budget(self, domain: str, budget: float) -> DomainSummary:
         """Raise a domain's budget, on record with its time; windows refused before stay refused.

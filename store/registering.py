@@ -15,7 +15,7 @@ counts, and that may not grow. So what is reserved stays reserved, and no entry 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -58,9 +58,10 @@ from .lookups import (
     registration_of,
     versions_of,
 )
+from .populations import SHARING, check_apart, declared_by, left_alone
 from .protecting import protect
 from .schema import now_us
-from .specs import DomainSpec, Noise, QuerySpec, Registration
+from .specs import TRANSITIONS, DomainSpec, Noise, QuerySpec, Registration, first_difference
 
 Also = Sequence[tuple[DomainSpec, QuerySpec]]
 """Queries that are registered together with another one, each under its domain."""
@@ -68,8 +69,8 @@ Also = Sequence[tuple[DomainSpec, QuerySpec]]
 _INT64 = 2**63 - 1
 
 _DOMAIN_ADVICE = (
-    "a domain keeps what its account rests on: set it back, or use another domain, whose loss adds to this one's for "
-    "every series they share"
+    "a domain keeps what its account rests on: set it back; a domain of another name is for other series, because what "
+    "two domains tell together of series that they share is in no account"
 )
 _BELIEF_ADVICE = (
     "an account rests on one belief: set the model back, or let the new one join it for the whole history, or follow "
@@ -114,6 +115,7 @@ class Registrar:
         Raises:
             StoreError: the specifications are malformed or the store holds rows of the other kind.
             RegistrationConflict: the names have other content.
+            SharedSeries: series are in another domain of the ledger.
             BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
         """
         asked = ((domain, query), *also)
@@ -134,6 +136,10 @@ class Registrar:
         recorded = domain_from_row(row)
         belief = _number_of(recorded, domain)
         self._compare_domains(row, recorded.under(belief), domain)
+        recorded = replace(recorded, shares_with=domain.shares_with)
+        for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
+            record_event(self.connection, row["id"], SHARING, old=None, new=other)
+            row = lock_domain(self.connection, domain.name) or row
         known = query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
@@ -208,6 +214,9 @@ class Registrar:
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
+        if query.mechanism != TRANSITIONS:
+            meta_row(connection, lock=True)  # two jobs at once could share series unseen
+            check_apart(connection, domain, query.roster.series)
         held = promised(connection, row)
         asked = priced(query.schedule, query.epsilon_dp)
         try:
@@ -243,6 +252,8 @@ class Registrar:
     ) -> Registration:
         """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
 
+        Those stay out that another domain of the ledger has, and that this one may not have as well.
+
         Raises:
             UnknownNameError: there is no such query.
             StoreError: a group is given where histograms are of series, or none where they are of groups.
@@ -252,7 +263,12 @@ class Registrar:
         if known is None:
             raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")
         held = query_from_row(known, domain, read_roster(self.connection, known["roster_id"]))
-        roster = held.roster.joined_by(entries, most)
+        new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
+        away = set[str]()
+        if new:
+            meta_row(self.connection, lock=True)
+            away = left_alone(self.connection, domain_from_row(row), (series for series, _ in new))
+        roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
@@ -274,6 +290,8 @@ class Registrar:
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
         if end is not None and start + held.schedule.size > end:
             raise conflict(_CHARGED_ADVICE)
+        meta_row(self.connection, lock=True)
+        check_apart(self.connection, domain, roster.series)
         add_version(self.connection, known, held, roster, start)
         instant = _instant(SlotGrid(**domain.grid), start)
         record_event(
@@ -411,18 +429,6 @@ def record_event(
         },
     )
     alter(connection, tables.domains, domain_id, more="event_rows")
-
-
-def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
-    """The first field in which two plain values differ, named with its path: (field, recorded, given)."""
-    if isinstance(recorded, Mapping) and isinstance(given, Mapping):
-        for name in [*recorded, *(name for name in given if name not in recorded)]:
-            path = f"{field}.{name}" if field else str(name)
-            found = first_difference(recorded.get(name), given.get(name), path)
-            if found is not None:
-                return found
-        return None
-    return None if canonical_json(recorded) == canonical_json(given) else (field, recorded, given)
 
 
 def _number_of(recorded: DomainSpec, given: DomainSpec) -> int:

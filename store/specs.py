@@ -7,7 +7,7 @@ by the first registration: the same name with other content is refused, naming t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..schemas.digests import digest
+from ..schemas.digests import canonical_json, digest
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
@@ -84,6 +84,7 @@ class DomainSpec:
         reading: how a reading becomes a state: the columns, the factor, the zone of its time. Two ways of reading are
             two chains even over the same bins, and their costs do not compose.
         changes: what joined the belief or followed it since, as on record.
+        shares_with: domains over other state processes whose series this one may have, as its job says.
     """
 
     name: str
@@ -96,6 +97,21 @@ class DomainSpec:
     missing: str
     reading: dict[str, Any] = field(default_factory=dict)
     changes: tuple[BeliefChange, ...] = ()
+    shares_with: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def process(self) -> dict[str, Any]:
+        """What makes the state process of a series: two domains with equal ones see the same states of a series.
+
+        Belief, guarantee, budget and the rule for gaps are about the process. Units are words, and slots that begin at
+        the same instants are the same, whichever of them is number 0.
+        """
+        interval, origin = int(self.grid["interval_us"]), int(self.grid["origin_us"])
+        return {
+            "slots": {"interval_us": interval, "origin_us": origin % interval},
+            "states": {name: value for name, value in self.states.items() if name != "unit"},
+            "readings": {name: value for name, value in self.reading.items() if name != "unit"},
+        }
 
     @property
     def beliefs(self) -> tuple[tuple[dict[str, Any], str], ...]:
@@ -320,3 +336,15 @@ class Record:
     entry: LedgerEntry
     block: Block | None
     fresh: bool
+
+
+def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
+    """The first field in which two plain values differ, named with its path: (field, recorded, given)."""
+    if isinstance(recorded, Mapping) and isinstance(given, Mapping):
+        for name in [*recorded, *(name for name in given if name not in recorded)]:
+            path = f"{field}.{name}" if field else str(name)
+            found = first_difference(recorded.get(name), given.get(name), path)
+            if found is not None:
+                return found
+        return None
+    return None if canonical_json(recorded) == canonical_json(given) else (field, recorded, given)

@@ -14,10 +14,10 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     ``changes``: the beliefs that joined the first one or followed it, in their order. ``head``: of the chain of its
     charges.
 ``quiltstream_domain_events``
-    What an operator decided: budgets raised, schedules extended or ended, rosters and beliefs changed, and history
-    declared lost (with the number of releases found that are not on record); with the time and both values. And every
-    model that a job estimated, with what became of it; and the id of a topic that a job reads, when it is first seen
-    and when it is another one.
+    What an operator decided: budgets raised, schedules extended or ended, rosters and beliefs changed, series that may
+    be shared with another domain, and history declared lost (with the number of releases found that are not on record);
+    with the time and both values. And every model that a job estimated, with what became of it; and the id of a topic
+    that a job reads, when it is first seen and when it is another one.
 ``quiltstream_rosters``
     Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
 ``quiltstream_queries``

@@ -22,7 +22,7 @@ import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.process import keep_memory_private
@@ -37,11 +37,14 @@ from .closings import MILLISECOND_US, closing_of, closings_by
 from .marks import Mark, horizon_of, mark_of, settled_of, tickets_of
 from .patience import PatientStore
 from .plan import Plan
-from .rejects import METRICS, counter_name
+from .rejects import METRICS, OUTSIDE, READINGS, counter_name
 from .rosters import Members, Presence, first_sight, newest
 from .tickets import Range, Tickets, ranges
 
 REJECTED = "rejected"
+
+#: Where the tally of each bundle's readings goes.
+TALLIES = "tallies"
 
 #: Cells held before a bundle ends: 128 MiB.
 _HELD_CELLS = 1 << 24
@@ -258,12 +261,15 @@ class EncodeCells(beam.DoFn):
             newer one every few seconds.
         sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
             record before their readings are encoded, so none of those is lost.
+        tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
     """
 
-    def __init__(self, plan: Plan, *, follow: bool = False, sight: bool = False) -> None:
+    def __init__(self, plan: Plan, *, follow: bool = False, sight: bool = False, tally: bool = False) -> None:
         self._plan = plan
         self._follow = follow
         self._sight = sight
+        self._tallying = tally
+        self._tally: dict[str, int] = {}
         self._unwanted: set[str] = set()
         self._looked: float | None = None
         self._encoder: Encoder | None = None
@@ -277,8 +283,8 @@ class EncodeCells(beam.DoFn):
         keep_memory_private()
         keep_large_blocks()
         self._store = PatientStore(Store(self._plan.address), live=self._follow)
-        self._readings = Metrics.counter(METRICS, "readings")
-        self._outside = Metrics.counter(METRICS, "outside-schedule")
+        self._readings = Metrics.counter(METRICS, READINGS)
+        self._outside = Metrics.counter(METRICS, OUTSIDE)
         self._settled = Metrics.counter(METRICS, "readings-on-record")
 
     def teardown(self) -> None:
@@ -289,7 +295,7 @@ class EncodeCells(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
-        self._steps, self._tickets, self._held = {}, {}, 0
+        self._steps, self._tickets, self._held, self._tally = {}, {}, 0, {}
         if self._ahead is not None:
             self._ahead.forget()
 
@@ -322,6 +328,8 @@ class EncodeCells(beam.DoFn):
             for encoded in self._ahead.rest():
                 yield from self._gather(encoded)
         yield from self._flush()
+        if self._tallying:
+            yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
 
     def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
         """Encode a batch, in the thread, with the encoder of the moment."""
@@ -344,7 +352,11 @@ class EncodeCells(beam.DoFn):
             if not held.query.given_model:
                 self._unwanted |= {name for name, _ in strangers if origin.used([name])}
             wanted = [pair for pair in strangers if pair[0] not in self._unwanted]
-            return self._store.join(held, wanted, self._plan.most_series)
+            found = self._store.join(held, wanted, self._plan.most_series)
+            if len(self._unwanted) < self._plan.most_series:
+                # those of another domain stay out, and are not asked about again
+                self._unwanted |= {name for name, _ in strangers if name not in found.query.roster.groups_of}
+            return found
         if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
             now = time.monotonic()
             if self._looked is None or now - self._looked > _LOOK_S:
@@ -364,6 +376,7 @@ class EncodeCells(beam.DoFn):
             encoded = encoder.encode((encoded.given, encoded.at))
         self._readings.inc(encoded.readings)
         self._outside.inc(encoded.outside)
+        self._count(encoded)
         self._settled.inc(encoded.settled)
         every, rows = encoder.schedule.every, len(encoder.members.names)
         tickets = {} if encoded.tickets is None else encoded.tickets.by_step()
@@ -386,6 +399,13 @@ class EncodeCells(beam.DoFn):
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         if encoded.rejects:
             yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
+
+    def _count(self, encoded: EncodedBatch) -> None:
+        """Add a batch to the bundle's tally."""
+        counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
+        counts |= {counter_name(reason): count for reason, count in encoded.rejects.items()}
+        for name, count in counts.items():
+            self._tally[name] = self._tally.get(name, 0) + count
 
     # no property: Beam looks at every attribute when the graph is built
     def _current(self) -> Encoder:

@@ -20,14 +20,14 @@ from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import format_instant
 from ..store.specs import Noise
 from .collect import CollectCells
-from .encode import REJECTED, EncodeCells
+from .encode import REJECTED, TALLIES, EncodeCells
 from .ends import check_ends
 from .hosts import check_hosts
 from .modes import check_modes
 from .panes import PIECES, GatherPanes, SortPanes, window_into
 from .plan import Plan, make_plan
 from .release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
-from .survey import RegisterQuery, SurveyReadings, register
+from .survey import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings, register
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]
@@ -50,6 +50,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
+        even_if_empty: publish the windows of readings that end although no reading counts in any of them.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -66,6 +67,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         *,
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
+        even_if_empty: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -78,13 +80,14 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         elif model is not given:
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
         self._plan = make_plan(settings, given, noise=noise)
+        self._even_if_empty = even_if_empty
 
     @classmethod
-    def of(cls, plan: Plan) -> PrivateHistograms:
+    def of(cls, plan: Plan, *, even_if_empty: bool = False) -> PrivateHistograms:
         """The transform of a plan that is made already."""
         made = cls.__new__(cls)
         beam.PTransform.__init__(made)
-        made._plan = plan  # noqa: SLF001 - of its own class
+        made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
         return made
 
     @property
@@ -93,7 +96,11 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return self._plan
 
     def expand(self, input_or_inputs: Any) -> Histograms:
-        """Build the graph; where windows and roster are known the query is put on record now, before data is read."""
+        """Build the graph.
+
+        A live query is put on record now. One over readings that end is tried now, where windows and roster are known,
+        and put on record when all readings are encoded and one of them counts, before anything is charged.
+        """
         plan, readings = self._plan, input_or_inputs
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
         check_modes(readings.pipeline.options)
@@ -102,18 +109,23 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             check_live(plan)
         else:
             check_ends(plan)
+        seen: Any = None
         if live or (plan.resolved and plan.schedule.bounded):
-            registration: Any = register(plan)
+            registration: Any = register(plan, trial=not live)
         else:
-            registration = AsSingleton(
-                readings
-                | "Survey" >> beam.CombineGlobally(SurveyReadings(plan.most_series if plan.roster is None else None))
-                | "Register" >> beam.ParDo(RegisterQuery(plan))
-            )
+            most = plan.most_series if plan.roster is None else None
+            survey = readings | "Survey" >> beam.CombineGlobally(SurveyReadings(most))
+            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
+            seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
-        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None)
-        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, main="cells")
+        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live)
+        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
         cells = encoded.cells
+        registered: Any = True
+        if not live:
+            keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
+            registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
             closings = seed | "Schedule" >> beam.ParDo(ScheduledClosings(plan), registration)
@@ -122,7 +134,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
-        count = beam.ParDo(CountCells(plan, live=live), registration).with_output_types(_SHARDED)
+        count = beam.ParDo(CountCells(plan, live=live), registration, registered).with_output_types(_SHARDED)
         if live:
             panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
             panes.whole.element_type = panes[PIECES].element_type = _SHARDED

@@ -264,6 +264,7 @@ def make_plan(
         budget=settings.budget,
         missing=settings.missing_rule,
         reading=_reading(settings),
+        shares_with=tuple(settings.shares_series_with),
     )
     return Plan(
         grid=grid,

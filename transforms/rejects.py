@@ -18,6 +18,10 @@ from ..schemas.readings import REJECT_SCHEMA, RejectReason
 METRICS = "quiltstream"
 #: Counter of the rows that were decoded to readings.
 DECODED = "decoded-readings"
+#: Counter of the readings that count.
+READINGS = "readings"
+#: Counter of those before or after all windows.
+OUTSIDE = "outside-schedule"
 
 
 class Problem(NamedTuple):

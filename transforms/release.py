@@ -126,11 +126,12 @@ class CountCells(beam.DoFn):
         self,
         element: tuple[int, Collected],
         registration: Registration,
+        _registered: bool = True,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
         pane: Any = beam.DoFn.PaneInfoParam,
     ) -> Iterator[WindowedValue]:
-        """Count the cells of one shard in one window."""
+        """Count the cells of one shard in one window, once the query is on record."""
         shard, collected = element
         self._registration = newest(self._registration, registration)
         schedule = registration.query.schedule

@@ -6,28 +6,34 @@ group its earliest reading names. The store freezes them with the query, so a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from ..schemas.readings import RejectReason
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster import check_number as check_series
 from ..schemas.settings import SettingsError
 from ..schemas.slots import Schedule, format_instant
-from ..store.errors import QUERY_ADVICE, RegistrationConflict
+from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreError
 from ..store.records import Store
 from ..store.specs import Registration
 from .batches import reading_columns
 from .ends import check_number
 from .plan import Plan
+from .rejects import OUTSIDE, READINGS, counter_name
 
 
 class NoReadingsError(Exception):
     """The source has no reading, and the settings leave something to its readings."""
+
+
+class NothingCountsError(Exception):
+    """No reading of the source counts in any window, and nothing is charged for nothing."""
 
 
 @dataclass(slots=True)
@@ -149,8 +155,10 @@ def complete(plan: Plan, seen: Seen) -> Plan:
     return plan.resolve(schedule, roster)
 
 
-def register(plan: Plan, seen: Seen | None = None) -> Registration:
+def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Registration:
     """Put a query on record, completed from a survey where needed, and return what is on record for it.
+
+    With ``trial`` nothing is put on record, and the answer is what would be.
 
     What the settings leave out is as the first run has it, whatever this run's data would say; what they give must be
     what is on record, or is refused as any other changed setting is. Only a roster may be another one: it then holds
@@ -162,25 +170,26 @@ def register(plan: Plan, seen: Seen | None = None) -> Registration:
         StoreError: the store cannot be used, or has other content under these names.
     """
     store = Store(plan.address)
+    put = store.rehearse if trial else store.register
     given = plan.schedule.bounded
     held = store.registered(plan.domain.name, plan.query_name)
     if held is not None:
         if held.query.most > (1 if plan.roster is None else plan.roster.multiplicity):
             plan = plan.with_multiplicity(held.query.most)
         if plan.roster is None or not given:
-            return _agree(store, plan, held, live=seen is None)
+            return _agree(put, plan, held, live=seen is None)
     completed = plan if seen is None else complete(plan, seen)
     if completed.schedule.start is None:
         raise SettingsError(["windows.start is needed before the readings are known; set it"])
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)
-    made = store.register(plan.domain, query, plan.note, plan.also)
+    made = put(plan.domain, query, plan.note, plan.also)
     # another job may have been first, with ends of its own
-    return made if given or made.fresh else _agree(store, plan, made, live=seen is None)
+    return made if given or made.fresh else _agree(put, plan, made, live=seen is None)
 
 
-def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Registration:
+def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, live: bool) -> Registration:
     """Register what is on record for a query again, with everything that the settings give in its place."""
     given, recorded = plan.schedule, held.query.schedule
     conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
@@ -200,19 +209,112 @@ def _agree(store: Store, plan: Plan, held: Registration, *, live: bool) -> Regis
         except ValueError:
             raise conflict("windows.stop", _instant(plan, recorded.stop), _instant(plan, stop)) from None
     query = plan.query(schedule, roster, schedule_given=True, roster_given=plan.roster is not None)
-    return store.register(plan.domain, query, plan.note, plan.also)
+    return put(plan.domain, query, plan.note, plan.also)
 
 
 def _instant(plan: Plan, slot: int | None) -> str | None:
     return None if slot is None else format_instant(plan.grid.time_of(slot))
 
 
-class RegisterQuery(beam.DoFn):
-    """What was seen to the query's :class:`Registration`."""
+class RehearseQuery(beam.DoFn):
+    """What was seen to the :class:`Registration` that the query will have; nothing is on record yet."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     def process(self, seen: Seen) -> Iterator[Registration]:
-        """Register the query."""
-        yield register(self._plan, seen)
+        """Try to register the query."""
+        yield register(self._plan, seen, trial=True)
+
+
+Tally = dict[str, int]
+"""How many readings count, by the name of the operator's counter, and how many do not."""
+
+
+class SumReadings(beam.CombineFn):
+    """Tallies of the batches to one of all."""
+
+    def create_accumulator(self) -> Tally:
+        """No reading."""
+        return {}
+
+    def add_input(self, mutable_accumulator: Tally, element: Tally) -> Tally:
+        """Add a tally."""
+        for name, count in element.items():
+            mutable_accumulator[name] = mutable_accumulator.get(name, 0) + count
+        return mutable_accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Tally]) -> Tally:
+        """Add all up."""
+        return reduce(self.add_input, accumulators, {})
+
+    def extract_output(self, accumulator: Tally) -> Tally:
+        """The sum."""
+        return accumulator
+
+
+class RegisterQuery(beam.DoFn):
+    """The tally of all readings to a sign that the query is on record, for which the step that charges waits.
+
+    Where no reading counts nothing is put on record: a wrong delimiter, unit of time or roster would be charged the
+    whole budget for rows of noise, and its settings could not be corrected any more. What is on record already comes
+    out as it is.
+
+    Args:
+        plan: the query.
+        even_if_empty: whether windows are published although no reading counts in any.
+    """
+
+    def __init__(self, plan: Plan, *, even_if_empty: bool) -> None:
+        self._plan = plan
+        self._even_if_empty = even_if_empty
+
+    def process(self, tally: Tally, planned: Registration, seen: Seen | None = None) -> Iterator[bool]:
+        """Register the query.
+
+        Args:
+            tally: of all readings.
+            planned: what the readings were encoded with.
+            seen: what the readings say about themselves, where the settings leave something to them.
+
+        Raises:
+            NothingCountsError: no reading counts, and something is not published yet.
+            StoreError: the store cannot be used, or another job was first with another content.
+        """
+        if not tally.get(READINGS) and not self._even_if_empty:
+            with Store(self._plan.address) as store:
+                held = store.registered(self._plan.domain.name, self._plan.query_name)
+                whole = held is not None and _alike(held, planned) and next(store.missing(held), None) is None
+            if not whole:
+                raise NothingCountsError(_nothing_counts(tally))
+        made = register(self._plan, seen)
+        if not _alike(made, planned):
+            raise StoreError(
+                f"query {self._plan.query_name!r}: another job put it on record meanwhile, with other series, windows "
+                "or shards than this one counted by; nothing was charged by this job: run it again"
+            )
+        yield True
+
+
+def _alike(one: Registration, other: Registration) -> bool:
+    """Whether cells that were encoded with one registration are those of another."""
+    return _counted_by(one) == _counted_by(other)
+
+
+def _counted_by(held: Registration) -> tuple[object, ...]:
+    query = held.query
+    return held.digest, query.schedule, query.shards, query.roster, held.versions, held.series
+
+
+def _nothing_counts(tally: Tally) -> str:
+    """What became of the readings, for the operator."""
+    found = [f"{tally[OUTSIDE]:,} before or after the windows"] if tally.get(OUTSIDE) else []
+    rejected = ((reason, tally.get(counter_name(reason))) for reason in RejectReason)
+    found += [f"{count:,} rejected: {reason.text}" for reason, count in rejected if count]
+    read = sum(tally.values())
+    said = f"of {read:,} that were read: {'; '.join(found)}" if read else "no row is a reading"
+    return (
+        f"source: no reading counts in any window of any series ({said}), so nothing was charged or published; check "
+        "how readings tells to read the source, windows.start, windows.stop and roster, or run with --even-if-empty to "
+        "publish windows without readings"
+    )

@@ -136,6 +136,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
     cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size
+    account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
         domain=plan.domain.name,
@@ -166,11 +167,11 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         schedule_loss=ledger.extended_loss([charged]),
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
-        account=standing_of(plan),
+        account=account,
         admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
         from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
-        cautions=cautions(settings, plan, endless=endless),
+        cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
     )
 
 
@@ -200,9 +201,11 @@ def _constant(settings: Settings) -> Roster | None:
 
 
 _MISSING = {
-    "public": "missing cells: which ones are missing is taken as public and independent of the states",
+    "public": "missing cells: which ones are missing is taken as public and independent of the states; a published "
+    "total tells how many, those of rejected values included",
     "state": "missing cells: a missing cell is a state of its own, the last one",
-    "break": "missing cells: a series is taken as independent of its past after a gap longer than {}",
+    "break": "missing cells: a series is taken as independent of its past after a gap longer than {}, and which ones "
+    "are missing as public; a published total tells how many, those of rejected values included",
 }
 
 

@@ -19,6 +19,7 @@ from ...schemas.settings import read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
 from ...store.bounds import check_loss, priced_anew
+from ...store.populations import SHARING
 from ...store.reading import DomainSummary
 from ...store.records import Store
 from ...store.verifying import Head, Verified
@@ -130,6 +131,7 @@ def _show_domain(console: Console, account: _Account) -> None:
             ),
             *([("history lost", _LOST)] if said.history_lost else []),
             *([("closed", _CLOSED)] if said.closed else []),
+            *(("shared", one.text) for one in said.shares),
             *([("flagged", _flagged(said))] if said.flagged_charges or said.flagged_blocks else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
@@ -179,6 +181,8 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
         model = json.loads(new).get("model_id")
         what = f"{said['outcome']}, {'nothing could be estimated' if model is None else f'model {model}'}"
         return f"{format_instant(at)[:19]}Z model estimated for query {query}: {what}"
+    if kind == SHARING:
+        return f"{format_instant(at)[:19]}Z allowed to have series of domain {_plain(new)}, over another state process"
     if kind in ("belief-joined", "belief-switched"):
         said = json.loads(new)
         given = ", estimated from the protected series" if said["given_model"] else ""

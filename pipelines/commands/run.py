@@ -14,7 +14,7 @@ from typing import Any
 import apache_beam as beam
 from rich.console import Console
 
-from ...schemas.readings import RejectReason
+from ...schemas.readings import OF_VALUES, RejectReason
 from ...schemas.settings import Settings, SettingsError, read_settings
 from ...schemas.slots import Window, format_instant
 from ...store.address import StoreAddress
@@ -22,7 +22,8 @@ from ...transforms.ends import check_ends
 from ...transforms.histograms import PrivateHistograms, check_live
 from ...transforms.hosts import check_hosts
 from ...transforms.plan import make_plan, model_of
-from ...transforms.survey import NoReadingsError
+from ...transforms.rejects import DECODED, OUTSIDE, READINGS, counter_name
+from ...transforms.survey import NoReadingsError, NothingCountsError, register
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..engine import counters, new_pipeline, options_of, read_source, runner_name
 from ..estimates.generations import generation_of
@@ -34,7 +35,14 @@ from ..places.origins import labelled
 from ..places.sinks import check_rejects, released_ids, write_rejects, write_releases
 from ..places.topics import refuse_topics
 from ..places.unwritten import SinkError, output_of, outputs_of
-from ..record import OnRecord, check_history, check_ledger, note_lost_history, on_record, unknown_releases
+from ..record import (
+    OnRecord,
+    check_history,
+    check_ledger,
+    note_lost_history,
+    on_record,
+    unknown_releases,
+)
 from .cautions import of_units
 from .forecast import assumptions, forecast, goes_on, left_to_data
 from .forecast import show as show_forecast
@@ -48,8 +56,10 @@ class Summary:
         query: the query.
         domain: the domain.
         windows: windows of the schedule; of an endless one those until now.
-        windows_published: windows whose rows this run completed.
-        windows_completed: those of them that were charged before, by a run that did not end.
+        windows_published: windows whose rows are all on record now and were not before the run.
+        windows_drawn: those of them whose first block this run drew, and no other job that ran at the same time;
+            ``None`` where the runner may count otherwise.
+        windows_completed: those of them that were charged before the run.
         windows_on_record: windows whose rows were on record before.
         windows_refused: windows the budget refused, in this run or before.
         rows: released rows in the sink.
@@ -71,6 +81,7 @@ class Summary:
     domain: str
     windows: int
     windows_published: int
+    windows_drawn: int | None
     windows_completed: int
     windows_on_record: int
     windows_refused: int
@@ -98,11 +109,13 @@ class Summary:
         return asdict(self)
 
 
-def run_file(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool) -> int:
+def run_file(
+    path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool, even_if_empty: bool = False
+) -> int:
     """Run a settings file, print the summary, return the exit code."""
     settings = read_settings(path)
     with working(f"running {path.name}"):
-        summary = run_job(settings, beam_options, history_lost=history_lost)
+        summary = run_job(settings, beam_options, history_lost=history_lost, even_if_empty=even_if_empty)
     if as_json:
         print_json(summary.to_dict())
     else:
@@ -130,8 +143,20 @@ def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
         show_forecast(results(), said)
 
 
-def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_lost: bool = False) -> Summary:
+def run_job(
+    settings: Settings,
+    beam_options: Sequence[str] = (),
+    *,
+    history_lost: bool = False,
+    even_if_empty: bool = False,
+) -> Summary:
     """Publish what the settings say.
+
+    Args:
+        settings: the job.
+        beam_options: Beam's, as words.
+        history_lost: go on although the sink holds releases that are not on record.
+        even_if_empty: publish although no reading counts in any window.
 
     Raises:
         SettingsError: the settings do not make a job.
@@ -143,9 +168,10 @@ def run_job(settings: Settings, beam_options: Sequence[str] = (), *, history_los
     refuse_topics(settings)
     check_apart(settings)
     if settings.estimate is not None:
-        histograms = generation_of(settings, live=False).histograms
+        plan = generation_of(settings, live=False).histograms.plan
     else:
-        histograms = PrivateHistograms(settings, model=labelled(settings, model_of(settings)))
+        plan = make_plan(settings, labelled(settings, model_of(settings)))
+    histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
     return publish(settings, histograms, beam_options, history_lost=history_lost)
 
 
@@ -178,6 +204,8 @@ def publish(
     check_ends(plan)  # looking at what is on record goes over every window of it
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
+    if unknown.names and plan.resolved and plan.schedule.bounded:
+        register(plan)  # a domain that is on record can be marked before anything else is done
     pipeline = new_pipeline(options_of(beam_options))
     decoded = pipeline | "Read" >> source
     published = decoded.readings | "Publish" >> histograms
@@ -191,7 +219,7 @@ def publish(
         tallies = _finish(pipeline, settings)
     except Exception as error:
         failure = explain(error)
-        if failure.kind != NoReadingsError.__name__:
+        if failure.kind not in {NoReadingsError.__name__, NothingCountsError.__name__}:
             raise
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error
@@ -199,7 +227,10 @@ def publish(
         note_lost_history(plan, unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    return summary_of(settings, histograms, before, after, tallies)
+    summary = summary_of(settings, histograms, before, after, tallies)
+    if tallies is None or runner_name(options_of(beam_options)) is not None:
+        return summary  # a runner that tries a bundle again does not count what the first attempt drew
+    return replace(summary, windows_drawn=tallies.get("windows-released", 0))
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:
@@ -228,11 +259,13 @@ def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[
     _ = pipeline | "Read" >> read_source(settings, group)
     result = pipeline.run()
     result.wait_until_finish()
-    rejected: dict[str, int] = _operator(counters(result) or {})["rejected"]
-    if not rejected:
-        return f"{files} has no rows"
+    tallies = counters(result) or {}
+    rejected: dict[str, int] = _operator(tallies)["rejected"]
     reasons = "; ".join(f"{plural(count, 'row')}: {RejectReason(one).text}" for one, count in rejected.items())
-    return f"{files} was read, and every row rejected: {reasons}"
+    read = tallies.get(DECODED, 0)
+    if not read:
+        return f"{files} was read, and every row rejected: {reasons}" if rejected else f"{files} has no rows"
+    return f"{files} was read: {plural(read, 'reading')}" + (f", and rows rejected: {reasons}" if rejected else "")
 
 
 def _sink_text(settings: Settings) -> str:
@@ -272,6 +305,7 @@ def summary_of(
         # of an endless schedule, those that have an entry
         windows=len(schedule) if schedule.stop is not None else len(after.complete | after.refused),
         windows_published=len(after.complete - before.complete),
+        windows_drawn=None,
         windows_completed=len((after.complete - before.complete) & before.charged),
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
@@ -286,8 +320,8 @@ def summary_of(
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
-        cautions=of_units(settings),
-        operator_only=None if tallies is None else _operator(tallies),
+        cautions=(*(one.text for one in after.account.shares), *of_units(settings)),
+        operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
 
 
@@ -300,17 +334,32 @@ def with_live(summary: Summary, tallies: dict[str, int] | None) -> Summary:
     if summary.operator_only is None or tallies is None:
         return summary
     more = {name.replace("-", "_"): tallies.get(name, 0) for name in _LIVE}
-    return replace(summary, operator_only=summary.operator_only | more)
+    summary = replace(summary, operator_only=summary.operator_only | more)
+    if summary.windows_published and not tallies.get(READINGS) and not more["readings_on_record"]:
+        return replace(summary, cautions=(_EMPTY, *summary.cautions))
+    return summary
 
 
-def _operator(tallies: dict[str, int]) -> dict[str, Any]:
+_EMPTY = (
+    "no reading counted: the windows of this run were published and charged without any; see the tallies below, and "
+    "check how readings tells to read the source, windows.start and roster"
+)
+
+
+def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
+    """Tallies for the operator.
+
+    Args:
+        tallies: Beam's counters.
+        missing: the rule for cells without a reading.
+    """
     rejected = {
-        reason.value: tallies[f"rejected-{reason.value}"]
-        for reason in RejectReason
-        if tallies.get(f"rejected-{reason.value}")
+        reason.value: tallies[counter_name(reason)] for reason in RejectReason if tallies.get(counter_name(reason))
     }
-    names = ("readings", "duplicates", "outside-schedule")
-    return {**{name.replace("-", "_"): tallies.get(name, 0) for name in names}, "rejected": rejected}
+    names = (READINGS, "duplicates", OUTSIDE)
+    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in names}
+    told = 0 if missing == "state" else sum(tallies.get(counter_name(reason), 0) for reason in OF_VALUES)
+    return found | {"rejected": rejected, "values_told_by_totals": told}
 
 
 def show(console: Console, summary: Summary) -> None:
@@ -328,7 +377,7 @@ def show(console: Console, summary: Summary) -> None:
             ),
         ],
     )
-    if not summary.windows_published:
+    if summary.windows_on_record and not summary.windows_published:
         paragraph(console, "Nothing was charged: every row was on record already, and the same rows came out.")
     if summary.windows_on_record:
         paragraph(
@@ -361,9 +410,13 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def _windows(summary: Summary) -> str:
-    published = f"{summary.windows_published:,} published now"
+    published = f"{summary.windows_published:,} newly on record"
+    of_them: list[str] = []
+    if summary.windows_published and summary.windows_drawn is not None:
+        of_them.append(f"{summary.windows_drawn:,} of them drawn by this job")
     if summary.windows_completed:
-        published += f" ({summary.windows_completed:,} of them charged before, by a run that did not end)"
+        of_them.append(f"{summary.windows_completed:,} of them charged before it began")
+    published += f" ({', '.join(of_them)})" if of_them else ""
     parts = [published, f"{summary.windows_on_record:,} on record before"]
     if summary.windows_refused:
         parts.append(f"{summary.windows_refused:,} refused")
@@ -389,4 +442,12 @@ def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
         ]
     rejected = operator["rejected"]
     rows += [("rejected", f"{count:,}: {RejectReason(reason).text}") for reason, count in rejected.items()]
+    if told := operator["values_told_by_totals"]:
+        rows.append(
+            (
+                "totals",
+                f"{plural(told, 'value')} rejected: each leaves its cell missing, and a published total tells how many "
+                "are missing; that is taken as public and independent of the states, or set missing: state",
+            )
+        )
     return rows if rejected else [*rows, ("rejected", "none")]

@@ -349,6 +349,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORE,
     ),
     Mutant(
+        name="windows are charged although no reading counts",
+        file="transforms/survey.py",
+        old="            if not whole:\n",
+        new="            if held is not None and not whole:\n",
+        tests=("tests/pipelines/commands/test_nothing_counts.py",),
+    ),
+    Mutant(
+        name="series have another budget under another name of their domain",
+        file="store/populations.py",
+        old="if shared and (differs is None or",
+        new="if shared and (",
+        tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),
+    ),
+    Mutant(
         name="influence is taken one step further away",
         file="privacy/influence.py",
         old="closed_form(bounds, np.arange(1, lags + 1), bound)",

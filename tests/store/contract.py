@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .budget_contract import BudgetContract
 from .integrity_contract import IntegrityContract
+from .population_contract import PopulationContract
 from .process_contract import ProcessContract
 from .publishing_contract import PublishingContract
 from .reading_contract import ReadingContract
@@ -13,6 +14,7 @@ from .version_contract import VersionContract
 
 class StoreContract(
     RegistrationContract,
+    PopulationContract,
     PublishingContract,
     BudgetContract,
     ReadingContract,

@@ -41,6 +41,11 @@ def domain(name: str = "homes", *, budget: float = 1.0, **changes: Any) -> Domai
     return replace(spec, **changes)
 
 
+def series_of(domain: str) -> tuple[str, ...]:
+    """The series of a domain: of other ones than ``homes`` other series, which no two domains share."""
+    return SERIES if domain == "homes" else tuple(f"{name} of {domain}" for name in SERIES)
+
+
 def query(
     name: str = "weekly",
     domain: str = "homes",
@@ -63,7 +68,7 @@ def query(
         mechanism="mqm-approx",
         schedule=Schedule(size=size, every=every, start=96, stop=96 + (windows - 1) * every + size, anchor=96),
         schedule_given=True,
-        roster=Roster.of(SERIES),
+        roster=Roster.of(series_of(domain)),
         roster_given=True,
         shards=shards,
         header={
@@ -143,4 +148,5 @@ __all__ = [
     "going_on",
     "query",
     "seen",
+    "series_of",
 ]

@@ -24,7 +24,7 @@ def test_settings_from_a_file_of_each_format_run_as_they_are(tmp_path: Path, for
     assert len(settings.schedule) == 3
     ran = call("run", tmp_path / "settings.yaml")
     assert ran.code == 0, ran.err
-    assert ran.said("3 published now, 0 on record before, of 3")
+    assert ran.said("3 newly on record (3 of them drawn by this job), 0 on record before, of 3")
     assert ran.said("288 in the schedule")
 
 
@@ -69,7 +69,7 @@ def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
     settings = read_settings(tmp_path / "s.yaml")
     assert settings.readings is not None
     assert (settings.readings.time_unit, settings.slots.interval) == ("ms", "1min")
-    assert call("run", tmp_path / "s.yaml").said("published now")
+    assert call("run", tmp_path / "s.yaml").said("newly on record")
 
 
 def test_a_settings_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:

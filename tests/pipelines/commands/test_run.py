@@ -47,7 +47,7 @@ def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finis
         (1_709_251_200_000_000 + day * 86_400_000_000, key) for day in range(7) for key in ("north", "south")
     ]
     assert {row.total for row in rows} == {3 * 48}
-    assert done.said("7 published now, 0 on record before, of 7")
+    assert done.said("7 newly on record (7 of them drawn by this job), 0 on record before, of 7")
     assert done.said("0 before, 1 after, of 1; naive adding says 7")
     assert done.said("2,016 in the schedule")
     assert done.said("288 before or after the schedule")
@@ -60,7 +60,7 @@ def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) 
     assert done.code == 0
     assert ran.sink.read_bytes() == first
     assert done.said("Nothing was charged: every row was on record already")
-    assert done.said("0 published now, 7 on record before, of 7")
+    assert done.said("0 newly on record, 7 on record before, of 7")
 
 
 def test_a_changed_input_gives_the_old_rows_and_says_so(ran: Job) -> None:
@@ -96,7 +96,8 @@ def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_p
     done = call("run", made.settings, "--json")
     said = json.loads(done.out)
     assert (said["windows"], said["windows_published"], said["rows"], said["naive_loss"]) == (7, 7, 14, 7.0)
-    assert said["operator_only"] == {"readings": 2016, "duplicates": 0, "outside_schedule": 288, "rejected": {}}
+    tallies = {"readings": 2016, "duplicates": 0, "outside_schedule": 288, "rejected": {}, "values_told_by_totals": 0}
+    assert said["operator_only"] == tallies
     assert done.err == ""
 
 
@@ -320,5 +321,23 @@ def test_windows_that_a_run_charged_and_did_not_complete_are_told_when_the_next_
         store.publish(registration, begun[:1])
     done = call("run", made.settings)
     assert done.code == 0, done.err
-    assert done.said("7 published now (1 of them charged before, by a run that did not end), 0 on record before, of 7")
-    assert "did not end" not in call("run", made.settings).out
+    assert done.said(
+        "7 newly on record (6 of them drawn by this job, 1 of them charged before it began), 0 on record before, of 7"
+    )
+    assert "charged before" not in call("run", made.settings).out
+
+
+@pytest.mark.parametrize(("missing", "told"), [("public", True), ({"break": "2h"}, True), ("state", False)])
+def test_values_that_totals_tell_of_are_said_with_their_number_and_the_assumption(
+    tmp_path: Path, missing: object, told: bool
+) -> None:
+    rows = readings()
+    for at, value in ((5, "abc"), (7, ""), (9, "nan")):
+        rows[at] = (*rows[at][:2], value)
+    made = job(tmp_path, rows, missing=missing)
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    short = min(row.total or 0 for row in made.rows())
+    assert short == (3 * 48 - 3 if told else 3 * 48)
+    assert done.said("3 values rejected: each leaves its cell missing, and a published total tells how many") == told
+    assert done.said("a published total tells how many, those of rejected values included") == told

@@ -32,9 +32,21 @@ def test_a_live_run_publishes_the_schedule_and_says_at_its_end_what_a_batch_run_
     assert done.code == 0, done.err
     assert published(one) == true_counts(readings(6), days=5)
     assert done.said("on record until 2024-03-06T00:00:00Z; loss 1 of 1")
-    assert done.said("5 published now, 0 on record before, of 5")
+    assert done.said("5 newly on record, 0 on record before, of 5")
     assert done.said("0 before, 1 after, of 1")
     assert done.said(f"{5 * 48 * len(HOMES):,} in the schedule")
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_live_run_in_which_no_reading_counts_publishes_and_says_so(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    for path in (tmp_path / "inbox").iterdir():
+        write_csv(path, [(f"not {m}", t, v) for m, t, v in readings(6)])
+    done = run(one)
+    assert done.code == 0, done.err
+    assert done.said("5 newly on record")
+    assert done.said("no reading counted: the windows of this run were published and charged without any")
+    assert not run(one).said("no reading counted")
 
 
 @pytest.mark.usefixtures("ending")
@@ -57,7 +69,7 @@ def test_a_second_run_publishes_nothing_and_puts_back_the_files_that_the_sink_ha
     done = run(one)
     assert done.code == 0
     assert done.said("3 blocks on record had no file in the sink; now they have")
-    assert done.said("0 published now, 5 on record before, of 5")
+    assert done.said("0 newly on record, 5 on record before, of 5")
     assert files(one) == before
 
 

@@ -184,7 +184,7 @@ def test_a_ledger_in_a_folder_that_cannot_be_made_stops_a_live_job_before_it_rea
 # What may change between restarts: the rows of the table in docs/streaming.md
 
 QUERY = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
-DOMAIN = "a domain keeps what its account rests on: set it back, or use another domain, whose loss adds to this one's"
+DOMAIN = "a domain keeps what its account rests on: set it back; a domain of another name is for other series"
 BELIEF = "an account rests on one belief: set the model back"
 
 
@@ -251,7 +251,11 @@ def test_another_query_over_the_domain_is_charged_beside_the_first(one: Job) -> 
     # the budget is spent
     done = stopped(one, 3)
     assert done.said("query 'other'"), done.err
+    # and it is the series' own, whatever the domain is called
     change(one, domain="other")
+    done = stopped(one, 4)
+    assert done.said("domain 'other': 6 of its series are in domain 'streets' of this ledger"), done.err
+    change(one, states={"edges": [300, 500, 1000, 2000], "unit": "W"}, shares_series_with=["streets"])
     assert len(stopped_not(one)) == 10
 
 
@@ -295,7 +299,7 @@ def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job)
     )
     done = run(one)
     assert done.code == 0, done.err
-    assert done.said("2 published now, 5 on record before, of 7")
+    assert done.said("2 newly on record, 5 on record before, of 7")
     assert len(list((one.folder / "others").iterdir())) == 14
     with Store(f"sqlite:///{one.folder / 'ledgers' / 'ledger.db'}") as store:
         batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]

@@ -1,0 +1,121 @@
+"""A run in which no reading counts: it stops before anything is charged or put on record, and says what it read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.settings import read_settings
+from quiltstream.store.records import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.survey import register
+
+from ..jobs import Job, call, job, readings, write_csv
+from ..live_jobs import drafts
+from .test_run import change
+
+FEW = ("m1", "m2")
+TEN_YEARS_ON = [(m, t.replace("2024", "2034"), v) for m, t, v in readings(2, FEW)]
+NOT_ROSTERED = [(f"x{m}", t, v) for m, t, v in readings(2, FEW)]
+NO_NUMBERS = [(m, t, "abc") for m, t, _ in readings(2, FEW)]
+ONE = {"series": {"constant": "m1"}, "time": "ts", "value": "kwh", "unit": "kWh", "scale": 2000}
+
+
+def domains(made: Job) -> tuple[str, ...]:
+    with Store(f"sqlite:///{made.ledger}") as store:
+        return store.domains()
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "said"),
+    [
+        (TEN_YEARS_ON, {}, "of 192 that were read: 192 before or after the windows"),
+        (NOT_ROSTERED, {}, "of 192 that were read: 192 rejected: the series is not in the roster"),
+        (NO_NUMBERS, {}, "every row rejected: 192 rows: the value is not a number"),
+        ([], {}, "no row is a reading"),
+        (NO_NUMBERS, {"roster": None, "group_by": None, "readings": ONE}, "every row rejected: 192 rows"),
+        (TEN_YEARS_ON, {"roster": None, "group_by": None}, "of 192 that were read: 192 before or after the windows"),
+    ],
+    ids=["ten years off", "not in the roster", "no numbers", "no rows", "constant", "roster of the data"],
+)
+def test_it_stops_with_nothing_on_record_and_can_be_run_again_with_other_settings(
+    tmp_path: Path, rows: list[Any], changes: dict[str, Any], said: str
+) -> None:
+    made = job(tmp_path, rows, **changes)
+    done = call("run", made.settings)
+    assert done.code == 5
+    assert done.said("no reading counts in any window of any series")
+    assert done.said("nothing was charged or published")
+    assert done.said(said), done.err
+    assert done.said("run with --even-if-empty")
+    assert not made.sink.exists()
+    assert domains(made) == ()
+    # what was wrong can be mended: nothing of it was frozen
+    write_csv(made.folder / "readings.csv", readings(2))
+    change(
+        made, states={"edges": [300], "unit": "W"}, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"}
+    )
+    assert call("run", made.settings).code == 0
+
+
+def test_a_delimiter_that_joins_all_columns_to_one_charges_nothing(tmp_path: Path) -> None:
+    made = job(tmp_path, source={"csv": "readings.csv", "delimiter": ";"})
+    done = call("run", made.settings)
+    assert done.code in {2, 5}
+    assert not made.ledger.exists() or domains(made) == ()
+    made = job(tmp_path, source={"csv": "readings.csv", "delimiter": ";"})
+    # a header that fits, and rows that do not
+    write_csv(made.folder / "readings.csv", readings(2), header="meter;ts;kwh")
+    done = call("run", made.settings)
+    assert done.code == 5
+    assert done.said("every row rejected: 576 rows: the row or line could not be taken apart into columns"), done.err
+    assert domains(made) == ()
+
+
+def test_the_flag_publishes_windows_without_readings(tmp_path: Path) -> None:
+    made = job(tmp_path, TEN_YEARS_ON)
+    done = call("run", "--even-if-empty", "--json", made.settings)
+    assert done.code == 0
+    assert {row.total for row in made.rows()} == {0}
+    assert json.loads(done.out)["windows_published"] == 7
+
+
+def test_one_reading_is_enough(tmp_path: Path) -> None:
+    made = job(tmp_path, [*TEN_YEARS_ON, readings(1, FEW)[0]])
+    assert call("run", made.settings).code == 0
+    assert sum(row.total or 0 for row in made.rows()) == 1
+
+
+def test_what_is_on_record_comes_out_though_the_source_has_nothing_any_more(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    first = made.sink.read_bytes()
+    write_csv(made.folder / "readings.csv", [])
+    done = call("run", made.settings)
+    assert done.code == 0
+    assert made.sink.read_bytes() == first
+    # a later end would be charged
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-10"})
+    done = call("run", made.settings)
+    assert done.code == 5
+    with Store(f"sqlite:///{made.ledger}") as store:
+        held = store.registered("streets", "daily")
+        assert held is not None
+        assert len(held.query.schedule) == 7
+        assert store.summary("streets").events == ()
+
+
+def test_windows_that_a_run_charged_and_did_not_publish_are_not_drawn_without_readings(tmp_path: Path) -> None:
+    made = job(tmp_path, [])
+    histograms = PrivateHistograms(read_settings(made.settings))
+    registration = register(histograms.plan)
+    begun = drafts(histograms, registration)
+    with Store(histograms.plan.address) as store:
+        store.publish(registration, begun[:1])
+        before = len(store.entries())
+        assert call("run", made.settings).code == 5
+        assert len(store.entries()) == before
+        assert len(list(store.records("streets", "daily"))) == 1

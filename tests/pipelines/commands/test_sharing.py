@@ -1,0 +1,86 @@
+"""Series that two domains of a ledger have: what the commands say, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quiltstream.store.records import Store
+
+from ..jobs import Done, call, job
+
+TOGETHER = "what the two tell together is in no account"
+
+
+def settings(folder: Path, name: str, **changes: object) -> Path:
+    """Settings of another job over the same readings and the same ledger."""
+    document = yaml.safe_load((folder / "settings.yaml").read_text(encoding="utf-8"))
+    document |= {"sink": {"parquet": f"{name}.parquet"}, "rejects": {"csv": f"{name}-rejects.csv"}, **changes}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job that has run, and beside it the settings of two others."""
+    made = job(tmp_path_factory.mktemp("shared") / "job", privacy={"epsilon": 1.0, "budget": 3.0})
+    assert call("run", made.settings).code == 0
+    settings(made.folder, "renamed", domain="streets-again")
+    settings(made.folder, "coarse", domain="coarse", states={"edges": [500], "unit": "W"})
+    return made.folder
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ()])
+def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: tuple[str, ...]) -> None:
+    done = call("run", *words, folder / "renamed.yaml")
+    assert done.code == 4
+    assert done.said("domain 'streets-again': 6 of its series are in domain 'streets' of this ledger")
+    assert done.said("it is the same domain under another name")
+    assert not any(f"m{number}" in done.err for number in range(1, 7))
+    assert not (folder / "renamed.parquet").exists()
+    with Store(f"sqlite:///{folder}/ledger.db", create=False) as store:
+        assert store.domains() == ("streets",)
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ()])
+def test_another_state_process_is_refused_until_the_settings_name_the_other_domain(
+    folder: Path, words: tuple[str, ...]
+) -> None:
+    done = call("run", *words, folder / "coarse.yaml")
+    assert done.code == 4
+    assert done.said("whose state process is another one (states.edges differs)")
+    assert done.said("set shares_series_with: [streets]")
+
+
+def test_what_two_processes_tell_together_is_said_to_be_in_no_account_everywhere(folder: Path) -> None:
+    both = settings(folder, "both", domain="both", states={"edges": [600], "unit": "W"}, shares_series_with=["streets"])
+
+    def said(done: Done, other: str) -> bool:
+        assert done.code == 0, done.err
+        return done.said(f"6 series of this domain are in domain {other} of the ledger too: {TOGETHER}")
+
+    assert said(call("run", "--dry-run", both), "streets")
+    assert said(call("run", both), "streets")
+    assert said(call("run", folder / "settings.yaml"), "both")
+    assert said(call("run", "--dry-run", folder / "settings.yaml"), "both")
+    shown = call("ledger", "show", folder / "ledger.db")
+    assert said(shown, "streets")
+    assert said(shown, "both")
+    assert shown.said("allowed to have series of domain streets, over another state process")
+    assert call("ledger", "export", folder / "ledger.db", "-o", folder / "out").code == 0
+    accounts = json.loads((folder / "out" / "domains.json").read_text(encoding="utf-8"))
+    assert {one["name"]: one["shares"] for one in accounts} == {
+        "both": [{"domain": "streets", "series": 6, "declared": True}],
+        "streets": [{"domain": "both", "series": 6, "declared": True}],
+    }
+
+
+def test_a_domain_does_not_share_series_with_itself(tmp_path: Path) -> None:
+    made = job(tmp_path, shares_series_with=["streets"])
+    done = call("run", "--dry-run", made.settings)
+    assert done.code == 2
+    assert done.said("shares_series_with names 'streets'")
