@@ -9,6 +9,7 @@ taken out of that text.
 from __future__ import annotations
 
 import builtins
+import dis
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -18,6 +19,9 @@ from typing import Literal
 from .exits import ExitCode
 
 _PACKAGE = "quiltstream."
+
+#: The instruction that a ``raise`` is to Python.
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 #: Exit codes by the name of a class; the first that an error's class or one of its bases has.
 _CODES = {
@@ -119,7 +123,12 @@ def _explained(error: BaseException) -> Failure:
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
-        return Failure(ExitCode.FAILURE, f"{error}; install the package again, with the extra that the job needs", kind)
+        name = f"the module {error.name}" if error.name else "a module"
+        return Failure(
+            ExitCode.FAILURE,
+            f"{name} cannot be imported; install the package again, with the extra that the job needs",
+            kind,
+        )
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
     return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
 
@@ -151,10 +160,16 @@ def _code_of(kind: type) -> ExitCode | None:
 
 
 def _ours(trace: TracebackType | None) -> bool:
-    """Whether an error was raised by this package itself and not by a library it called."""
+    """Whether an error was raised by this package itself and not by a library it called.
+
+    What is written in C, such as ``float``, has no frame of its own: the last one is that of its caller, and stands at
+    the call instead of at a ``raise``.
+    """
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
+    if trace is None or not str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+        return False
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == _RAISE
 
 
 def _unwrap(text: str) -> Failure | None:

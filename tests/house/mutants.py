@@ -131,6 +131,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_writer_queue.py",),
     ),
     Mutant(
+        name="a bit source that gives one value for many lanes is taken",
+        file="privacy/entropy.py",
+        old="    if drawn.shape != (count,):",
+        new="    if drawn.shape == ():",
+        tests=("tests/privacy/test_sampling.py::test_one_value_for_many_lanes_is_refused_and_not_shared_among_them",),
+    ),
+    Mutant(
+        name="a short read of the system's entropy is drawn from",
+        file="privacy/entropy.py",
+        old="        if len(raw) != size * count:",
+        new="        if not raw:",
+        tests=("tests/privacy/test_sampling.py::test_a_short_read_of_the_systems_entropy_draws_nothing",),
+    ),
+    Mutant(
+        name="what is no regular file is replaced",
+        file="schemas/files.py",
+        old="        _check_target(path, new=new)\n        part.replace(path)",
+        new="        part.replace(path)",
+        tests=("tests/schemas/test_files.py::test_what_comes_into_the_place_while_a_file_is_written_is_not_replaced",),
+    ),
+    Mutant(
         name="a uniform draw clamps where it must reject",
         file="privacy/sampling.py",
         old="return drawn[drawn < bound]",

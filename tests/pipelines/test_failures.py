@@ -10,6 +10,7 @@ from quiltstream.schemas.models import ModelError
 from quiltstream.schemas.roster import RosterError
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.schemas.slots import parse_duration
+from quiltstream.schemas.states import StateSpace
 from quiltstream.store.errors import BudgetRefused, RegistrationConflict, StoreBusy, StoreError
 from quiltstream.transforms.files import SourceFileError
 
@@ -49,6 +50,26 @@ def test_a_value_error_of_a_library_is_not_shown() -> None:
     assert failure.code == ExitCode.FAILURE
     assert failure.text.startswith("ValueError; its text may quote data")
     assert "secret" not in failure.text
+
+
+def test_a_value_error_of_what_is_written_in_c_is_not_shown_as_of_the_module_that_called_it() -> None:
+    """Then the last frame is the package's own, and the text quotes what was given all the same."""
+    with pytest.raises(ValueError, match="secret") as caught:
+        StateSpace.from_dict({"edges": ["secret"], "unit": "W", "missing_state": False})
+    failure = explain(caught.value)
+    assert failure.code == ExitCode.FAILURE
+    assert "secret" not in failure.text
+
+
+def test_a_missing_module_is_named_without_the_librarys_text() -> None:
+    failure = explain(ImportError("cannot read /home/secret", name="psycopg"))
+    assert failure.text.startswith("the module psycopg cannot be imported; install the package again")
+
+
+def test_credentials_of_urls_are_in_no_message() -> None:
+    text = "source.csv: https://me:secret@host/a.csv cannot be looked up; write postgresql://user@host/db?x=y"
+    shown = explain(SettingsError(text)).text
+    assert shown == text.replace("me:secret", "***")
 
 
 #: What Beam makes of an error in a worker of another process: the traceback, with the error raised twice.

@@ -170,3 +170,16 @@ def test_files_above_their_limit_are_refused_with_the_limit(tmp_path: Path) -> N
         elif name == "model.json":
             assert call("fit", made.settings, "-o", tmp_path / "other.json").code == 0
             (tmp_path / "other.json").rename(tmp_path / name)
+
+
+def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: Path) -> None:
+    """A file that is one household's is often called as it is."""
+    made = job(tmp_path, source={"csv": "jane-doe.csv"}, model="model.json")
+    (tmp_path / "readings.csv").rename(tmp_path / "jane-doe.csv")
+    renamed = tmp_path / "jane-doe.yaml"
+    made.settings.rename(renamed)
+    assert call("fit", renamed).code == 0
+    assert call("run", renamed).code == 0
+    assert "jane" not in (tmp_path / "model.json").read_text(encoding="utf-8")
+    rows = made.rows()
+    assert {row.model_provenance for row in rows} == {"pooled transition counts; a history in csv"}
