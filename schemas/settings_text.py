@@ -173,6 +173,13 @@ class _Refused(yaml.constructor.ConstructorError):
         super().__init__(None, None, why, mark)
 
 
+def _within(node: yaml.Node) -> Iterable[yaml.Node]:
+    """The nodes that a node holds itself."""
+    if isinstance(node, yaml.MappingNode):
+        return (one for pair in node.value for one in pair)
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
+
+
 class _Loader(yaml.SafeLoader):
     """YAML as plain data of a bounded size, refusing a key that stands twice: the second would silently win."""
 
@@ -180,24 +187,35 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._composed = 0
         self._depth = 0
+        # of each node that is whole: how many it stands for, with itself, and how many levels
+        self._sizes: dict[int, tuple[int, int]] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: yaml.Event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            # a few of them within each other stand for more values than any memory holds
-            raise _Refused("an alias (*name) is not read in settings: write the value out", event.start_mark)
-        self._composed += 1
-        if self._composed > MOST_NODES:
-            raise _Refused(
-                f"more than {MOST_NODES:,} keys and values, which is the limit of settings", event.start_mark
-            )
-        if self._depth >= MOST_DEPTH:
-            raise _Refused(f"more than {MOST_DEPTH} levels, which is the limit of settings", event.start_mark)
+        mark, alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
+        before = self._composed
+        if not alias:
+            self._hold(1, 1, mark)
         self._depth += 1
         try:
-            return super().compose_node(parent, index)
+            node = super().compose_node(parent, index)
         finally:
             self._depth -= 1
+        if alias:
+            # a few aliases within each other stand for more values than any memory holds
+            if id(node) not in self._sizes:
+                raise _Refused("an alias within what it stands for", mark)
+            self._hold(*self._sizes[id(node)], mark)
+        elif node is not None:
+            levels = max((self._sizes[id(one)][1] for one in _within(node)), default=0)
+            self._sizes[id(node)] = self._composed - before, levels + 1
+        return node
+
+    def _hold(self, nodes: int, levels: int, mark: yaml.Mark) -> None:
+        self._composed += nodes
+        if self._composed > MOST_NODES:
+            raise _Refused(f"more than {MOST_NODES:,} keys and values, which is the limit of settings", mark)
+        if self._depth + levels > MOST_DEPTH:
+            raise _Refused(f"more than {MOST_DEPTH} levels, which is the limit of settings", mark)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

@@ -123,7 +123,7 @@ def ports_of(name: str) -> set[int]:
         "jobmanager": {8081, int(flink_properties()["metrics.reporter.prometheus.port"])},
         "taskmanager": {int(flink_properties()["metrics.reporter.prometheus.port"])},
         "job-server": {int(options.get("--job-port", 0)), int(options.get("--artifact-port", 0))},
-        "ledger-metrics": {int(command_of(services()["ledger-metrics"])[-1])},
+        "ledger-metrics": {int(command_of(services()["ledger-metrics"])[-1].rpartition(":")[2])},
     }
     return known[name]
 

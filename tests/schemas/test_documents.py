@@ -51,7 +51,8 @@ for path in sys.argv[2:]:
 def test_documents_of_hostile_size_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     """In a process that has :data:`ROOM` and no more."""
     hostile = [
-        (bomb() + EXAMPLE, "an alias (*name) is not read in settings"),
+        (bomb() + EXAMPLE, "more than 50,000 keys and values"),
+        ("a: &a [*a]\n" + EXAMPLE, "an alias within what it stands for"),
         ("[" * 200_000, "more than 64 levels"),
         ("{" * 200_000, "more than 64 levels"),
         ("a: " + "{a: " * 200_000, "more than 64 levels"),
@@ -68,6 +69,16 @@ def test_documents_of_hostile_size_are_refused_in_bounded_memory(tmp_path: Path)
     assert len(said) == len(hostile)
     for line, (_, message) in zip(said, hostile, strict=True):
         assert message in line
+
+
+def test_aliases_are_read_and_count_as_what_they_stand_for() -> None:
+    """A program that writes settings puts them where it holds one value twice."""
+    shared = EXAMPLE.replace("{parquet: data/feeder.parquet}", "&it {parquet: data/feeder.parquet}")
+    settings = Settings.load(shared.replace("{parquet: out/releases.parquet}", "*it"))
+    assert settings.sink is not None
+    assert settings.sink.path == "data/feeder.parquet"
+    nested = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 100))
+    assert "more than 64 levels" in refused(nested)
 
 
 def test_json_of_many_levels_is_refused() -> None:
