@@ -19,10 +19,11 @@ from quiltstream.store import (
     Store,
     StoreError,
 )
+from quiltstream.store.populations import Sharing
 from quiltstream.store.specs import Registration
 
 from .merges import address, content, fill, recomputed, united
-from .samples import BELIEF, SERIES, domain, drafts, query
+from .samples import BELIEF, SERIES, SPACE, domain, drafts, query
 
 
 def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Path) -> None:
@@ -155,3 +156,18 @@ def test_noise_free_rows_and_real_rows_are_never_united(tmp_path: Path) -> None:
     first, second = fill(tmp_path / "a.db"), fill(tmp_path / "b.db", mechanism="none")
     with pytest.raises(ModeError, match="never united"):
         united(tmp_path / "both.db", first, second)
+
+
+def test_one_domain_under_two_names_is_not_united_and_two_state_processes_are(tmp_path: Path) -> None:
+    roster = Roster.of(SERIES[:3])
+    with Store(address(tmp_path / "a.db")) as store:
+        store.register(domain(), query())
+    for name, states in (("same.db", SPACE.to_dict()), ("other.db", {**SPACE.to_dict(), "edges": [100.0, 900.0]})):
+        with Store(address(tmp_path / name)) as store:
+            store.register(domain("flats", states=states), query(domain="flats", roster=roster))
+    with pytest.raises(StoreError, match=r"3 series in common.*one domain under two names"):
+        united(tmp_path / "both.db", tmp_path / "a.db", tmp_path / "same.db")
+    assert not (tmp_path / "both.db").exists()
+    both = united(tmp_path / "both.db", tmp_path / "a.db", tmp_path / "other.db")
+    with Store(address(both)) as store:
+        assert store.summary("homes").shares == (Sharing("flats", 3, declared=False),)
