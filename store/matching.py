@@ -15,8 +15,7 @@ from ..schemas.slots import Schedule, SlotGrid, format_instant
 from .codec import plain
 from .errors import MergeConflict
 from .lookups import end_of
-from .registering import first_difference
-from .specs import BeliefChange, DomainSpec, QuerySpec
+from .specs import BeliefChange, DomainSpec, QuerySpec, first_difference
 from .uniting import Segment, join_segments
 
 Event = tuple[int, str, str | None, str, str]

@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from .examined import Tally
 from .reflection import remember_reflection
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# how long an example takes, or its making, is the machine's matter
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def pytest_runtest_setup() -> None:

@@ -20,7 +20,7 @@ from scipy import stats
 
 from quiltstream.privacy import choices, sampling
 from quiltstream.privacy.choices import ExponentialTopK
-from quiltstream.privacy.sampling import EntropyError
+from quiltstream.privacy.entropy import EntropyError
 
 from .test_sampling import UNDECIDED, assert_law, enumerate_law, exp_minus
 

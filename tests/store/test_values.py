@@ -20,8 +20,7 @@ from quiltstream.schemas.slots import Window
 from quiltstream.store import Block, DraftError, Record, Registration, StoreDamaged, errors, rows_of
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_bytes, roster_from_bytes
 from quiltstream.store.layout import layout_of, total_is_public
-from quiltstream.store.registering import first_difference
-from quiltstream.store.specs import TRANSITIONS
+from quiltstream.store.specs import TRANSITIONS, first_difference
 
 from .samples import GRID, block, domain, query
 
