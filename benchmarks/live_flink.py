@@ -160,7 +160,7 @@ def wait(load: Load, folder: Path, ledger: str) -> float | None:
             found, since = len(files), time.monotonic()
         if found < load.windows * SHARDS:
             continue
-        with Store(ledger, create=False) as store:
+        with Store(ledger) as store:
             if store.summary("bench").charged == load.windows:
                 return max(path.stat().st_mtime for path in files)
     return None

@@ -125,7 +125,7 @@ def main(years: int = 10) -> None:
     rows: list[tuple[str, int, dict[str, Cost], float, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
-        with Store(f"sqlite:///{path}") as store:
+        with Store(f"sqlite:///{path}", create=True) as store:
             queries = register(store)
             last = years * WEEKS_A_YEAR - 1
             for week in range(last + 1):
@@ -137,7 +137,7 @@ def main(years: int = 10) -> None:
                         store.publish(held, week_of(held, week))
             charged = store.summary("homes").charged
         start = time.perf_counter()
-        with Store(f"sqlite:///{path}") as store:
+        with Store(f"sqlite:///{path}", create=True) as store:
             for held in queries.values():
                 store.publish(held, [week_of(held, last + 1)[0]])
         restart = time.perf_counter() - start

@@ -70,7 +70,7 @@ def draft(held: Registration, window: Window) -> Draft:
 def write(url: str, held: Registration, begin: Barrier, found: Queue[list[float]]) -> None:
     """Publish all windows of a query, one call each, and say how long each call took, in seconds."""
     taken: list[float] = []
-    with Store(url) as store:
+    with Store(url, create=True) as store:
         for number, window in enumerate(held.query.schedule.windows()):
             if number == WARMING:
                 begin.wait()
@@ -85,7 +85,7 @@ def measure(writers: int, windows: int, folder: str | None) -> None:
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(dir=folder) as place:
         url = f"sqlite:///{place}/ledger.db"
-        with Store(url) as store:
+        with Store(url, create=True) as store:
             held = [register(store, number, WARMING + windows) for number in range(writers)]
         begin, found = context.Barrier(writers + 1), context.Queue()
         processes = [context.Process(target=write, args=(url, one, begin, found)) for one in held]

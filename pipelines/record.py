@@ -12,10 +12,9 @@ from ..store.populations import Sharing
 from ..store.reading import DomainSummary
 from ..store.records import Store
 from ..store.specs import Registration
-from ..transforms.plan import Plan
+from ..transforms.plan import Plan, ledger_address
 from .console import plural
-from .exits import ExitCode
-from .failures import CommandError
+from .continuity import ReplacedError
 
 _FEW = 3
 
@@ -82,7 +81,7 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
     Raises:
         StoreError: there is one and it cannot be read.
     """
-    with Store(address, create=False) as store:
+    with Store(address) as store:
         try:
             account = standing_in(store, domain)
             registration = store.registered(domain, query)
@@ -104,7 +103,7 @@ def check_ledger(address: StoreAddress) -> None:
     Raises:
         StoreError: it cannot, or it is damaged or of another version.
     """
-    with Store(address, create=False) as store:
+    with Store(address) as store:
         store.check_writable()
 
 
@@ -148,7 +147,7 @@ def standing_of(plan: Plan, roster: Roster | None) -> Standing:
         SharedSeries: the run would be refused, because of series that another domain has.
         StoreError: there is a ledger and it cannot be read.
     """
-    with Store(plan.address, create=False) as store:
+    with Store(plan.address) as store:
         try:
             account = standing_in(store, plan.domain.name)
             held = store.registered(plan.domain.name, plan.query_name)
@@ -173,6 +172,10 @@ class Unknown:
     of: int = 0
     why: str = ""
 
+    def without(self, names: frozenset[str]) -> Unknown:
+        """The same but for some of them."""
+        return replace(self, names=tuple(name for name in self.names if name not in names))
+
 
 def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
     """Look for releases that are not on record.
@@ -186,29 +189,44 @@ def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
     """
     if not ids:
         return Unknown()
-    with Store(StoreAddress(settings.ledger_url), create=False) as store:
+    with Store(ledger_address(settings)) as store:
         try:
-            return Unknown(tuple(sorted(store.unknown_releases(ids))), len(ids), "does not know them")
+            return Unknown(
+                tuple(sorted(store.unknown_releases(ids))),
+                len(ids),
+                "does not know them: it is an older copy, a restored backup or another one",
+            )
         except StoreMissing:
             return Unknown(tuple(sorted(set(ids))), len(ids), "is not there")
 
 
-def check_history(settings: Settings, unknown: Unknown) -> None:
-    """Refuse to go on when the sink holds releases that are not on record (contract of the store).
+def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> None:
+    """Refuse to go on when something was published that is not on record (contract of the store).
+
+    Args:
+        settings: the job.
+        unknown: releases of the sink that are not on record.
+        lost: what is wrong with the ledger, by what is remembered of it.
 
     Raises:
-        CommandError: it does.
+        CommandError: it was.
     """
     names = unknown.names
     if not names:
+        if lost is not None:
+            raise ReplacedError(
+                f"ledger {StoreAddress(settings.ledger_url)} {lost}. What it was charged is in no account here, and "
+                "publishing now would spend the budget again: put the ledger back with everything it held, or point "
+                "ledger to where it is now; if it is lost for good, say --history-lost, which marks the account for "
+                "ever"
+            )
         return
     shown = ", ".join(names[:_FEW]) + (" and others" if len(names) > _FEW else "")
-    raise CommandError(
+    raise ReplacedError(
         f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
         f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
         "publishing now would spend the budget again; point ledger to the store they came from, or sink to another "
         "file, or say --history-lost if that store is lost for good, which marks the account for ever",
-        ExitCode.STORE,
     )
 
 
@@ -221,7 +239,7 @@ def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
     Raises:
         StoreError: the ledger cannot be written.
     """
-    with Store(plan.address, create=False) as store:
+    with Store(plan.address) as store:
         try:
             store.note_history_lost(plan.domain.name, releases=len(unknown.names))
         except (StoreMissing, UnknownNameError):

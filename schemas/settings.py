@@ -315,6 +315,11 @@ class Settings(Document):
     ledger: str = Field(
         default="sqlite:///quiltstream-ledger.db", repr=False, description="SQLAlchemy URL of the ledger of record"
     )
+    ledger_id: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{32}$",
+        description="random name of the ledger; given, no other ledger is used and none is made",
+    )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
     most_series: int = Field(
         default=MOST_SERIES,

@@ -27,6 +27,7 @@ from .errors import (
     StoreFull,
     StoreMissing,
     StoreReadOnly,
+    StoreReplaced,
     StoreUnavailable,
     UnknownNameError,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "StoreFull",
     "StoreMissing",
     "StoreReadOnly",
+    "StoreReplaced",
     "StoreUnavailable",
     "UnknownNameError",
     "Verified",

@@ -1,8 +1,8 @@
 """What a domain has lost, priced by :class:`quiltstream.privacy.Ledger`, and what is promised of its budget.
 
 The running ledger of a domain is kept in memory and moved on by the charges that came since, so that a charge costs
-the same however long the account is. The database decides: if the last charge that is remembered is not on record
-under its number and random id, the ledger is made again from all charges.
+the same however long the account is. If the last charge that is remembered is not on record under its number and
+random id, an older copy of the ledger was put in place, and nothing is charged.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger, Span
 from ..privacy.schedules import Schedule as Priced
 from ..schemas.slots import Schedule
+from .continuity import forgotten
 from .errors import StoreDamaged
 from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
 from .specs import BeliefChange, DomainSpec
@@ -160,10 +161,14 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
 
     Raises:
         StoreDamaged: a charge was changed or removed.
+        StoreReplaced: a charge that this process has seen is not on record any more.
     """
     known = remembered.get(row["id"])
     fits = known is not None and (known.budget, known.changes) == (domain.budget, domain.changes)
-    if known is None or not fits or not known.catch_up(connection, row):
+    caught_up = known is not None and known.catch_up(connection, row)
+    if known is not None and not caught_up:
+        forgotten(connection, domain.name, known.sequence)
+    if known is None or not fits or not caught_up:
         known = Account.empty(domain)
         if not known.catch_up(connection, row):
             raise broken(row)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -47,12 +47,16 @@ class StoreAddress:
     Attributes:
         url: as given, except that a relative SQLite path is made absolute at once: a ledger that depends on the folder
             a process happens to run in would be a second budget for the same series.
+        store_id: random name of the one ledger that may be there; ``None`` while it is not known. It travels to the
+            workers with the URL: a ledger of another name, or none, is an error wherever the address is opened. It is
+            no part of the place: addresses of one place are equal.
 
     Raises:
         AddressError: the URL cannot be read, or names a database that cannot hold a ledger.
     """
 
     url: str
+    store_id: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         parsed = _parsed(self.url)
@@ -64,6 +68,10 @@ class StoreAddress:
         elif parsed.database is None:
             raise AddressError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
         object.__setattr__(self, "url", _text(parsed, hide=False))
+
+    def pinned(self, store_id: str) -> StoreAddress:
+        """The address of the one ledger of this name."""
+        return replace(self, store_id=store_id)
 
     @property
     def is_sqlite(self) -> bool:

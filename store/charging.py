@@ -21,6 +21,7 @@ from ..schemas.slots import Schedule, Window
 from . import lookups, tables
 from .accounts import Account, loss_of, priced, promised
 from .codec import Row
+from .continuity import entered
 from .integrity import damaged, link_of, row_digest, sealed
 from .lookups import Progress
 from .schema import now_us
@@ -95,6 +96,7 @@ class Charger:
                     "digest_of_row": row_digest(tables.domains, counted),
                 },
             )
+            entered(self.connection, self.domain.name, sequence)
         return not windows or windows[-1].start >= last.start
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:

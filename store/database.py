@@ -17,13 +17,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from . import schema
+from . import schema, sqlite_file, tables
 from .address import StoreAddress
+from .continuity import WATCH, Continuity
 from .engines import BARE, WRITES, server_engine, sqlite_engine, still_engine
-from .errors import StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
-from .faults import explained
+from .errors import StoreDamaged, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .faults import explained, is_gone
+from .sqlite_file import Identity
 from .writer_queue import WriterQueue
 
 if TYPE_CHECKING:
@@ -49,43 +52,75 @@ class Database:
         self.settled: dict[tuple[str, str, str], Settled] = {}
         self.users = 0
         self.lock = threading.RLock()
+        self._known = Continuity(address)
         self._wait = wait
         self._engine: Engine | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: Identity | None = None
         self._path: Path | None = None
         self._queue: WriterQueue | None = None
         self._busy = False
         self._ready = False
         self._read_only = False
 
-    def open(self, *, create: bool) -> None:
-        """Connect and check the tables; make them where there are none.
+    def open(self, *, create: bool = False, over: bool = False, expected: str | None = None) -> str:
+        """Connect and check the tables.
+
+        Args:
+            create: make them where there is no ledger; never where one is known.
+            over: with ``create``, also in the place of an SQLite file that was emptied.
+            expected: name of the ledger that must be there.
+
+        Returns:
+            The name of the ledger.
 
         Raises:
+            StoreMissing: there is none, and none was known or is to be made.
+            StoreReplaced: another ledger is there, or none although one is expected.
             StoreError: the ledger cannot be used; the subclass says why.
         """
         with self.lock:
-            if self._ready:
-                return
-            self._prepare(create=create)
-            with self.read() as connection:
-                version = schema.version_of(connection, self.address)
-            if version is None:
-                if not create:
-                    raise self._nothing_there()
-                with self.write() as connection:
-                    schema.upgrade(connection, self.address)
-            else:
-                schema.check(version, self.address)
-            self._ready = True
+            if not self._ready:
+                before = self._known.store_id
+                self._known.store_id = before or expected
+                try:
+                    self._make_ready(create=create and self._known.store_id is None, over=over)
+                except BaseException:
+                    self._known.store_id = before
+                    raise
+            found = self._known.store_id
+            if found is None or expected not in (None, found):
+                raise Continuity(self.address, expected).replaced("another ledger is there", found)
+            return found
+
+    def _make_ready(self, *, create: bool, over: bool) -> None:
+        self._prepare(create=create, over=over)
+        with self.read() as connection:
+            version = schema.version_of(connection, self.address)
+        if version is None and not create:
+            raise self._nothing_there(None if not self.address.is_sqlite else "its file holds no tables")
+        if version is None and self.address.is_sqlite:
+            if not over:
+                raise self._known.replaced("its file holds no tables, and a ledger is never without: it was emptied")
+            self._make(over=True)
+        elif version is None:
+            with self.write() as connection:
+                schema.upgrade(connection, self.address)
+        else:
+            schema.check(version, self.address)
+        with self.read() as connection:
+            found = connection.scalar(sa.select(tables.meta.c.store_id))
+        if found is None:
+            raise StoreDamaged(f"ledger {self.address}: its own name is not on record: rows of it were removed")
+        self._known.check_store(found)
+        self._known.store_id, self._ready = found, True
 
     def migrate(self) -> None:
         """Bring older tables to this program's version."""
         with self.lock:
-            self._prepare(create=False)
+            self._prepare()
             with self.write() as connection:
                 if schema.version_of(connection, self.address) is None:
-                    raise self._nothing_there()
+                    raise self._nothing_there(None)
                 schema.upgrade(connection, self.address)
 
     @contextmanager
@@ -96,8 +131,11 @@ class Database:
                 f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops; "
                 "nothing is published that is not on record"
             )
-        with self._transaction(**{WRITES: True}) as connection:
-            yield connection
+        with self.lock:
+            self._known.entered.clear()
+            with self._transaction(**{WRITES: True}) as connection:
+                yield connection
+            self._known.committed()
 
     @contextmanager
     def read(self) -> Generator[Connection]:
@@ -132,54 +170,90 @@ class Database:
     @property
     def replaced(self) -> bool:
         """Whether the file that was opened is no longer the one at the address."""
-        return self._file is not None and self._path is not None and _identity(self._path) != self._file
+        return self._changed() is not None
 
-    def _prepare(self, *, create: bool) -> None:
+    def _changed(self) -> str | None:
+        return None if self._file is None or self._path is None else sqlite_file.change(self._path, self._file)
+
+    def _prepare(self, *, create: bool = False, over: bool = False) -> None:
         if self._engine is not None:
             return
         self.address.check_driver()
         url = self.address.resolve()
         if not self.address.is_sqlite:
-            self._engine = server_engine(url, self._wait)
+            self._engine = server_engine(url, self._wait, self._known.check_connection)
             return
-        self._path = Path(url.database or "")
-        if not self._path.exists() and not create:
-            raise self._nothing_there()
+        path = self._path = Path(url.database or "")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _make_or_try(self._path)
-        except PermissionError:
-            raise StoreReadOnly(
+            sign = sqlite_file.absence(path)
+            if sign is not None or not path.exists():
+                if not create or (sign is not None and not over):
+                    raise self._nothing_there(sign)
+                self._make(over=over)
+            sqlite_file.check_usable(path)
+        except OSError as error:
+            if error.errno == errno.EROFS and not create and _is_whole(path):
+                # nobody can write there, so what is read cannot change meanwhile
+                self._engine, self._read_only = still_engine(path, self._wait, self._known.check_connection), True
+                self._file = sqlite_file.identity(path)
+                return
+            raise self._unusable(error) from None
+        self._engine = sqlite_engine(path, self._wait, self._known.check_connection)
+        self._queue = WriterQueue(path, self._wait)
+        self._file = sqlite_file.identity(path)
+
+    def _make(self, *, over: bool) -> None:
+        """Make an SQLite ledger where there is none, or in the place of a file that was emptied."""
+        path = self._path
+        if path is None:
+            raise StoreUnavailable(f"ledger {self.address}: only a file is made so")
+        self.disconnect()
+
+        def fill(temporary: Path) -> None:
+            engine = sqlite_engine(temporary, self._wait)
+            try:
+                with engine.connect() as plain, self._explained():
+                    connection = plain.execution_options(**{WRITES: True})
+                    with connection.begin():
+                        schema.upgrade(connection, self.address)
+            finally:
+                engine.dispose()
+
+        try:
+            sqlite_file.make(path, fill, over=over)
+        except OSError as error:
+            raise self._unusable(error) from None
+        self._file = sqlite_file.identity(path)
+
+    def _unusable(self, error: OSError) -> StoreUnavailable:
+        if isinstance(error, PermissionError):
+            return StoreReadOnly(
                 f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
                 f"the job stops; nothing is published that is not on record"
-            ) from None
-        except OSError as error:
-            if error.errno == _READ_ONLY_DISK and not create and _is_whole(self._path):
-                # nobody can write there, so what is read cannot change meanwhile
-                self._engine, self._read_only = still_engine(self._path, self._wait), True
-                self._file = _identity(self._path)
-                return
-            kind = StoreReadOnly if error.errno == _READ_ONLY_DISK else StoreUnavailable
-            raise kind(
-                f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
-                f"check the path; the job stops; nothing is published that is not on record"
-            ) from None
-        self._engine = sqlite_engine(url, self._wait)
-        self._queue = WriterQueue(self._path, self._wait)
-        self._file = _identity(self._path)
+            )
+        kind = StoreReadOnly if error.errno == errno.EROFS else StoreUnavailable
+        return kind(
+            f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
+            f"check the path; the job stops; nothing is published that is not on record"
+        )
 
     def _require(self) -> Engine:
         if self._engine is None:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
-        if self.replaced:
+        changed = self._changed()
+        if changed is not None:
             # the open connection would go on writing to a file that nobody else sees
-            raise StoreUnavailable(
-                f"ledger {self.address}: its file was moved, removed or replaced while the job ran; stop all jobs that "
-                f"use it and put the file back: what it holds was charged"
-            )
+            raise self._known.replaced(changed)
         return self._engine
 
-    def _nothing_there(self) -> StoreMissing:
+    def _nothing_there(self, sign: str | None) -> StoreError:
+        """What is wrong where no ledger is.
+
+        Args:
+            sign: that there was one, in words.
+        """
+        if sign is not None or self._known.store_id is not None:
+            return self._known.replaced(sign or "there is none any more")
         return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
 
     @contextmanager
@@ -202,6 +276,8 @@ class Database:
             self.accounts.clear()
             self.settled.clear()
             known = explained(error, self.address)
+            if self._known.store_id is not None and is_gone(error):
+                known = self._known.replaced("its database or its tables are not there any more")
             if known is None:
                 raise
             try:
@@ -213,45 +289,12 @@ class Database:
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:
         with self._used(), self._explained(), self._require().connect() as plain, self._turn(**options):
-            connection = plain.execution_options(**options)
+            connection = plain.execution_options(**options, **{WATCH: self._known})
             with connection.begin():
                 yield connection
 
     def _turn(self, **options: Any) -> AbstractContextManager[None]:
         return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
-
-
-_READ_ONLY_DISK = errno.EROFS
-
-
-def _make_or_try(path: Path) -> None:
-    """Make an empty file for its owner alone, or see that the one that is there may be read and written.
-
-    A file that is there is not opened: to close it again would drop all locks that other connections of this process
-    hold on it, and the next process to close the ledger would take the log away that they still write to.
-
-    Raises:
-        OSError: neither can be done.
-    """
-    try:
-        # drawn noise is for the owner of the process until it is published: nobody else may read the file
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
-        if os.statvfs(path).f_flag & os.ST_RDONLY:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS)) from None
-        usable = os.R_OK | os.W_OK
-        if not os.access(path, usable, effective_ids=os.access in os.supports_effective_ids):
-            raise PermissionError from None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _is_whole(path: Path) -> bool:

@@ -7,6 +7,7 @@ import select
 import selectors
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from .continuity import Ask
 from .errors import NotDurableError, StoreUnavailable
 
 #: Execution options of SQLite's transactions: one that writes, and a statement without a transaction around it.
 WRITES = "quiltstream_writes"
 BARE = "quiltstream_bare"
+
+Check = Callable[[Ask], None]
+"""What a new connection is held against; it may raise an error of the store."""
 
 _LOGGING_NAME = "quiltstream"
 _LEFT = "quiltstream_left"
@@ -53,7 +58,11 @@ def _engine(url: sa.URL | str, **options: Any) -> Engine:
     )
 
 
-def still_engine(path: Path, wait: float) -> Engine:
+def _unchecked(_ask: Ask) -> None:
+    """Take a new connection whatever ledger it leads to."""
+
+
+def still_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
     """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
 
     def connect() -> sqlite3.Connection:
@@ -62,14 +71,20 @@ def still_engine(path: Path, wait: float) -> Engine:
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
         )
         connection.isolation_level = None
+        check(lambda statement: connection.execute(statement).fetchone())
         return connection
 
     return _sqlite("sqlite://", creator=connect)
 
 
-def sqlite_engine(url: sa.URL, wait: float) -> Engine:
-    """An engine of an SQLite file, whose commits are on the disk when they return."""
-    engine = _sqlite(url, connect_args={"timeout": wait, "check_same_thread": False})
+def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
+    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file."""
+
+    def connect() -> sqlite3.Connection:
+        # a file that vanished since it was looked for is not made anew
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, check_same_thread=False, uri=True)
+
+    engine = _sqlite("sqlite://", creator=connect)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: Any) -> None:
@@ -78,6 +93,7 @@ def sqlite_engine(url: sa.URL, wait: float) -> Engine:
         _use_write_ahead_log(connection, wait)
         for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        check(lambda statement: connection.execute(statement).fetchone())
 
     return engine
 
@@ -116,7 +132,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
         return
 
 
-def server_engine(url: sa.URL, wait: float) -> Engine:
+def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
@@ -150,6 +166,7 @@ def server_engine(url: sa.URL, wait: float) -> Engine:
             cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
             # a worker that froze inside a transaction must not stop all others for ever
             cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
+            check(lambda statement: cursor.execute(statement).fetchone())
         connection.commit()
 
     @event.listens_for(engine, "checkin")

@@ -37,6 +37,13 @@ class StoreMissing(StoreUnavailable):
     """There is no ledger at the address, and none was to be created."""
 
 
+class StoreReplaced(StoreError):  # noqa: N818 - the public name says what happened
+    """The ledger that was known is not at its address: it vanished or is empty, or another or an older one is there.
+
+    It is never waited for and never made anew: what it holds was charged, and a new one would draw it again.
+    """
+
+
 class StoreDamaged(StoreUnavailable):
     """The ledger's file is not a ledger, or is damaged."""
 

@@ -91,6 +91,22 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
     return None
 
 
+#: Of PostgreSQL: no such table, database or schema.
+_GONE = ("42P01", "3D000", "3F000")
+_NO_DATABASE = re.compile(r'FATAL: +database "[^"]*" does not exist')
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error of the database says that it, or a table of the ledger, is not there."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(original, sqlite3.Error):
+        return "no such table" in str(original).lower()
+    # a refused connection has no SQLSTATE
+    return isinstance(error, DBAPIError) and (
+        getattr(original, "sqlstate", None) in _GONE or _NO_DATABASE.search(str(original)) is not None
+    )
+
+
 def _from_sqlite(error: sqlite3.Error, address: StoreAddress) -> StoreError:
     text = str(error).lower()
     for phrases, kind, advice in _SQLITE:

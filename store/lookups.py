@@ -12,6 +12,7 @@ from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
 from . import tables
 from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
+from .continuity import check_domain
 from .errors import UnknownNameError
 from .integrity import checked, checked_rows, counted, damaged
 from .specs import QuerySpec, Registration, RosterVersion
@@ -22,7 +23,11 @@ _NAMES = 500
 
 # Statements that every window asks are made once: to put one together takes as long as to have it answered.
 
-_LOCKED = sa.select(tables.domains).where(tables.domains.c.name == sa.bindparam("name")).with_for_update()
+_LOCKED = (
+    sa.select(tables.domains, sa.select(tables.meta.c.store_id).scalar_subquery().label("store_id"))
+    .where(tables.domains.c.name == sa.bindparam("name"))
+    .with_for_update()
+)
 
 _LAST = (
     sa.select(sa.func.max(tables.charges.c.window_start))
@@ -110,8 +115,10 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
 
     Raises:
         StoreDamaged: it is not what was written.
+        StoreReplaced: the row is of another ledger than the process knows, or of an older copy.
     """
     found = connection.execute(_LOCKED, {"name": name}).mappings().first()
+    check_domain(connection, name, found)
     return None if found is None else checked(tables.domains, found)
 
 

@@ -196,7 +196,7 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
 def _database(address: StoreAddress, *, create: bool) -> Generator[Database]:
     database = borrow(address, _WAIT)
     try:
-        database.open(create=create)
+        database.open(create=create, over=create)  # over the empty file of that name, which nobody else has
         yield database
     finally:
         give_back(database)
@@ -204,7 +204,7 @@ def _database(address: StoreAddress, *, create: bool) -> Generator[Database]:
 
 @contextmanager
 def _source(address: StoreAddress) -> Generator[Source]:
-    with Store(address, create=False, wait=_WAIT) as store:
+    with Store(address, wait=_WAIT) as store:
         store.check()
     with _database(address, create=False) as database, database.read() as connection:
         yield Source(str(address), connection)

@@ -25,6 +25,7 @@ from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
 from .layout import has_keys
 from .lookups import Settled
+from .newest import Newest, has_entry, newest_of
 from .populations import Sharing
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
@@ -44,23 +45,40 @@ class Store:
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork.
 
+    A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
+    later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
+
     Args:
         address: where the ledger is.
-        create: whether to make a ledger where there is none.
+        create: whether to make a ledger where there is none and ``address`` names none.
+        over: with ``create``, also in the place of an SQLite file that was emptied, by the operator's word.
         wait: seconds to wait for another process's transaction before giving up.
     """
 
-    def __init__(self, address: StoreAddress | str, *, create: bool = True, wait: float = 60.0) -> None:
+    def __init__(
+        self, address: StoreAddress | str, *, create: bool = False, over: bool = False, wait: float = 60.0
+    ) -> None:
         self._address = StoreAddress(address) if isinstance(address, str) else address
         self._create = create
+        self._over = over
         self._wait = wait
         self._shared: Database | None = None
         self._return: Any = None
 
     @property
     def address(self) -> StoreAddress:
-        """Where the ledger is."""
+        """Where the ledger is; with its name, once it was opened."""
         return self._address
+
+    @property
+    def store_id(self) -> str:
+        """The random name of the ledger.
+
+        Raises:
+            StoreMissing: there is none.
+            StoreError: the store cannot be used.
+        """
+        return self._opened().store_id or ""
 
     def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
@@ -410,6 +428,16 @@ class Store:
         with self._database().write() as connection:
             return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
 
+    def newest(self, domain: str, query: str) -> Newest | None:
+        """The newest charge of a query; ``None`` if it has none."""
+        with self._database().read() as connection:
+            return newest_of(connection, domain, query)
+
+    def has_entry(self, entry_id: str) -> bool:
+        """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
+        with self._database().read() as connection:
+            return has_entry(connection, entry_id)
+
     def has_releases(self, ids: Iterable[str]) -> bool:
         """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""
         return not self.unknown_releases(ids)
@@ -524,7 +552,7 @@ class Store:
         """
         database = self._borrowed()
         try:
-            database.open(create=False)
+            database.open(expected=self._address.store_id)
         except StoreMissing:
             if self._address.is_sqlite:
                 check_folder(self._address)
@@ -554,9 +582,14 @@ class Store:
         return self._shared
 
     def _database(self) -> Database:
-        database = self._borrowed()
-        database.open(create=self._create)
-        return database
+        self._opened()
+        return self._borrowed()
+
+    def _opened(self) -> StoreAddress:
+        found = self._borrowed().open(create=self._create, over=self._over, expected=self._address.store_id)
+        if self._address.store_id is None:
+            self._address = self._address.pinned(found)
+        return self._address
 
     def __enter__(self) -> Store:  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -567,10 +600,10 @@ class Store:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"address": self._address, "create": self._create, "wait": self._wait}
+        return {"address": self._address, "create": self._create, "over": self._over, "wait": self._wait}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["address"], create=state["create"], wait=state["wait"])
+        self.__init__(state["address"], create=state["create"], over=state["over"], wait=state["wait"])
 
     def __repr__(self) -> str:
         return f"Store({self._address!r})"

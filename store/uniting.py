@@ -17,7 +17,7 @@ from ..schemas.digests import digest
 Reason = Literal["second", "conflict"]
 """Why something is flagged: the same window was charged again elsewhere, or one id has several contents."""
 
-_MARK = "~"
+MARK = "~"
 
 Segment = tuple[int, int | None]
 """Numbers of windows, the last one included; ``None`` for all that come."""
@@ -103,7 +103,7 @@ class Value:
 
 def base_of(name: str) -> str:
     """The random id that a name in a ledger comes from."""
-    return name.split(_MARK, 1)[0]
+    return name.split(MARK, 1)[0]
 
 
 def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
@@ -161,7 +161,7 @@ def place_charges(charges: Iterable[Charge], fits: Callable[[Charge], bool]) -> 
     for charge in ordered:
         same = versions[charge.base_id]
         plain = min(same, key=rank) if len(same) > 1 else charge
-        name = charge.base_id if charge is plain else f"{charge.base_id}{_MARK}{digest(list(astuple(charge)))}"
+        name = charge.base_id if charge is plain else f"{charge.base_id}{MARK}{digest(list(astuple(charge)))}"
         reason: Reason | None = None
         if first[charge.window] is not charge:
             reason = "conflict" if len(same) > 1 else "second"

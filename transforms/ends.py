@@ -48,7 +48,7 @@ def check_ends(plan: Plan) -> None:
 
 
 def _held(plan: Plan) -> Registration | None:
-    with Store(plan.address, create=False) as store:
+    with Store(plan.address) as store:
         try:
             return store.registered(plan.domain.name, plan.query_name)
         except StoreMissing:

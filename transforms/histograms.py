@@ -9,6 +9,7 @@ three outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -18,6 +19,7 @@ from apache_beam.pvalue import AsSingleton
 from ..schemas.models import Model
 from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import format_instant
+from ..store.address import StoreAddress
 from ..store.specs import Noise
 from .collect import CollectCells
 from .encode import REJECTED, TALLIES, EncodeCells
@@ -90,6 +92,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
         return made
 
+    def in_ledger(self, address: StoreAddress) -> PrivateHistograms:
+        """The same transform, which insists on the ledger of an address."""
+        return PrivateHistograms.of(replace(self._plan, address=address), even_if_empty=self._even_if_empty)
+
     @property
     def plan(self) -> Plan:
         """What will be charged and how much noise is drawn."""
@@ -109,6 +115,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             check_live(plan)
         else:
             check_ends(plan)
+        plan = plan.opened()  # workers find the ledger, and never make one
         seen: Any = None
         if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan, trial=not live)

@@ -25,6 +25,7 @@ from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.beliefs import Note
+from ..store.records import Store
 from ..store.specs import DomainSpec, Noise, QuerySpec
 from .calibrating import choose
 
@@ -80,6 +81,10 @@ class Plan:
     also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
+
+    def opened(self) -> Plan:
+        """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""
+        return replace(self, address=open_ledger(self.address))
 
     @property
     def resolved(self) -> bool:
@@ -164,6 +169,34 @@ class Plan:
             header=header,
             given_model=given_model,
         )
+
+
+def ledger_address(settings: Settings) -> StoreAddress:
+    """Where the settings have the ledger of record; with its name, where they or the command know it.
+
+    Raises:
+        AddressError: the URL cannot be used.
+    """
+    return StoreAddress(settings.ledger_url, settings.ledger_id)
+
+
+def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
+    """The address with the name of its ledger, which is made if none is known or there. Nothing else ever makes one.
+
+    From here on the ledger is known: each opening of the address, on any machine, insists on it.
+
+    Args:
+        address: where the ledger is to be.
+        over: make it also in the place of an SQLite file that was emptied, by the operator's word.
+
+    Raises:
+        StoreReplaced: one was there, and is not.
+        StoreError: the ledger cannot be used.
+    """
+    if address.store_id is not None:
+        return address
+    with Store(address, create=True, over=over) as store:
+        return address.pinned(store.store_id)
 
 
 def model_of(settings: Settings) -> Model:
@@ -281,7 +314,7 @@ def make_plan(
         shards=settings.shards,
         model=model,
         noise=noise,
-        address=StoreAddress(settings.ledger_url),
+        address=ledger_address(settings),
         most_series=settings.most_series,
         most_windows=settings.windows.most,
     )

@@ -169,6 +169,7 @@ def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Re
         SettingsError: the plan cannot be completed.
         StoreError: the store cannot be used, or has other content under these names.
     """
+    plan = plan.opened()
     store = Store(plan.address)
     put = store.rehearse if trial else store.register
     given = plan.schedule.bounded

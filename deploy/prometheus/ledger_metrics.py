@@ -84,7 +84,7 @@ class LedgerLook:
 
     def _look(self) -> dict[str, list[Sample]]:
         try:
-            with Store(self._address, create=False, wait=WAIT_S) as store:
+            with Store(self._address, wait=WAIT_S) as store:
                 found: dict[str, list[Sample]] = {"up": [({}, 1.0)]}
                 for name in store.domains():
                     said = store.summary(name)

@@ -36,7 +36,7 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         StoreError: there is no such domain, or its budget does not allow it.
     """
     model = Model.load(path)
-    with Store(address_of(text), create=False) as store:
+    with Store(address_of(text)) as store:
         said = store.summary(domain)
         held = store.registered(domain, said.queries[0].name) if said.queries else None
         if held is None:

@@ -62,7 +62,7 @@ def address_of(text: str) -> StoreAddress:
 
 
 def _open(text: str) -> Store:
-    return Store(address_of(text), create=False)
+    return Store(address_of(text))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def merge(texts: Sequence[str], output: Path) -> None:
         raise CommandError(
             f"{output}: a ledger cannot have the ending of a settings file; name it for example ledger.db"
         )
-    with Store(merge_ledgers([address_of(text) for text in texts], output), create=False) as store:
+    with Store(merge_ledgers([address_of(text) for text in texts], output)) as store:
         found = [store.summary(name) for name in store.domains()]
     console = results()
     heading(console, f"{output}: {plural(len(texts), 'ledger')} in one")

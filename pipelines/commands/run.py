@@ -7,6 +7,7 @@ record, and tallies for the operator from Beam's counters.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,16 @@ from ...schemas.readings import OF_VALUES, RejectReason
 from ...schemas.settings import Settings, SettingsError, read_settings
 from ...schemas.slots import Window, format_instant
 from ...store.address import StoreAddress
+from ...store.errors import StoreError
+from ...store.records import Store
 from ...transforms.ends import check_ends
 from ...transforms.histograms import PrivateHistograms, check_live
 from ...transforms.hosts import check_hosts
-from ...transforms.plan import make_plan, model_of
+from ...transforms.plan import Plan, ledger_address, make_plan, model_of, open_ledger
 from ...transforms.rejects import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.survey import NoReadingsError, NothingCountsError, register
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..continuity import Memory, with_ledger, with_newest
 from ..engine import counters, new_pipeline, options_of, read_source, runner_name
 from ..estimates.generations import generation_of
 from ..exits import ExitCode
@@ -167,18 +171,32 @@ def run_job(
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     refuse_topics(settings)
     check_apart(settings)
-    if settings.estimate is not None:
-        plan = generation_of(settings, live=False).histograms.plan
-    else:
-        plan = make_plan(settings, labelled(settings, model_of(settings)))
-    histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
-    return publish(settings, histograms, beam_options, history_lost=history_lost)
+    with with_newest(settings):
+        known, made = with_ledger(settings, history_lost=history_lost)
+        if settings.estimate is not None:
+            plan = generation_of(known, live=False).histograms.plan
+        else:
+            plan = make_plan(known, labelled(known, model_of(known)))
+        histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
+        return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)
 
 
 def publish(
-    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str] = (), *, history_lost: bool = False
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str] = (),
+    *,
+    history_lost: bool = False,
+    emptied: bool = False,
 ) -> Summary:
     """Run the graph around a transform that was made from the settings.
+
+    Args:
+        settings: the job.
+        histograms: made from them.
+        beam_options: Beam's, as words.
+        history_lost: go on although the ledger lacks what was published.
+        emptied: whether the ledger was made just now in the place of one that was emptied.
 
     Raises:
         SettingsError: source or sink is missing, names what is not there or cannot be written, or is also another
@@ -196,15 +214,22 @@ def publish(
     check_apart(settings)
     source = read_source(settings, plan.group_column)
     check_rejects(settings)
+    if plan.address.store_id is None:
+        settings, _ = with_ledger(settings)
+        plan = replace(plan, address=ledger_address(settings))
+    memory = Memory(settings)
     unknown = unknown_releases(settings, released_ids(settings))
+    lost = memory.lost(history_lost=history_lost)
     if not history_lost:
-        check_history(settings, unknown)
+        check_history(settings, unknown, lost)
     check_writable(settings)
     check_ledger(plan.address)
     check_ends(plan)  # looking at what is on record goes over every window of it
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    if unknown.names and plan.resolved and plan.schedule.bounded:
+    histograms = histograms.in_ledger(open_ledger(plan.address))
+    plan = histograms.plan
+    if (unknown.names or lost or emptied) and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
     pipeline = new_pipeline(options_of(beam_options))
     decoded = pipeline | "Read" >> source
@@ -214,7 +239,8 @@ def publish(
         rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
         write_rejects(rejected, settings)
     # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
-    noted = not unknown.names or note_lost_history(plan, unknown)
+    noted = not (unknown.names or lost or emptied) or note_lost_history(plan, unknown)
+    _remember(memory, plan, underway=True)
     try:
         tallies = _finish(pipeline, settings)
     except Exception as error:
@@ -223,6 +249,9 @@ def publish(
             raise
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error
+    finally:
+        with suppress(StoreError):
+            _remember(memory, plan, underway=False)
     if not noted:
         note_lost_history(plan, unknown)
 
@@ -231,6 +260,14 @@ def publish(
     if tallies is None or runner_name(options_of(beam_options)) is not None:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
     return replace(summary, windows_drawn=tallies.get("windows-released", 0))
+
+
+def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:
+    with Store(plan.address) as store:
+        held = None if underway else store.registered(plan.domain.name, plan.query_name)
+        memory.note(store, plan.query_name, held, underway=underway)
+    if underway:
+        memory.check()
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:

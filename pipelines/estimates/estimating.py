@@ -33,12 +33,11 @@ from ...schemas.roster import Roster
 from ...schemas.roster_files import read_roster
 from ...schemas.settings import FileSource, Settings, SettingsError
 from ...schemas.slots import Schedule, Window, format_duration
-from ...store.address import StoreAddress
 from ...store.errors import RegistrationConflict, StoreMissing, UnknownNameError
 from ...store.records import Store
 from ...store.specs import TRANSITIONS, Block, DomainSpec, Draft, QuerySpec, Registration
 from ...transforms.files import SourceFileError
-from ...transforms.plan import Plan
+from ...transforms.plan import Plan, ledger_address
 from ..commands.fit import model_from_counts, transitions_in
 from ..failures import CommandError
 from ..record import series_of
@@ -84,7 +83,7 @@ def estimate_at(settings: Settings, estimate: Estimate, plan: Plan, held: Regist
     """
     if estimate.origin in ("outside", "readings"):
         return _of_files(settings, estimate, None if estimate.origin == "outside" else window.stop)
-    with Store(plan.address, create=False) as store:
+    with Store(plan.address) as store:
         if estimate.origin == "released":
             return _of_released(settings, estimate, store, held, window)
         counting = counting_on_record(settings, estimate, store)
@@ -124,7 +123,7 @@ def _protected(settings: Settings) -> frozenset[str]:
     """Every series that the domain protects or ever protected: of the roster's file, and of all its queries."""
     roster = read_roster(settings, grouped=False)
     found = set[str]() if roster is None else set(roster.series)
-    with suppress(StoreMissing, UnknownNameError), Store(StoreAddress(settings.ledger_url), create=False) as store:
+    with suppress(StoreMissing, UnknownNameError), Store(ledger_address(settings)) as store:
         found |= series_of(store, settings.domain)
     return frozenset(found)
 
@@ -201,7 +200,7 @@ def with_counting(settings: Settings, estimate: Estimate, plan: Plan) -> Plan:
     if estimate.origin != "counts":
         return plan
     known: Registration | None = None
-    with suppress(StoreMissing), Store(plan.address, create=False) as store:
+    with suppress(StoreMissing), Store(plan.address) as store:
         known = counting_on_record(settings, estimate, store)
     return replace(plan, also=(counting_query(settings, estimate, known, plan),))
 

@@ -26,7 +26,7 @@ from ...store.records import Store
 from ...store.specs import BeliefChange, DomainSpec, Noise, Registration
 from ...transforms.calibrating import sigma_with_room
 from ...transforms.histograms import PrivateHistograms
-from ...transforms.plan import Plan, loaded, make_plan
+from ...transforms.plan import Plan, ledger_address, loaded, make_plan
 from ..places.origins import labelled
 from .estimating import Made, estimate_at, first_estimate, with_counting
 
@@ -57,6 +57,11 @@ class Generation:
     def until_us(self) -> int | None:
         """The instant of the next estimate."""
         return None if self.until is None else self.settings.grid.time_of(self.until)
+
+    def in_ledger(self, address: StoreAddress) -> Generation:
+        """The same, which insists on the ledger of an address."""
+        settings = self.settings.changed({"ledger_id": address.store_id})
+        return replace(self, settings=settings, histograms=self.histograms.in_ledger(address))
 
     @property
     def complete(self) -> bool:
@@ -396,7 +401,7 @@ def _on_record(settings: Settings) -> tuple[list[Registration], tuple[Estimated,
 
 
 def _store(settings: Settings) -> Store:
-    return Store(StoreAddress(settings.ledger_url), create=False)
+    return Store(ledger_address(settings))
 
 
 def _as(settings: Settings, name: str, start: int, stop: int | None = None) -> Settings:

@@ -22,9 +22,10 @@ from ...transforms.live.reader import Pace
 from ...transforms.live.sinks import WriteBlocks, WriteLetters, WriteRejects
 from ...transforms.message_sink import SendRejects, SendReleases
 from ...transforms.patience import wait_without_end
-from ...transforms.plan import Plan
+from ...transforms.plan import Plan, ledger_address
 from ...transforms.survey import register
 from ...transforms.tickets import Steps
+from ..continuity import Memory, with_ledger
 from ..engine import options_of
 from ..estimates.drifting import DriftWatch
 from ..places.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
@@ -72,12 +73,14 @@ def stay_of(poll_s: float) -> float:
     return min(max(_STAY_LOOKS * poll_s, _SHORTEST_STAY_S), _LONGEST_STAY_S)
 
 
-def live_job(
+def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its order
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
     *,
     history_lost: bool = False,
+    emptied: bool = False,
+    forgiven: frozenset[str] = frozenset(),
     until_us: int | None = None,
 ) -> LiveJob:
     """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
@@ -86,7 +89,9 @@ def live_job(
         settings: the job.
         histograms: made from them.
         beam_options: Beam's, as words.
-        history_lost: go on although the sink holds releases that are not on record.
+        history_lost: go on although the ledger lacks what was published.
+        emptied: whether the ledger was made just now in the place of one that was emptied.
+        forgiven: releases of the sink that an earlier job of the command went on without.
         until_us: instant at which to end, with the windows that end by then, though the schedule goes on.
 
     Raises:
@@ -108,16 +113,22 @@ def live_job(
     # its mistakes before anything is on record
     live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
     check_source(settings)
+    if plan.address.store_id is None:
+        settings, made = with_ledger(settings, history_lost=history_lost)
+        plan, emptied = replace(plan, address=ledger_address(settings)), emptied or made
     check_ledger(plan.address)
     make_folders(settings)
     there = sink_place(settings)
-    unknown = _unknown(settings, plan, there)
-    if not history_lost:
-        check_history(settings, unknown)
+    memory = Memory(settings)
+    unknown, lost = _lost(settings, plan, there, memory, forgiven, history_lost=history_lost)
+    plan = plan.opened()
+    histograms = histograms.in_ledger(plan.address)
     follower = Follower(plan, register(plan))
     _check_endless(plan, follower.registration)
-    if unknown.names:
+    if unknown.names or lost or emptied:
         note_lost_history(plan, unknown)
+    memory.note(follower.store, plan.query_name, follower.registration, underway=True)
+    memory.check()
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = there.complete(follower.store, follower.registration)
@@ -141,7 +152,21 @@ def live_job(
         rejects = _reject_writer(settings, settings.rejects)
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
     drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
-    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, drift, flink, outputs, topics, pool)
+    return LiveJob(
+        pipeline,
+        follower,
+        pace,
+        follower.record(),
+        restored,
+        here,
+        drift,
+        flink,
+        outputs,
+        topics,
+        pool,
+        memory,
+        forgiven | frozenset(unknown.names),
+    )
 
 
 def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
@@ -175,9 +200,26 @@ def _check_endless(plan: Plan, registration: Registration) -> None:
         )
 
 
-def _unknown(settings: Settings, plan: Plan, there: SinkPlace) -> Unknown:
-    with Store(plan.address, create=False) as store:
-        return unknown_releases(settings, there.unknown_ids(store))
+def _lost(
+    settings: Settings,
+    plan: Plan,
+    there: SinkPlace,
+    memory: Memory,
+    forgiven: frozenset[str],
+    *,
+    history_lost: bool,
+) -> tuple[Unknown, str | None]:
+    """What was published and is not on record: releases of the sink, and what is remembered of the ledger.
+
+    Raises:
+        CommandError: something was, and the operator did not say that it is lost.
+    """
+    with Store(plan.address) as store:
+        unknown = unknown_releases(settings, there.unknown_ids(store)).without(forgiven)
+    lost = memory.lost(history_lost=history_lost)
+    if not history_lost:
+        check_history(settings, unknown, lost)
+    return unknown, lost
 
 
 __all__ = ["live_job", "pace_of", "stay_of"]

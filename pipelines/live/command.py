@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from ...transforms.hosts import check_hosts
 from ...transforms.plan import make_plan, model_of
 from ..commands.run import show, summary_of, with_live
 from ..console import plural, results
+from ..continuity import with_ledger, with_newest
 from ..engine import options_of, runner_name
 from ..estimates.generations import Generation, decide, generation_of
 from ..exits import ExitCode
@@ -53,9 +54,36 @@ def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_
     check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     check_apart(settings)
     if settings.estimate is not None:
-        return run_estimating(settings, beam_options, as_json=as_json, history_lost=history_lost)
-    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
-    return publish_live(settings, histograms, beam_options, as_json=as_json, history_lost=history_lost)
+        check_ends(settings, options_of(beam_options))
+    with with_newest(settings):
+        said = Said(as_json=as_json, history_lost=history_lost)
+        if settings.estimate is not None:
+            # the queries on record are looked for before a job is built
+            known, emptied = with_ledger(settings, history_lost=history_lost)
+            return _estimating(known, beam_options, replace(said, emptied=emptied))
+        histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
+        return run_to_end(settings, histograms, beam_options, said).code
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the operator says to a live run.
+
+    Attributes:
+        as_json: print lines of JSON, the summary last.
+        history_lost: go on although the ledger lacks what was published.
+        emptied: by that word, a ledger was made just now in the place of one that was emptied.
+        forgiven: releases of the sink that an earlier job of the command went on without, by that word.
+        look_s: seconds between two looks at what is on record.
+        noise: a hook of the tests.
+    """
+
+    as_json: bool = False
+    history_lost: bool = False
+    emptied: bool = False
+    forgiven: frozenset[str] = frozenset()
+    look_s: float = LOOK_S
+    noise: Noise = "private"
 
 
 def run_estimating(
@@ -82,19 +110,19 @@ def run_estimating(
         CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
+    said = Said(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
     check_ends(settings, options_of(beam_options))
-    say = speaker(results(), as_json=as_json)
+    return _estimating(with_ledger(settings)[0], beam_options, said)
+
+
+def _estimating(settings: Settings, beam_options: Sequence[str], said: Said) -> int:
+    say = speaker(results(), as_json=said.as_json)
     while True:
-        one = generation_of(settings, live=True, noise=noise)
-        end = run_to_end(
-            one.settings,
-            one.histograms,
-            beam_options,
-            as_json=as_json,
-            history_lost=history_lost,
-            look_s=look_s,
-            until_us=one.until_us,
-        )
+        one = generation_of(settings, live=True, noise=said.noise)
+        end = run_to_end(one.settings, one.histograms, beam_options, said, until_us=one.until_us)
+        # the operator's word is for what was lost until then; from here on this ledger is known
+        said = replace(said, history_lost=False, emptied=False, forgiven=end.forgiven)
+        settings, one = settings.changed({"ledger_id": end.ledger.store_id}), one.in_ledger(end.ledger)
         if end.stopped or not one.complete or (one.until is None and not one.ended):
             return end.code
         _check_over(end)
@@ -127,7 +155,7 @@ def _fill_sink(one: Generation, say: Say) -> None:
     No later job looks after the sink for this query.
     """
     plan = one.histograms.plan
-    with Store(plan.address, create=False) as store, filling(outputs_of(one.settings)):
+    with Store(plan.address) as store, filling(outputs_of(one.settings)):
         held = store.registered(plan.domain.name, plan.query_name)
         written = 0 if held is None else sink_place(one.settings).complete(store, held)
     if written:
@@ -150,9 +178,8 @@ def publish_live(
         CommandError: the job failed, or cannot be begun.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    return run_to_end(
-        settings, histograms, beam_options, as_json=as_json, history_lost=history_lost, look_s=look_s
-    ).code
+    said = Said(as_json=as_json, history_lost=history_lost, look_s=look_s)
+    return run_to_end(settings, histograms, beam_options, said).code
 
 
 @dataclass(frozen=True)
@@ -162,11 +189,15 @@ class LiveEnd:
     Attributes:
         code: exit code.
         stopped: whether somebody stopped it.
+        ledger: where its ledger is, with its name.
+        forgiven: releases of the sink that it went on without, by the operator's word.
         flink: its job in a Flink cluster whose REST address is known.
     """
 
     code: int
     stopped: bool
+    ledger: StoreAddress
+    forgiven: frozenset[str] = frozenset()
     flink: FlinkJob | None = None
 
 
@@ -174,10 +205,8 @@ def run_to_end(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
+    said: Said,
     *,
-    as_json: bool = False,
-    history_lost: bool = False,
-    look_s: float = LOOK_S,
     until_us: int | None = None,
 ) -> LiveEnd:
     """Run a live job until its end, or an instant, and print what it did.
@@ -186,9 +215,7 @@ def run_to_end(
         settings: the job.
         histograms: made from them.
         beam_options: Beam's, as words.
-        as_json: print a line of JSON for each thing said, the summary last.
-        history_lost: go on although the sink holds releases that are not on record.
-        look_s: seconds between two looks at what is on record.
+        said: what the operator says.
         until_us: instant at which to end, though the schedule goes on.
 
     Raises:
@@ -197,27 +224,38 @@ def run_to_end(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     console = results()
-    say = speaker(console, as_json=as_json)
-    job = live_job(settings, histograms, beam_options, history_lost=history_lost, until_us=until_us)
+    say = speaker(console, as_json=said.as_json)
+    job = live_job(
+        settings,
+        histograms,
+        beam_options,
+        history_lost=said.history_lost,
+        emptied=said.emptied,
+        forgiven=said.forgiven,
+        until_us=until_us,
+    )
+    # every later opening insists on the ledger that this job began with
+    ledger = job.follower.store.address
+    settings, histograms = settings.changed({"ledger_id": ledger.store_id}), histograms.in_ledger(ledger)
     ran = Ran(None, stopped=True, flink=job.flink)
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     waits = Waits(say)
-    again = partial(_begun_again, settings, histograms, beam_options, until_us)
+    again = partial(_begun_again, settings, histograms, beam_options, until_us, job.forgiven)
     with closing(job.follower), verdict_page(settings.live.metrics_port, say):
         try:
             with stoppable():
-                ran = _run(job, again, restarts, waits, look_s)
+                ran = _run(job, again, restarts, waits, said.look_s)
                 after = _patiently(job.follower.record, waits) if not ran.stopped else None
         except KeyboardInterrupt:
             say("stop", STOPPED)
             after = None
         after = job.follower.record() if after is None else after
     summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
-    if as_json:
+    if said.as_json:
         print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
         show(console, summary)
-    return LiveEnd(summary.code, ran.stopped, ran.flink)
+    return LiveEnd(summary.code, ran.stopped, ledger, job.forgiven, ran.flink)
 
 
 @dataclass(frozen=True)
@@ -412,13 +450,17 @@ def _made(again: Callable[[], LiveJob]) -> LiveJob:
 
 
 def _begun_again(
-    settings: Settings, histograms: PrivateHistograms, beam_options: Sequence[str], until_us: int | None
+    settings: Settings,
+    histograms: PrivateHistograms,
+    beam_options: Sequence[str],
+    until_us: int | None,
+    forgiven: frozenset[str],
 ) -> LiveJob:
     """The same job once more; its roster is read again, which may have changed meanwhile."""
     plan = histograms.plan
     now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
     chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now)
-    return live_job(settings, chosen, beam_options, until_us=until_us)
+    return live_job(settings, chosen, beam_options, forgiven=forgiven, until_us=until_us)
 
 
 def _check_whole(standing: LiveStanding, job: LiveJob) -> None:

@@ -18,6 +18,7 @@ from ...transforms.live.pulse import Pulse
 from ...transforms.live.reader import Pace
 from ...transforms.patience import give_up
 from ..console import plural
+from ..continuity import Memory
 from ..engine import counters
 from ..estimates.drifting import DriftWatch
 from ..exits import ExitCode
@@ -79,6 +80,8 @@ class LiveJob:
         outputs: what its steps write.
         topics: keeps on record which topics it reads.
         pool: starts its workers, where its address is known.
+        memory: remembers its ledger beside the sink.
+        forgiven: releases of the sink that are not on record, by the operator's word.
     """
 
     pipeline: Any
@@ -92,6 +95,8 @@ class LiveJob:
     outputs: tuple[Output, ...] = ()
     topics: TopicRecord | None = None
     pool: WorkerPool | None = None
+    memory: Memory | None = None
+    forgiven: frozenset[str] = frozenset()
 
     def look(self, state: str, say: Say) -> LiveStanding:
         """Where it stands now; what was released since is judged, too.
@@ -102,6 +107,9 @@ class LiveJob:
         standing = self.follower.look(state)
         if self.topics is not None:
             self.topics.look()
+        if self.memory is not None:
+            held = self.follower.registration
+            self.memory.note(self.follower.store, held.query.name, held, underway=True)
         for news in () if self.drift is None else self.drift.look(standing.first_missing):
             say("drift", news)
         return standing

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...store.errors import StoreReplaced
 from ..console import plural
+from ..continuity import ReplacedError
 from ..exits import ExitCode
 from ..failures import AwayError, CommandError, Part, explain, failed_step
 from ..places.unwritten import Output, SinkError, output_of
@@ -76,7 +78,9 @@ class RunnerError(CommandError):
         self.symptom = symptom
 
 
-def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> CommandError:
+def failure_of(  # noqa: PLR0911 - one for each kind of failure
+    error: BaseException, outputs: tuple[Output, ...] = ()
+) -> CommandError:
     """What an error of a runner, or of a worker through its runner, means for a live job.
 
     Args:
@@ -89,6 +93,8 @@ def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> Comman
     if isinstance(error, CommandError):
         return _passing(error, outputs)
     failure = explain(error)
+    if failure.kind == StoreReplaced.__name__:
+        return ReplacedError(failure.text)
     if failure.passing:
         return AwayError(failure.text, failure.code, "ledger")
     if failure.kind in _PASSING:

@@ -52,7 +52,7 @@ class Follower:
     def __init__(self, plan: Plan, registration: Registration) -> None:
         self._plan = plan
         self._registration = registration
-        self._store = Store(plan.address, create=False)
+        self._store = Store(plan.address)
         self._start = registration.query.schedule.first
 
     @property

@@ -53,3 +53,20 @@ class OnPostgres(OnLedger):
         schemas = new_schemas(postgres_url)
         yield schemas
         schemas.close()
+
+    def vanish(self, url: str) -> None:
+        bare, name = _parts(url)
+        execute(bare, sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
+        execute(bare, sql.SQL("create schema {}").format(sql.Identifier(name)))
+
+    def is_bare(self, url: str) -> bool:
+        bare, name = _parts(url)
+        with psycopg.connect(bare.replace("postgresql+psycopg", "postgresql")) as connection:
+            found = connection.execute("select count(*) from pg_tables where schemaname = %s", (name,)).fetchone()
+        return found == (0,)
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """The address of the server, and the name of the schema."""
+    bare, _, name = url.partition("&options=-csearch_path%3D")
+    return bare, name

@@ -76,7 +76,7 @@ def test_a_ledger_that_was_dumped_and_restored_by_the_guides_words_is_the_same_a
     postgres_binaries: Path, database: Callable[[], str], tmp_path: Path, tally: Tally
 ) -> None:
     first, second = database(), database()
-    with Store(first) as store:
+    with Store(first, create=True) as store:
         held = store.register(domain(), query())
         published = seen(store.publish(held, drafts(held, list(held.query.schedule.windows())[:3])))
         said = store.summary("homes")
@@ -91,7 +91,7 @@ def test_a_ledger_that_was_dumped_and_restored_by_the_guides_words_is_the_same_a
     (account,) = shown(first)
     assert account["loss"] == said.loss > 0
     assert shown(second) == [account]
-    with Store(second) as store:
+    with Store(second, create=True) as store:
         assert store.summary("homes") == said
         assert seen(store.records("homes", "weekly")) == published
         tally.take(whole(store, store.register(domain(), query()), published))

@@ -46,7 +46,7 @@ def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes
     postgres_server: PostgresServer, postgres_url: str, how: str, tally: Tally
 ) -> None:
     """In the middle of publishing: the windows are charged and a block is drawn when the server goes."""
-    with new_schema(postgres_url) as url, Store(url, wait=30) as store:
+    with new_schema(postgres_url) as url, Store(url, wait=30, create=True) as store:
         held = store.register(domain(), query())
         windows = list(held.query.schedule.windows())
         published = seen(store.publish(held, drafts(held, windows[:2])))
@@ -68,7 +68,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
     nursery = Nursery()
     try:
         with new_schema(postgres_url) as url:
-            with Store(url, wait=30) as store:
+            with Store(url, wait=30, create=True) as store:
                 held = store.register(domain(), query(windows=120))
             job = {"url": url, "batch": 1, "spec": {"windows": 120}}
             answers: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
             for at, stop in ((5, postgres_server.stop), (60, postgres_server.kill)):
                 jobs = threading.Thread(target=work)
                 jobs.start()
-                with Store(url, wait=30) as store:
+                with Store(url, wait=30, create=True) as store:
                     deadline = time.monotonic() + 60
                     while 240 - len(list(store.missing(held))) < at:
                         assert time.monotonic() < deadline
@@ -90,7 +90,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
             errors = {answer["error"] for answer in answers if "error" in answer}
             assert errors
             assert errors <= {"StoreAway", "StoreBusy"}
-            with Store(url, wait=30) as store:
+            with Store(url, wait=30, create=True) as store:
                 held = store.register(domain(), query(windows=120))
                 published = [answer["rows"] for answer in answers if "rows" in answer]
                 tally.take(whole(store, held, published[0] if published else {}))
@@ -111,7 +111,7 @@ def test_a_connection_that_has_ended_between_two_transactions_is_replaced_before
         return False
 
     monkeypatch.setattr(engines, "_answers", answers)
-    with new_schema(postgres_url) as url, Store(url) as store:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
         held = store.register(domain(), query())
         windows = list(held.query.schedule.windows())
         backends = [backend_of(store)]
@@ -136,7 +136,7 @@ def test_a_server_that_always_has_something_to_say_costs_connections_and_serves(
 ) -> None:
     """A connection that was made just now is not judged by it, or there would never be one."""
     monkeypatch.setattr(engines, "_says_something", lambda _: True)
-    with new_schema(postgres_url) as url, Store(url) as store:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
         held = store.register(domain(), query())
         windows = list(held.query.schedule.windows())
         assert all(record.fresh for record in store.publish(held, drafts(held, windows[:2])))
@@ -164,11 +164,11 @@ def test_a_connection_that_ends_when_it_is_asked_is_none_and_a_server_that_compl
 
 
 def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgres_url: str) -> None:
-    with new_schema(postgres_url) as url, Store(url, wait=30) as store:
+    with new_schema(postgres_url) as url, Store(url, wait=30, create=True) as store:
         held = store.register(domain(), query())
         with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as other:
             other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
-            with Store(url, wait=0.2) as waiting, pytest.raises(StoreBusy):
+            with Store(url, wait=0.2, create=True) as waiting, pytest.raises(StoreBusy):
                 waiting.publish(held, drafts(held))
         whole(store, held, {})
 
@@ -178,11 +178,11 @@ def test_ledgers_on_a_server_are_united_in_a_file(postgres_url: str, tmp_path: A
         published: list[dict[str, Any]] = []
         addresses = []
         for url in (first, second):
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 held = store.register(domain(), query(share=0.25))
                 published.append(seen(store.publish(held, drafts(held))))
                 addresses.append(store.address)
-        with Store(merge(addresses, tmp_path / "both.db")) as store:
+        with Store(merge(addresses, tmp_path / "both.db"), create=True) as store:
             values, others = seen(store.records("homes", "weekly")), seen(store.flagged("homes", "weekly"))
             for rows in published:
                 assert all(row in (values[place], others[place]) for place, row in rows.items())

@@ -126,7 +126,7 @@ def power_cut(server: PostgresServer) -> None:
 def publish(url: str, name: str) -> tuple[dict[str, Any], StoreError | None]:
     """Publish a domain's windows two by two, the later ones first; what was said to be on record, and what ended it."""
     published: dict[str, Any] = {}
-    with Store(url, wait=30) as store:
+    with Store(url, wait=30, create=True) as store:
         try:
             held = store.register(domain(name), query(domain=name, windows=WINDOWS))
             windows = list(held.query.schedule.windows())[::-1]
@@ -139,7 +139,7 @@ def publish(url: str, name: str) -> tuple[dict[str, Any], StoreError | None]:
 
 def complete(url: str, name: str, published: dict[str, Any], tally: Tally) -> None:
     """See that nothing was lost once there is room, and publish the rest."""
-    with Store(url, wait=30) as store:
+    with Store(url, wait=30, create=True) as store:
         held = store.register(domain(name), query(domain=name, windows=WINDOWS))
         tally.take(whole(store, held, published))
 
@@ -168,7 +168,7 @@ def test_a_disk_of_a_servers_tables_that_is_full_at_any_size_stops_the_job_and_l
         schema = f"room{room}"
         execute(server.url, f"create schema {schema}")
         url = f"{server.url}&options=-csearch_path%3D{schema}%20-cdefault_tablespace%3Dsmall"
-        with Store(url) as store:
+        with Store(url, create=True) as store:
             store.domains()
         disk.fill(room)
         published, error = publish(url, "homes")
@@ -193,7 +193,7 @@ def test_a_servers_log_that_finds_its_disk_full_costs_no_row_when_there_is_room_
 ) -> None:
     """So many bytes of log into the jobs the server has no room for more, and then no way to come up before it has."""
     url = server.url
-    with Store(url) as store:
+    with Store(url, create=True) as store:
         store.domains()
     log = Path(execute(url, "select setting from pg_settings where name = 'data_directory'")) / "pg_wal"
     server.stop()

@@ -32,7 +32,7 @@ from .postgres_schemas import OnPostgres, new_schema
 
 def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_server: PostgresServer) -> None:
     """First in the file: a server that recovers flushes every file that other tests have made."""
-    with new_schema(postgres_url) as url, Store(url) as store:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
         held = store.register(domain(), query())
         windows = list(held.query.schedule.windows())
         first = store.publish(held, drafts(held, windows[:3]))
@@ -40,7 +40,7 @@ def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_serv
         try:
             with pytest.raises(StoreUnavailable, match="the job stops"):
                 store.publish(held, drafts(held, windows[3:]))
-            with Store(url, wait=50) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
+            with Store(url, wait=50, create=True) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
                 other.domains()
         finally:
             postgres_server.start()
@@ -64,9 +64,9 @@ class TestPostgres(OnPostgres, StoreContract):
 def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
     for level in ("off", "local", "remote_write"):
         weak = f"{postgres_url}&options=-csynchronous_commit%3D{level}"
-        with Store(weak) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
+        with Store(weak, create=True) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
             store.register(domain(), query())
-    with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url) as store:
+    with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url, create=True) as store:
         assert store.register(domain(), query()).fresh
 
 
@@ -75,7 +75,7 @@ def test_a_server_told_to_forget_commits_while_a_job_runs_does_not_change_the_jo
         return connection.exec_driver_sql("SHOW synchronous_commit").scalar_one()
 
     administrator = create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    with new_schema(postgres_url) as url, Store(url) as store:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
         held = store.register(domain(), query())
         before = store._database()
         try:
@@ -103,7 +103,7 @@ def test_a_domain_registered_between_two_looks_at_it_is_locked(
 ) -> None:
     look = lookups.domain_row
 
-    with new_schema(postgres_url) as url, Store(url) as store, Store(url, wait=0.2) as other:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=0.2, create=True) as other:
         store.domains()
 
         def registered_first(connection: Connection, name: str) -> Any:
@@ -120,7 +120,7 @@ def test_a_domain_registered_between_two_looks_at_it_is_locked(
 
 def test_a_server_that_takes_no_writes_is_an_error_that_says_so(postgres_url: str) -> None:
     url = f"{postgres_url}&options=-cdefault_transaction_read_only%3Don"
-    with Store(url) as store, pytest.raises(StoreReadOnly, match="standby"):
+    with Store(url, create=True) as store, pytest.raises(StoreReadOnly, match="standby"):
         store.register(domain(), query())
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_password_or_database_is_an_error_without_a_secret(
     nowhere = right.set(database="nowhere").render_as_string(hide_password=False)
     with caplog.at_level(logging.DEBUG):
         for url in (wrong, nowhere):
-            with Store(url) as store, pytest.raises(StoreUnavailable) as caught:
+            with Store(url, create=True) as store, pytest.raises(StoreUnavailable) as caught:
                 store.domains()
             shown = f"{caught.value}{caught.value!r}{store!r}{store.address}"
             assert right.password not in shown
@@ -159,5 +159,5 @@ def test_the_password_comes_from_the_environment_or_a_file_of_the_worker(
 
 
 def test_a_backup_of_a_server_is_left_to_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
-    with Store(postgres_url) as store, pytest.raises(ExportError, match="pg_dump"):
+    with Store(postgres_url, create=True) as store, pytest.raises(ExportError, match="pg_dump"):
         store.backup(tmp_path / "copy.db")

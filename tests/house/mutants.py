@@ -109,9 +109,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a second connection of a process drops the locks of the first",
-        file="store/database.py",
-        old="os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC",
-        new="os.O_RDWR | os.O_CREAT | os.O_CLOEXEC",
+        file="store/sqlite_file.py",
+        old="    usable = os.R_OK | os.W_OK\n",
+        new="    os.close(os.open(path, os.O_RDWR))\n    usable = os.R_OK | os.W_OK\n",
         tests=(
             "tests/store/test_sqlite_store.py::test_a_second_connection_of_a_process_leaves_the_locks_of_the_first",
         ),
@@ -350,6 +350,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(
             "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew",
         ),
+    ),
+    Mutant(
+        name="a ledger that is known is made anew when it is opened again",
+        file="store/database.py",
+        old="create=create and self._known.store_id is None",
+        new="create=create",
+        tests=_STORE,
+    ),
+    Mutant(
+        name="an older copy of the ledger is charged",
+        file="store/continuity.py",
+        old='if row["last_sequence"] < seen:',
+        new='if row["last_sequence"] < 0:',
+        tests=_STORE,
+    ),
+    Mutant(
+        name="a job is begun again with whatever ledger is there",
+        file="pipelines/live/restarts.py",
+        old="return ReplacedError(failure.text)",
+        new="return RunnerError(failure.text)",
+        tests=("tests/pipelines/live/test_restarts.py",),
     ),
     Mutant(
         name="a charge is not entered into the account",

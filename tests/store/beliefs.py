@@ -76,7 +76,7 @@ class BeliefContract(OnLedger):
             done.reserved_after,
         )
         assert done.reserved_after >= done.after
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             assert other.summary("homes").loss == done.after
             assert other.registered("homes", "weekly") == replace(
                 held,
@@ -211,7 +211,7 @@ class BeliefContract(OnLedger):
         assert ended is not None
         assert (ended.query.schedule.stop, ended.successor) == (slot, following.name)
         assert list(store.missing(ended)) == []
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             other.publish(made, drafts(made, windows_of(made, 3)))
             assert other.succeed(held, change, under(change), following).digest == made.digest
             assert other.estimates("homes", "weekly") == [note]
@@ -278,7 +278,7 @@ class BeliefContract(OnLedger):
         found: list[Any] = []
 
         def go_on(name: str) -> None:
-            with Store(url) as mine:
+            with Store(url, create=True) as mine:
                 found.append(mine.succeed(held, change, under(change), replace(following, name=name)).query.name)
 
         threads = [threading.Thread(target=go_on, args=(f"weekly@{number}",)) for number in range(4)]
@@ -367,7 +367,7 @@ class BeliefContract(OnLedger):
         self, url: str, nursery: Nursery, slot: int | None
     ) -> None:
         boundary = made = 0
-        with Store(url, wait=30) as store:
+        with Store(url, wait=30, create=True) as store:
 
             def begun() -> str:
                 held = store.register(domain(f"homes-{made}", budget=9.0), query(domain=f"homes-{made}"))

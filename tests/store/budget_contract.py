@@ -49,7 +49,7 @@ class BudgetContract(Registered):
     ) -> None:
         decided: list[dict[tuple[str, int], str]] = []
         for order in (("first", "second"), ("second", "first")):
-            with Store(next(fresh_urls)) as store:
+            with Store(next(fresh_urls), create=True) as store:
                 held = {
                     "first": store.register(domain(budget=0.6), query("first", size=4, windows=2)),
                     "second": store.register(domain(budget=0.6), partial(name="second")),
@@ -123,7 +123,7 @@ class BudgetContract(Registered):
     def test_a_raise_before_any_refusal_admits_the_next_windows(self, store: Store, url: str) -> None:
         held = store.register(domain(budget=0.5), partial())
         store.publish(held, drafts(held, windows_of(held)[:1]))
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             other.raise_budget("homes", 1.0)
         records = store.publish(held, drafts(held))
         assert all(record.block is not None for record in records)

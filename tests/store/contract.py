@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .budget_contract import BudgetContract
+from .continuity_contract import ContinuityContract
 from .integrity_contract import IntegrityContract
 from .population_contract import PopulationContract
 from .process_contract import ProcessContract
@@ -21,5 +22,6 @@ class StoreContract(
     IntegrityContract,
     ProcessContract,
     VersionContract,
+    ContinuityContract,
 ):
     """Inherit it together with an engine."""

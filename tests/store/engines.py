@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store
+from quiltstream.store import Store, StoreAddress
 
 from .nursery import Nursery
 
@@ -25,6 +25,14 @@ class OnLedger:
         """Addresses of any number of empty places."""
         raise NotImplementedError
 
+    def vanish(self, url: str) -> None:
+        """Take everything of a ledger away, as if it had never been."""
+        raise NotImplementedError
+
+    def is_bare(self, url: str) -> bool:
+        """Whether nothing of a ledger is at an address."""
+        raise NotImplementedError
+
     @pytest.fixture(scope="class")
     @classmethod
     def nursery(cls) -> Iterator[Nursery]:
@@ -34,7 +42,7 @@ class OnLedger:
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:
-        with Store(url, wait=30) as store:
+        with Store(url, wait=30, create=True) as store:
             yield store
 
 
@@ -48,3 +56,17 @@ class OnSqlite(OnLedger):
     @pytest.fixture
     def fresh_urls(self, tmp_path: Path) -> Iterator[str]:
         return (f"sqlite:///{tmp_path}/fresh/ledger-{number}.db" for number in range(10_000))
+
+    def vanish(self, url: str) -> None:
+        for path in _files(url):
+            path.unlink()
+
+    def is_bare(self, url: str) -> bool:
+        return not list(_files(url))
+
+
+def _files(url: str) -> Iterator[Path]:
+    """The file of a ledger, those beside it, and those that are being made."""
+    path = Path(StoreAddress(url).resolve().database or "")
+    if path.parent.exists():
+        yield from (one for one in path.parent.iterdir() if path.name in one.name)

@@ -142,7 +142,7 @@ class FaultContract(OnLedger):
     def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str, tally: Tally) -> None:
         """Two batches, the later windows first, each settled before; the job retries with the store it has."""
         broken = boundary = 0
-        with Store(url, wait=30) as store:
+        with Store(url, wait=30, create=True) as store:
             store.domains()
             while True:
                 boundary += 1
@@ -167,7 +167,7 @@ class FaultContract(OnLedger):
 
     def test_a_connection_cut_at_any_boundary_of_a_registration_promises_once(self, url: str) -> None:
         boundary = 0
-        with Store(url, wait=30) as store:
+        with Store(url, wait=30, create=True) as store:
             store.domains()
             while True:
                 boundary += 1
@@ -188,12 +188,12 @@ class FaultContract(OnLedger):
             url = next(fresh_urls)
             job = {"url": url, "batch": 1, "spec": {"windows": 4}}
             answers = nursery.run({**job, "order": "backward"}, {**job, "order": "random", "kill_at": kill_at})
-            with Store(url, wait=30) as store:
+            with Store(url, wait=30, create=True) as store:
                 held = store.register(domain(), query(windows=4))
                 tally.take(whole(store, held, answers[0]["rows"]))
 
     def test_a_job_with_settings_of_another_belief_or_query_changes_nothing(self, url: str) -> None:
-        with Store(url) as store:
+        with Store(url, create=True) as store:
             held = store.register(domain(), query())
             windows = list(held.query.schedule.windows())
             published = seen(store.publish(held, drafts(held, windows[:3])))

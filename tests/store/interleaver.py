@@ -279,7 +279,7 @@ class Stage:
         self._turns: Turns | None = None
         self._watch: Watch
         self._url = f"sqlite:///{folder}/{scenario.name}/ledger.db"
-        with Store(self._url) as store:
+        with Store(self._url, create=True) as store:
             store.domains()
             self._memory = scenario.prepare(store)
         path = folder / scenario.name / "ledger.db"
@@ -329,6 +329,7 @@ class Stage:
                 database = store._database()
                 database.accounts.clear()
                 database.settled.clear()
+                database._known.heads.clear()
                 with suppress(Killed):
                     turns.step(job)
                     part(world, store)

@@ -35,7 +35,7 @@ def united(target: Path, *sources: Path) -> Path:
 def fill(path: Path, *, windows: int = 6, name: str = "weekly", shards: tuple[int, ...] = (0, 1), **spec: Any) -> Path:
     """A ledger in which the first windows of a query are published."""
     budget = spec.pop("budget", 1.0)
-    with Store(address(path)) as store:
+    with Store(address(path), create=True) as store:
         held = store.register(domain(budget=budget), query(name, **spec))
         chosen = list(itertools.islice(held.query.schedule.windows(), windows))
         store.publish(held, drafts(held, chosen, shards))

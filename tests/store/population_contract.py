@@ -139,7 +139,7 @@ class PopulationContract(OnLedger):
         together = threading.Barrier(4)
 
         def bring(name: str) -> None:
-            with Store(url, wait=30 + int(name[-1])) as own:  # a connection of its own
+            with Store(url, wait=30 + int(name[-1]), create=True) as own:  # a connection of its own
                 own.domains()
                 together.wait()
                 try:

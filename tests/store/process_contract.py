@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from quiltstream.store import (
     Store,
     StoreBusy,
+    StoreReplaced,
     tables,
 )
 from quiltstream.store.specs import Registration
@@ -38,7 +39,7 @@ class ProcessContract(Registered):
         assert answer == {"status": 0, "child": "own", "sequences": [1, 2, 3, 4]}
 
     def test_stores_of_one_process_share_a_connection_until_the_last_is_closed(self, url: str) -> None:
-        first, second = Store(url), Store(url)
+        first, second = Store(url, create=True), Store(url, create=True)
         held = first.register(domain(), query())
         second.entries()
         assert first._shared is second._shared
@@ -73,7 +74,7 @@ class ProcessContract(Registered):
             orders = ("forward", "backward", "random")
             answers = nursery.run(*({"url": url, "order": order, "batch": 1} for order in orders))
             assert answers[0]["rows"] == answers[1]["rows"] == answers[2]["rows"]
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 assert len(answers[0]["rows"]) == len(list(store.records("homes", "weekly"))) == 12
                 prices(store.entries(), 1.0)
 
@@ -85,7 +86,7 @@ class ProcessContract(Registered):
             answers = nursery.run(*({**job, "query": f"q{i}", "order": "random"} for i in range(3)))
             assert sum("rows" in answer for answer in answers) >= 1
             assert {answer["error"] for answer in answers if "error" in answer} <= {"BudgetRefused"}
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 entries = store.entries()
                 prices(entries, 0.6)
                 assert "refused" in {entry.decision for entry in entries} or len(store.queries()) < 3
@@ -99,12 +100,17 @@ class ProcessContract(Registered):
         store.publish(held, drafts(held, windows[2:]))
         prices(store.entries(), 1.0)
 
-    def test_an_account_that_is_not_on_record_is_made_again(self, store: Store, registration: Registration) -> None:
+    def test_a_charge_that_was_seen_and_is_not_on_record_any_more_stops_the_job(
+        self, store: Store, registration: Registration
+    ) -> None:
         windows = windows_of(registration)
         store.publish(registration, drafts(registration, windows[:2]))
         (account,) = store._database().accounts.values()
         account.ledger.replay([(0, 1000, 0.5)])
         account.entry_id = "not this one"
+        with pytest.raises(StoreReplaced, match=f"older copy .* entry {account.sequence} of domain 'homes'"):
+            store.publish(registration, drafts(registration, windows[2:]))
+        # what was remembered is forgotten with the failed transaction, and an account made again is right
         store.publish(registration, drafts(registration, windows[2:]))
         prices(store.entries(), 1.0)
 
@@ -117,7 +123,7 @@ class ProcessContract(Registered):
             boundary += 1
             url = next(fresh_urls)
             (answer,) = nursery.run({"url": url, "kill_at": boundary, "publish": False})
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 # opening it again completes what a killed process did not
                 assert store.registered("homes", "weekly") in (None, registered(store))
                 with store._database().read() as connection:
@@ -139,7 +145,7 @@ class ProcessContract(Registered):
     ) -> None:
         """Every boundary of two batches, the later windows first; a rerun keeps each row and charges nothing again."""
         boundary = 0
-        with Store(url) as store:
+        with Store(url, create=True) as store:
             store.domains()
             while True:
                 boundary += 1
@@ -173,7 +179,7 @@ class ProcessContract(Registered):
 
     def test_a_lock_held_too_long_is_an_error_that_says_so(self, store: Store, url: str) -> None:
         held = store.register(domain(), query())
-        with Store(url, wait=0.2) as other:
+        with Store(url, wait=0.2, create=True) as other:
             other.entries()
             with store._database().write() as connection:
                 connection.execute(sa.select(tables.domains).with_for_update())

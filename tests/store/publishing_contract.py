@@ -42,7 +42,7 @@ class PublishingContract(Registered):
         first = store.publish(registration, drafts(registration))
         assert all(record.fresh for record in first)
         again = store.publish(registration, replayed(registration))
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             elsewhere = other.publish(pickle.loads(pickle.dumps(registration)), replayed(registration))
         assert not any(record.fresh for record in (*again, *elsewhere))
         assert seen(first) == seen(again) == seen(elsewhere)
@@ -84,7 +84,7 @@ class PublishingContract(Registered):
         orders = ([5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5], [3, 5, 0, 1, 4, 2])
         found: list[list[dict[str, Any]]] = []
         for order in orders:
-            with Store(next(fresh_urls)) as store:
+            with Store(next(fresh_urls), create=True) as store:
                 held = store.register(domain(), query())
                 for index in order:
                     store.publish(held, drafts(held, [windows_of(held)[index]], [index % 2]))
@@ -213,5 +213,5 @@ class PublishingContract(Registered):
     def test_a_query_of_another_store_is_not_published(
         self, registration: Registration, fresh_urls: Iterator[str]
     ) -> None:
-        with Store(next(fresh_urls)) as other, pytest.raises(UnknownNameError, match="older copy"):
+        with Store(next(fresh_urls), create=True) as other, pytest.raises(UnknownNameError, match="older copy"):
             other.publish(registration, [Draft(Window(96, 144), 0, never)])

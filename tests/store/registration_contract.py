@@ -31,7 +31,7 @@ class RegistrationContract(Registered):
     def test_a_query_is_registered_once_and_says_the_same_to_everyone(self, store: Store, url: str) -> None:
         first = store.register(domain(), query())
         again = store.register(domain(), query())
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             elsewhere = other.registered("homes", "weekly")
         assert first.fresh
         assert not again.fresh
@@ -166,7 +166,7 @@ class RegistrationContract(Registered):
 
     def test_noise_free_rows_and_real_rows_never_share_a_store(self, fresh_urls: Iterator[str]) -> None:
         for first, second in (("mqm-approx", "none"), ("none", "mqm-approx")):
-            with Store(next(fresh_urls)) as store:
+            with Store(next(fresh_urls), create=True) as store:
                 store.register(domain(), query(mechanism=first))
                 with pytest.raises(ModeError, match="another ledger"):
                     store.register(domain("other"), query(domain="other", mechanism=second))

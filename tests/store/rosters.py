@@ -72,7 +72,7 @@ class RosterContract(OnLedger):
         assert changed.reserved_loss == first.reserved_loss
         assert [changed.roster_of(window) for window in windows] == [first.query.roster] * 2 + [JOINED] * 4
         assert changed.joined == (*SERIES, "m0", "m9")
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             assert other.registered("homes", "weekly") == changed == pickle.loads(pickle.dumps(changed))
         store.publish(changed, drafts(changed))
         assert rows_of(store)[: len(before)] == before
@@ -197,7 +197,7 @@ class RosterContract(OnLedger):
     ) -> None:
         for _ in range(3):
             url = next(fresh_urls)
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 store.register(domain(), query())
                 wanted: Sequence[list[str]] = [[*SERIES, name] for name in ("a", "b", "c")]
                 answers = nursery.run(*({"url": url, "roster": names, "publish": False} for names in wanted))
@@ -286,7 +286,7 @@ class RosterContract(OnLedger):
         event.listen(Engine, "before_cursor_execute", note)
         try:
             # another time to wait is another connection, as of another process
-            with Store(url, wait=29) as other:
+            with Store(url, wait=29, create=True) as other:
                 other.entries()  # a ledger that is opened is asked more
                 # a look, the account from its beginning, and what each entry takes
                 assert [statements(store, window) for window in windows[:3]] == [1 + 5, 5, 5]
@@ -302,7 +302,7 @@ class RosterContract(OnLedger):
         old = store.register(domain(), query())
         windows = windows_of(old)
         new = store.register(domain(), query(roster=JOINED))
-        with Store(url) as other:
+        with Store(url, create=True) as other:
             rows = []
             for each, held in ((store, old), (other, new), (store, old)):
                 frozen = each.freeze(held, windows[:2])
@@ -340,7 +340,7 @@ class RosterContract(OnLedger):
         while True:
             boundary += 1
             url = next(fresh_urls)
-            with Store(url) as store:
+            with Store(url, create=True) as store:
                 first = store.register(domain(), query(windows=3))
                 windows = windows_of(first)
                 store.publish(first, drafts(first, windows[:1]))

@@ -21,7 +21,7 @@ class TestSqliteBeliefs(OnSqlite, BeliefContract):
 def ledger(path: Path, *changes: object) -> StoreAddress:
     """A ledger with three windows, and belief changes after them."""
     address = StoreAddress(f"sqlite:///{path}")
-    with Store(address) as store:
+    with Store(address, create=True) as store:
         held = store.register(domain(budget=9.0), query())
         store.publish(held, drafts(held, list(held.query.schedule.windows())[:3]))
         for change in changes:
@@ -31,7 +31,7 @@ def ledger(path: Path, *changes: object) -> StoreAddress:
 
 def test_ledgers_are_united_under_the_beliefs_of_the_one_that_knows_more(tmp_path: Path) -> None:
     first, second = ledger(tmp_path / "a.db", joined()), ledger(tmp_path / "b.db")
-    with Store(merge([second, first], tmp_path / "both.db")) as both, Store(first) as known:
+    with Store(merge([second, first], tmp_path / "both.db"), create=True) as both, Store(first, create=True) as known:
         held = both.registered("homes", "weekly")
         assert held is not None
         assert held.domain.changes == (joined(),)

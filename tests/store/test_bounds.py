@@ -30,7 +30,7 @@ INSIDE = 27 / 31.7098
 )
 def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int, found: dict[str, float]) -> None:
     assert pytest.approx(31.7098, abs=1e-4) == SIGMA
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(windows=windows, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
@@ -47,7 +47,7 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
 
 
 def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(budget=0.5), query(size=4, windows=13, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
@@ -58,7 +58,7 @@ def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
 
 
 def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(shards=1))
         empty = bounds_of(held.domain, store.entries("homes"))
         store.publish(held, [Draft(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])

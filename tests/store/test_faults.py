@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
 ) -> None:
     """A limit on the size of a file, a page more each time: the log of SQLite or its file cannot grow any further."""
     path = tmp_path / "ledger.db"
-    with Store(f"sqlite:///{path}") as store:
+    with Store(f"sqlite:///{path}", create=True) as store:
         store.domains()
     room, stopped = 2 * PAGE, 0
     while True:
@@ -52,7 +52,7 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
         spec = {"windows": 6}
         command = {"url": f"sqlite:///{path}", "domain": name, "spec": spec, "batch": 2, "order": "backward"}
         (answer,) = nursery.run({**command, "most_bytes": max(PAGE, room)})
-        with Store(f"sqlite:///{path}") as store:
+        with Store(f"sqlite:///{path}", create=True) as store:
             if "rows" in answer:
                 assert stopped > 5
                 assert len(answer["rows"]) == 12
@@ -68,20 +68,20 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
 def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     url = f"sqlite:///{path}"
-    with Store(url) as store:
+    with Store(url, create=True) as store:
         held = store.register(domain(), query())
         published = seen(store.publish(held, drafts(held, list(held.query.schedule.windows())[:3])))
     data = path.read_bytes()
     cuts = [100, PAGE, *range(2 * PAGE, len(data), PAGE)]
     for cut in cuts:
         path.write_bytes(data[:cut])
-        with Store(url) as store, pytest.raises(StoreError, match="ledger"):
+        with Store(url, create=True) as store, pytest.raises(StoreError, match="ledger"):
             store.register(domain(), query())
         assert path.stat().st_size <= cut + PAGE
         for beside in tmp_path.glob("ledger.db-*"):
             beside.unlink()
     path.write_bytes(data)
-    with Store(url) as store:
+    with Store(url, create=True) as store:
         whole(store, store.register(domain(), query()), published)
 
 
@@ -91,7 +91,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     published = []
     for path in paths:
-        with Store(f"sqlite:///{path}") as store:
+        with Store(f"sqlite:///{path}", create=True) as store:
             held = store.register(domain(), query(share=0.25))
             published.append(seen(store.publish(held, drafts(held))))
     before = [path.read_bytes() for path in paths]
@@ -113,7 +113,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
             # killed while it closed the ledgers it had read
             break
     assert boundary > 60
-    with Store(f"sqlite:///{target}") as store:
+    with Store(f"sqlite:///{target}", create=True) as store:
         values = seen(store.records("homes", "weekly"))
         others = seen(store.flagged("homes", "weekly"))
         for rows in published:
@@ -121,7 +121,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
         assert len(store.entries()) == 12
     # a killed merge leaves the names that SQLite keeps beside a file, and nothing in them
     for path, data, rows in zip(paths, before, published, strict=True):
-        with Store(f"sqlite:///{path}") as store:
+        with Store(f"sqlite:///{path}", create=True) as store:
             prices(store.entries(), 1.0)
             assert seen(store.records("homes", "weekly")) == rows
         assert path.read_bytes() == data
@@ -130,7 +130,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
 def test_a_copy_restored_by_mistake_is_mended_by_merging_it_with_what_came_later(tmp_path: Path) -> None:
     """An older backup goes on, and what it forgot is found elsewhere: all of it counts, and nothing is charged anew."""
     path, copy = tmp_path / "ledger.db", tmp_path / "backup.db"
-    with Store(f"sqlite:///{path}") as store:
+    with Store(f"sqlite:///{path}", create=True) as store:
         held = store.register(domain(), query(share=0.25))
         windows = list(held.query.schedule.windows())
         store.publish(held, drafts(held, windows[:2]))
@@ -138,11 +138,11 @@ def test_a_copy_restored_by_mistake_is_mended_by_merging_it_with_what_came_later
         later = seen(store.publish(held, drafts(held, windows[2:4])))
     lost = tmp_path / "lost.db"
     shutil.copy(path, lost)
-    with Store(f"sqlite:///{copy}") as store:
+    with Store(f"sqlite:///{copy}", create=True) as store:
         held = store.register(domain(), query(share=0.25))
         store.publish(held, drafts(held, windows[2:3]))
     both = merge([StoreAddress(f"sqlite:///{copy}"), StoreAddress(f"sqlite:///{lost}")], tmp_path / "both.db")
-    with Store(both) as store:
+    with Store(both, create=True) as store:
         said = store.summary("homes")
         assert (said.charged, said.flagged_charges, said.flagged_blocks, said.closed) == (4, 1, 2, False)
         # the earlier rows are of record
@@ -173,7 +173,7 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
     made = unreadable(tmp_path / "job", **changes, **({"ledger": "sqlite:///file/x.db"} if fault == "folder" else {}))
     (made.folder / "file").touch()
     if fault in ("damaged", "cut", "version"):
-        with Store(f"sqlite:///{made.ledger}") as store:
+        with Store(f"sqlite:///{made.ledger}", create=True) as store:
             held = store.register(domain(), query())
             store.publish(held, drafts(held))
             if fault == "version":

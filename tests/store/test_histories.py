@@ -12,7 +12,7 @@ from .samples import domain, drafts, query
 
 
 def test_a_lost_history_is_kept_with_its_size_and_changes_no_number(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query())
         before = store.summary("homes")
         assert not before.history_lost
@@ -22,7 +22,7 @@ def test_a_lost_history_is_kept_with_its_size_and_changes_no_number(tmp_path: Pa
         assert (after.loss, after.reserved_loss, after.budget) == (before.loss, before.reserved_loss, before.budget)
         store.publish(held, drafts(held))
         store.raise_budget("homes", before.budget * 2)
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         assert store.register(domain(budget=before.budget), query()).digest == held.digest
         assert store.summary("homes").history_lost
 
@@ -30,7 +30,7 @@ def test_a_lost_history_is_kept_with_its_size_and_changes_no_number(tmp_path: Pa
 def test_only_a_domain_on_record_can_be_marked(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=False) as store, pytest.raises(StoreMissing):
         store.note_history_lost("homes", releases=1)
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.register(domain(), query())
         with pytest.raises(UnknownNameError):
             store.note_history_lost("streets", releases=1)

@@ -43,7 +43,7 @@ def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:
     assert content(united(tmp_path / "once.db", first, first)) == before
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
     assert content(united(tmp_path / "twice.db", first, copy)) == before
-    with Store(address(tmp_path / "twice.db")) as store:
+    with Store(address(tmp_path / "twice.db"), create=True) as store:
         assert (store.summary("homes").closed, store.summary("homes").flagged_charges) == (False, 0)
 
 
@@ -54,7 +54,7 @@ def test_a_window_charged_in_both_costs_twice_and_both_blocks_are_kept(tmp_path:
     both = united(tmp_path / "both.db", *paths)
     assert [path.read_bytes() for path in paths] == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "b.db", "both.db"]
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert (said.charged, said.flagged_charges, said.flagged_blocks, said.closed) == (2, 2, 4, False)
         assert said.naive == 4 * share
@@ -68,7 +68,7 @@ def test_a_window_charged_in_both_costs_twice_and_both_blocks_are_kept(tmp_path:
         values = seen(store.records("homes", "weekly"))
         others = seen(store.flagged("homes", "weekly"))
         for path in paths:
-            with Store(address(path)) as source:
+            with Store(address(path), create=True) as source:
                 for place, row in seen(source.records("homes", "weekly")).items():
                     assert row in (values[place], others[place])
         assert values.keys() == others.keys()
@@ -79,12 +79,12 @@ def test_the_core_unites_the_accounts_to_the_same_loss(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 2), ("b", 5))]
     accounts: list[Ledger] = []
     for path in paths:
-        with Store(address(path)) as store:
+        with Store(address(path), create=True) as store:
             account = Ledger(BELIEF)
             for entry in store.entries():
                 account.charge(entry.window_start, entry.window_stop, entry.epsilon_dp, entry_id=entry.entry_id)
             accounts.append(account)
-    with Store(address(united(tmp_path / "both.db", *paths))) as store:
+    with Store(address(united(tmp_path / "both.db", *paths)), create=True) as store:
         assert store.summary("homes").loss == merged(*accounts).loss
 
 
@@ -94,9 +94,9 @@ def test_the_rows_of_a_united_ledger_are_those_that_were_published(tmp_path: Pat
     second = fill(tmp_path / "b.db", windows=3, shards=(1,), share=0.25)
     published = []
     for path in (first, second):
-        with Store(address(path)) as store:
+        with Store(address(path), create=True) as store:
             published += [batch.to_pylist() for batch in store.releases("homes", "weekly")]
-    with Store(address(united(tmp_path / "both.db", first, second))) as store:
+    with Store(address(united(tmp_path / "both.db", first, second)), create=True) as store:
         rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
         assert sorted(rows, key=repr) == sorted(published, key=repr)
         held = store.registered("homes", "weekly")
@@ -118,7 +118,7 @@ def test_the_rows_of_a_united_ledger_are_those_that_were_published(tmp_path: Pat
 def test_a_united_ledger_goes_on_where_the_longest_ended(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 2), ("b", 3))]
     both = united(tmp_path / "both.db", *paths)
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         held = store.register(domain(), query(share=0.25))
         assert not held.fresh
         missing = list(store.missing(held))
@@ -134,7 +134,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
     """Alone each of the two is within its budget, together they are not."""
     paths = [fill(tmp_path / f"{name}.db", windows=3) for name in "ab"]
     both = united(tmp_path / "both.db", *paths)
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert said.closed
         assert said.loss == recomputed(both) > said.budget == 1.0
@@ -158,7 +158,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
 
 def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_window_that_was_refused(tmp_path: Path) -> None:
     both = united(tmp_path / "both.db", *(fill(tmp_path / f"{name}.db", windows=3) for name in "ab"))
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         held = store.registered("homes", "weekly")
         assert held is not None
         windows = list(held.query.schedule.windows())
@@ -174,12 +174,12 @@ def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_window_that_was_
 def test_a_charge_of_other_content_under_one_id_is_kept_counted_and_flagged(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
-    with Store(address(copy)) as store, store._database().write() as connection:
+    with Store(address(copy), create=True) as store, store._database().write() as connection:
         changed = tables.charges.update().where(tables.charges.c.sequence == 1)
         connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2))
         reseal(connection)
     both = united(tmp_path / "both.db", first, copy)
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert (said.flagged_charges, said.flagged_blocks) == (1, 2)
         assert said.loss == recomputed(both) > store.entries()[0].loss_after
@@ -188,7 +188,7 @@ def test_a_charge_of_other_content_under_one_id_is_kept_counted_and_flagged(tmp_
         # the one that its query paid for is of record, so the job goes on
         held = store.register(domain(), query(share=0.25))
         assert len(store.publish(held, drafts(held))) == 12
-    with Store(address(copy)) as store, pytest.raises(ChargeMismatch):
+    with Store(address(copy), create=True) as store, pytest.raises(ChargeMismatch):
         store.publish(held, drafts(held))
     assert content(united(tmp_path / "again.db", copy, united(tmp_path / "once.db", copy, first))) == content(
         united(tmp_path / "third.db", first, copy)
@@ -199,14 +199,14 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
     first = fill(tmp_path / "a.db", windows=2)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
     other = fill(tmp_path / "other.db", windows=2)
-    with Store(address(other)) as store, store._database().read() as connection:
+    with Store(address(other), create=True) as store, store._database().read() as connection:
         blocks = connection.execute(sa.select(tables.releases.c.block).order_by(tables.releases.c.id)).scalars().all()
-    with Store(address(copy)) as store, store._database().write() as connection:
+    with Store(address(copy), create=True) as store, store._database().write() as connection:
         changed = tables.releases.update().where(tables.releases.c.id == 1)
         connection.execute(changed.values(block=blocks[0], created_us=tables.releases.c.created_us + 1))
         reseal(connection)
     both = united(tmp_path / "both.db", copy, first)
-    with Store(address(both)) as store, Store(address(first)) as of_record:
+    with Store(address(both), create=True) as store, Store(address(first), create=True) as of_record:
         said = store.summary("homes")
         assert (said.flagged_charges, said.flagged_blocks) == (1, 1)
         assert said.loss == recomputed(both) > of_record.summary("homes").loss
@@ -219,19 +219,19 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
 def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_path: Path) -> None:
     """A copy made between a charge and its blocks: each ledger draws its own, and all of them were published."""
     paths = [tmp_path / f"{name}.db" for name in "abc"]
-    with Store(address(paths[0])) as store:
+    with Store(address(paths[0]), create=True) as store:
         held = store.register(domain(budget=5.0), query(share=0.25, windows=3))
         windows = list(held.query.schedule.windows())
         store.freeze(held, windows[:2])
     for path in paths[1:]:
         shutil.copy(paths[0], path)
     for path in paths:
-        with Store(address(path)) as store:
+        with Store(address(path), create=True) as store:
             store.publish(held, drafts(held, windows[:2]))
     both, three = united(tmp_path / "ab.db", *paths[:2]), united(tmp_path / "abc.db", *paths)
     spans = [(window.start, window.stop, held.query.epsilon_dp) for window in windows[:2]]
     for path, draws in ((paths[0], 1), (both, 2), (three, 3)):
-        with Store(address(path)) as store:
+        with Store(address(path), create=True) as store:
             said = store.summary("homes")
             assert said.loss == pytest.approx(Ledger(BELIEF).replay(spans * draws), rel=1e-12)
             assert said.loss == recomputed(path)
@@ -242,11 +242,11 @@ def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_
 
 def test_a_window_refused_in_one_and_charged_in_the_other_was_charged(tmp_path: Path) -> None:
     charging = tmp_path / "a.db"
-    with Store(address(charging)) as store:
+    with Store(address(charging), create=True) as store:
         held = store.register(domain(budget=0.5), query(size=4, windows=6))
         store.publish(held, drafts(held))
         charged = store.summary("homes").charged
-    with Store(address(tmp_path / "cut.db")) as store:
+    with Store(address(tmp_path / "cut.db"), create=True) as store:
         cut = store.register(domain(budget=0.5), query("first", size=4, windows=2))
         store.publish(cut, drafts(cut))
         held = store.register(domain(budget=0.5), query(size=4, windows=6))
@@ -256,7 +256,7 @@ def test_a_window_refused_in_one_and_charged_in_the_other_was_charged(tmp_path: 
         assert store.summary("homes").charged < charged + 2
     paths = (charging, tmp_path / "cut.db")
     both = united(tmp_path / "both.db", *paths)
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert said.charged == charged + 2
         assert said.loss == recomputed(both)

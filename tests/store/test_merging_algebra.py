@@ -51,7 +51,7 @@ def test_merging_is_associative_commutative_and_idempotent(folders: Iterator[Pat
         for name, windows, shards in steps:
             fill(path, windows=windows, name=name, shards=shards, share=0.3)
         if raised is not None:
-            with Store(address(path)) as store:
+            with Store(address(path), create=True) as store:
                 if store.summary("homes").budget < raised:
                     store.raise_budget("homes", raised)
         paths.append(path)
@@ -69,7 +69,7 @@ def test_merging_is_associative_commutative_and_idempotent(folders: Iterator[Pat
     assert content(joined(ab, bc)) == everything
     assert content(joined(a)) == content(a)
     final = joined(ab, c)
-    with Store(address(final)) as store:
+    with Store(address(final), create=True) as store:
         assert store.summary("homes").loss == recomputed(final)
         assert store.summary("homes").closed == (recomputed(final) > store.summary("homes").budget)
 

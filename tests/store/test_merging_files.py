@@ -52,35 +52,35 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
 
 def loss(path: Path) -> float:
-    with Store(address(path)) as store:
+    with Store(address(path), create=True) as store:
         return store.summary("homes").loss
 
 
 def test_a_belief_of_one_ledger_that_rests_on_a_series_of_the_other_is_given_the_model(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
-    with Store(address(first)) as store:
+    with Store(address(first), create=True) as store:
         hashes = (hash_of_series("joins"),)
         store.change_belief("homes", BeliefChange("joined", OTHER.to_dict(), "model-2", series_hashes=hashes))
         assert not store.summary("homes").given_model
-    with Store(address(copy)) as store:
+    with Store(address(copy), create=True) as store:
         held = store.registered("homes", "weekly")
         assert held is not None
         store.join(held, [("joins", None)])
     for number, sources in enumerate([(first, copy), (copy, first)]):
-        with Store(address(united(tmp_path / f"both{number}.db", *sources))) as store:
+        with Store(address(united(tmp_path / f"both{number}.db", *sources)), create=True) as store:
             assert store.summary("homes").given_model
 
 
 def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
-    with Store(address(copy)) as store, store._database().write() as connection:
+    with Store(address(copy), create=True) as store, store._database().write() as connection:
         changed = tables.charges.update().where(tables.charges.c.sequence == 1)
         connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2, given_model=True))
         reseal(connection)
     both = united(tmp_path / "both.db", first, copy)
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert said.flagged_charges == 1
         assert said.loss > max(loss(first), loss(copy))
@@ -103,7 +103,7 @@ def test_the_command_unites_ledgers_and_says_what_became_of_each_domain(tmp_path
     assert run(main, ["ledger", "merge", str(first), "-o", str(tmp_path / "c.db")]).exit_code == 2
     assert run(main, ["ledger", "merge", str(first), "none.db", "-o", str(tmp_path / "c.db")]).exit_code == 2
     assert run(main, ["ledger", "merge", str(first), str(second), "-o", str(tmp_path / "c.yaml")]).exit_code == 2
-    with Store(address(tmp_path / "d.db")) as store:
+    with Store(address(tmp_path / "d.db"), create=True) as store:
         store.register(domain(), query(shards=7))
     done = run(main, ["ledger", "merge", str(first), str(tmp_path / "d.db"), "-o", str(tmp_path / "c.db")])
     assert done.exit_code == 4

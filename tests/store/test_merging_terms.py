@@ -29,12 +29,12 @@ from .samples import BELIEF, SERIES, SPACE, domain, drafts, query
 def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25)
     second = fill(tmp_path / "b.db", windows=2, share=0.25)
-    with Store(address(second)) as store:
+    with Store(address(second), create=True) as store:
         store.raise_budget("homes", 2.0)
         store.register(domain(budget=2.0), query(share=0.25, windows=9))
         store.note_history_lost("homes", releases=3)
     for number, order in enumerate(((first, second), (second, first))):
-        with Store(address(united(tmp_path / f"{number}.db", *order))) as store:
+        with Store(address(united(tmp_path / f"{number}.db", *order)), create=True) as store:
             said = store.summary("homes")
             assert (said.budget, said.history_lost) == (2.0, True)
             assert [event[0] for event in said.events] == ["budget-raised", "schedule-extended", "history-lost"]
@@ -48,12 +48,12 @@ def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Pa
 
 def test_what_is_promised_twice_is_promised_once_and_what_was_charged_twice_comes_on_top(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 0), ("b", 0), ("c", 2))]
-    with Store(address(paths[0])) as store:
+    with Store(address(paths[0]), create=True) as store:
         alone = store.summary("homes").reserved_loss
-    with Store(address(united(tmp_path / "none.db", *paths))) as store:
+    with Store(address(united(tmp_path / "none.db", *paths)), create=True) as store:
         assert store.summary("homes").reserved_loss == alone
     fill(paths[0], windows=2, share=0.25)
-    with Store(address(united(tmp_path / "two.db", *paths))) as store:
+    with Store(address(united(tmp_path / "two.db", *paths)), create=True) as store:
         held = store.registered("homes", "weekly")
         assert held is not None
         spans = [(window.start, window.stop, held.query.epsilon_dp) for window in held.query.schedule.windows()]
@@ -64,7 +64,7 @@ def test_what_is_promised_twice_is_promised_once_and_what_was_charged_twice_come
 def test_an_endless_schedule_and_a_finite_one_are_endless(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=3, share=0.25)
     second = fill(tmp_path / "b.db", windows=1, share=0.25, schedule=Schedule(48, 48, 96, None, 96))
-    with Store(address(united(tmp_path / "both.db", first, second))) as store:
+    with Store(address(united(tmp_path / "both.db", first, second)), create=True) as store:
         held = store.registered("homes", "weekly")
         assert held is not None
         assert held.query.schedule.stop is None
@@ -95,7 +95,7 @@ def test_other_content_under_one_name_is_refused_naming_the_field(
     tmp_path: Path, field: str, of_domain: dict[str, Any], of_query: dict[str, Any]
 ) -> None:
     for path, changes in ((tmp_path / "a.db", ({}, {})), (tmp_path / "b.db", (of_domain, of_query))):
-        with Store(address(path)) as store:
+        with Store(address(path), create=True) as store:
             store.register(domain(**changes[0]), query(**changes[1]))
     for order in (("a", "b"), ("b", "a")):
         with pytest.raises(MergeConflict) as caught:
@@ -115,14 +115,14 @@ def test_a_roster_changed_in_one_holds_for_both_unless_the_other_went_on_with_th
     for number, order in enumerate(((first, second), (second, first))):
         both = united(tmp_path / f"{number}.db", *order)
         assert content(both) == content(second)
-        with Store(address(both)) as store, Store(address(second)) as other:
+        with Store(address(both), create=True) as store, Store(address(second), create=True) as other:
             assert replace_fresh(store.registered("homes", "weekly")) == replace_fresh(
                 other.registered("homes", "weekly")
             )
             held = store.registered("homes", "weekly")
             assert held is not None
             assert len(store.publish(held, drafts(held, list(held.query.schedule.windows())[:2]))) == 4
-    with Store(address(third)) as store:
+    with Store(address(third), create=True) as store:
         store.register(domain(), query(roster=Roster.of(["m1", "m7"])))
     with pytest.raises(MergeConflict, match="roster is '2 series"):
         united(tmp_path / "no.db", third, second)
@@ -138,14 +138,14 @@ def replace_fresh(held: Registration | None) -> Registration | None:
 
 def test_domains_and_queries_that_only_one_has_are_taken_as_they_are(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25)
-    with Store(address(tmp_path / "b.db")) as store:
+    with Store(address(tmp_path / "b.db"), create=True) as store:
         for held in (
             store.register(domain(), query("other", share=0.25)),
             store.register(domain("flats"), query(domain="flats")),
         ):
             store.publish(held, drafts(held))
     both = united(tmp_path / "both.db", first, tmp_path / "b.db")
-    with Store(address(both)) as store:
+    with Store(address(both), create=True) as store:
         assert sorted(store.queries()) == [("flats", "weekly"), ("homes", "other"), ("homes", "weekly")]
         assert store.summary("homes").loss == recomputed(both)
         assert store.summary("flats").loss == recomputed(both, "flats")

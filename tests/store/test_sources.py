@@ -22,7 +22,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_an_id_is_put_on_record_once_and_another_one_says_since_when(tmp_path: Path, at: list[int]) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query())
         assert store.source_ids("homes") == {}
         assert store.note_source_ids(held, {"meters": "a"}) == {"meters": SourceId("a", 1_000)}
@@ -35,12 +35,12 @@ def test_an_id_is_put_on_record_once_and_another_one_says_since_when(tmp_path: P
         assert known == {"meters": SourceId("b", 3_000, replaced=True), "more": SourceId("x", 2_000)}
         assert (known["meters"].lost_us, known["more"].lost_us) == (3_000, None)
         assert [event[:2] for event in store.summary("homes").events] == [("source-identified", "weekly")] * 3
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         assert store.source_ids("homes") == known
 
 
 def test_another_query_of_the_domain_knows_of_it_and_no_other_domain_does(tmp_path: Path, at: list[int]) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})
         at[0] = 2_000
         store.note_source_ids(store.register(domain(budget=3.0), query(name="second")), {"meters": "b"})

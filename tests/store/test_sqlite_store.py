@@ -22,6 +22,7 @@ from quiltstream.store import (
     StoreDamaged,
     StoreError,
     StoreFull,
+    StoreReplaced,
     StoreUnavailable,
     schema,
 )
@@ -51,7 +52,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    with Store(f"sqlite:///{path}") as store:
+    with Store(f"sqlite:///{path}", create=True) as store:
         yield store
 
 
@@ -80,7 +81,7 @@ def test_a_closed_store_is_one_file(store: Store, path: Path) -> None:
 
 
 def test_a_store_that_is_collected_closes_its_connection(path: Path) -> None:
-    Store(f"sqlite:///{path}").domains()
+    Store(f"sqlite:///{path}", create=True).domains()
     assert sorted(one.name for one in path.parent.iterdir()) == ["ledger.db"]
 
 
@@ -129,7 +130,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_leaves_the_store_whole(store: 
 
 
 def test_a_file_that_another_program_keeps_locked_is_an_error_that_says_so(path: Path) -> None:
-    with Store(f"sqlite:///{path}", wait=0.1) as store:
+    with Store(f"sqlite:///{path}", wait=0.1, create=True) as store:
         store.domains()
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -143,7 +144,7 @@ def test_a_file_that_another_program_keeps_locked_is_an_error_that_says_so(path:
 def test_a_folder_that_is_a_file_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        Store(f"sqlite:///{tmp_path}/file/ledger.db") as store,
+        Store(f"sqlite:///{tmp_path}/file/ledger.db", create=True) as store,
         pytest.raises(StoreUnavailable, match="check the path"),
     ):
         store.domains()
@@ -156,7 +157,7 @@ if os.geteuid() == 0:
     os.setgid(65534); os.setuid(65534)
 for path in sys.argv[1:]:
     try:
-        Store(f"sqlite:///{path}").domains()
+        Store(f"sqlite:///{path}", create=True).domains()
         print("opened")
     except StoreError as error:
         print(type(error).__name__)
@@ -167,7 +168,7 @@ def test_a_file_or_folder_that_cannot_be_written_is_an_error_that_says_so(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("unwritable")
-    with Store(f"sqlite:///{folder}/ledger.db") as store:
+    with Store(f"sqlite:///{folder}/ledger.db", create=True) as store:
         store.domains()
     (folder / "ledger.db").chmod(0o444)
     folder.chmod(0o555)
@@ -194,11 +195,18 @@ def test_a_file_or_folder_that_cannot_be_written_is_an_error_that_says_so(
 def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -> None:
     held = store.register(domain(), query())
     path.rename(path.with_name("elsewhere.db"))
-    with pytest.raises(StoreUnavailable, match="moved, removed or replaced"):
+    with pytest.raises(StoreReplaced, match="its file vanished while the job ran") as raised:
         store.publish(held, drafts(held))
-    with Store(f"sqlite:///{path}") as fresh:
+    assert f"The ledger of this job has the id {store.address.store_id}." in str(raised.value)
+    # its log is still there, and would be played into a new file
+    with (
+        Store(f"sqlite:///{path}", create=True) as fresh,
+        pytest.raises(StoreReplaced, match=r"its log ledger\.db-wal is"),
+    ):
+        fresh.domains()
+    with Store(f"sqlite:///{path}", create=True, over=True) as fresh:
         assert fresh.domains() == ()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreReplaced, match="its file was replaced while the job ran"):
             store.entries()
 
 
@@ -250,7 +258,7 @@ def test_an_older_copy_of_the_store_does_not_know_the_newer_releases(store: Stor
     store.backup(tmp_path / "older.db")
     store.publish(held, drafts(held))
     ids = [i for batch in store.releases("homes", "weekly") for i in batch.column("release_id").to_pylist()]
-    with Store(f"sqlite:///{tmp_path}/older.db") as older:
+    with Store(f"sqlite:///{tmp_path}/older.db", create=True) as older:
         assert store.has_releases(ids)
         assert not older.has_releases(ids[-1:])
 
@@ -264,7 +272,7 @@ def test_the_program_knows_every_migration() -> None:
 
 
 def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path}/50%25 of @it/a b#é.db") as store:
+    with Store(f"sqlite:///{tmp_path}/50%25 of @it/a b#é.db", create=True) as store:
         assert store.register(domain(), query()).fresh
         assert store.address == type(store.address)(store.address.url)
     assert (tmp_path / "50%25 of @it" / "a b#é.db").exists()

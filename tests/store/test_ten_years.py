@@ -122,7 +122,7 @@ def pass_time(store: Store, until: int) -> None:
 def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
     """Statements, steps of the database, calls of the core and memory; a job that starts anew catches up once."""
     spec = query(size=1, schedule=Schedule(1, 1, FIRST, None, FIRST))
-    with Store(f"sqlite:///{tmp_path}/ledger.db") as store:
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as store:
         held = store.register(domain(), spec)
         assert held.admitted_stop is None
         store.publish(held, drafts(held, [window(number) for number in range(60)]))
@@ -211,7 +211,7 @@ def test_hourly_daily_and_weekly_windows_together_cost_as_much_in_the_tenth_year
         name: query(name, size=size, share=0.333, schedule=Schedule(size, size, FIRST, None, FIRST))
         for name, size in SIZES.items()
     }
-    with Store(f"sqlite:///{tmp_path}/ledger.db") as store:
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as store:
         queries = {name: store.register(domain(), spec) for name, spec in specs.items()}
         assert all(held.admitted_stop is None for held in queries.values())
         for fortnight in range(2):

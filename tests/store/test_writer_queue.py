@@ -86,7 +86,7 @@ def test_a_writer_killed_with_its_number_keeps_nobody_waiting(ledger: Path) -> N
 
 
 def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None:
-    with Store(f"sqlite:///{ledger}", wait=0.1) as store:
+    with Store(f"sqlite:///{ledger}", wait=0.1, create=True) as store:
         store.domains()
         with queue_of(ledger) as other, other.turn():
             with pytest.raises(StoreBusy, match="locked for too long"):
@@ -98,7 +98,7 @@ def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None
 
 def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_queue, "_STOPPED_S", 0.05)
-    with Store(f"sqlite:///{ledger}") as store, queue_of(ledger) as stopped, stopped.turn():
+    with Store(f"sqlite:///{ledger}", create=True) as store, queue_of(ledger) as stopped, stopped.turn():
         assert store.register(domain(), query()).fresh
         # the file was closed in its turn: what was done in it stands
         stopped.close()
@@ -107,12 +107,12 @@ def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monke
 def test_a_queue_that_cannot_be_used_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = ledger.with_name("ledger.db-queue")
     beside.mkdir()
-    with Store(f"sqlite:///{ledger}") as store:
+    with Store(f"sqlite:///{ledger}", create=True) as store:
         assert store.register(domain(), query()).fresh
     assert beside.is_dir()
     beside.rmdir()
     monkeypatch.setattr(writer_queue, "_SET", None)
-    with Store(f"sqlite:///{ledger}") as store:
+    with Store(f"sqlite:///{ledger}", create=True) as store:
         assert store.register(domain("others"), query(domain="others")).fresh
     monkeypatch.undo()
     for content in (b"", b"1", b"\x7f" * 16, b"\xff" * 16):

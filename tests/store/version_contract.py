@@ -53,10 +53,10 @@ class VersionContract(Registered):
             connection.execute(schema._version.update().values(version_num="9999"))
         store.close()
         for use in (Store.domains, Store.migrate, lambda s: s.register(domain(), query())):
-            with Store(url) as newer, pytest.raises(SchemaVersionError, match=r"9999.*later one"):
+            with Store(url, create=True) as newer, pytest.raises(SchemaVersionError, match=r"9999.*later one"):
                 use(newer)
         monkeypatch.setattr(schema, "REVISIONS", ("9999", *schema.REVISIONS))
-        with Store(url) as older, pytest.raises(SchemaVersionError, match="ledger migrate"):
+        with Store(url, create=True) as older, pytest.raises(SchemaVersionError, match="ledger migrate"):
             older.domains()
         assert registration.fresh
 
@@ -65,7 +65,7 @@ class VersionContract(Registered):
     ) -> None:
         store.migrate()
         assert store.registered("homes", "weekly") == replace(registration, fresh=False)
-        with Store(next(fresh_urls)) as nothing, pytest.raises(StoreMissing):
+        with Store(next(fresh_urls), create=True) as nothing, pytest.raises(StoreMissing):
             nothing.migrate()
 
     def test_a_store_is_not_created_where_that_is_not_asked_for(self, fresh_urls: Iterator[str]) -> None:
@@ -103,7 +103,11 @@ class VersionContract(Registered):
     def test_ordinary_work_logs_no_row_and_no_statement_parameter(
         self, url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.DEBUG, "sqlalchemy"), caplog.at_level(logging.DEBUG), Store(url) as store:
+        with (
+            caplog.at_level(logging.DEBUG, "sqlalchemy"),
+            caplog.at_level(logging.DEBUG),
+            Store(url, create=True) as store,
+        ):
             held = store.register(domain(), query())
             store.publish(held, drafts(held))
             list(store.releases("homes", "weekly"))

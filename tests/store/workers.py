@@ -66,7 +66,7 @@ class Boundaries:
 
 def job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
     """Register a query and publish its windows in batches, in the order asked for."""
-    store = Store(command["url"], wait=30)
+    store = Store(command["url"], wait=30, create=True)
     name = command.get("domain", "homes")
     spec = command.get("spec", {})
     if "roster" in command:
@@ -102,7 +102,7 @@ def open_files(part: str) -> list[str]:
 
 def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
     """Use one store in a process and in its forked child, in turns, and see whose connection each one uses."""
-    store = Store(command["url"])
+    store = Store(command["url"], create=True)
     registration = store.register(samples.domain(), samples.query())
     windows = list(registration.query.schedule.windows())
     store.publish(registration, samples.drafts(registration, windows[:1]))
@@ -136,7 +136,7 @@ def merge_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]
 
 def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
     """Let another belief join a domain's, or follow it at a slot with a query that goes on; an estimate leads to it."""
-    store = Store(command["url"], wait=30)
+    store = Store(command["url"], wait=30, create=True)
     held = store.registered(command["domain"], "weekly")
     assert held is not None
     slot, belief = command["slot"], samples.OTHER.to_dict()

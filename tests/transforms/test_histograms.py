@@ -67,7 +67,7 @@ def publish(given: list[pa.RecordBatch], job: Settings, folder: Path) -> list[Re
         result = pipeline | feed(folder, given) | PrivateHistograms(job, noise="none")
         _ = result.releases | beam.Map(write, str(out))
     left = [release for path in sorted(out.iterdir()) for release in read(path)]
-    store = Store(PrivateHistograms(job, noise="none").plan.address)
+    store = Store(PrivateHistograms(job, noise="none").plan.address, create=True)
     recorded = [r for batch in store.releases(job.domain, job.query) for r in releases_from_batch(batch)]
     store.close()
 
@@ -329,7 +329,7 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
     result = pipeline.run()
     result.wait_until_finish()
     found = {one.key.metric.name: one.committed for one in result.metrics().query()["distributions"]}
-    with Store(PrivateHistograms(job).plan.address) as store:
+    with Store(PrivateHistograms(job).plan.address, create=True) as store:
         losses = [round(entry.loss_after * 1e6) for entry in store.entries(job.domain)]
     assert found["loss-micro-epsilon"].max == losses[-1] == 1_000_000
     assert found["loss-micro-epsilon"].min == losses[0] > 0

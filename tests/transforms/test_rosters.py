@@ -74,7 +74,7 @@ def day(number: int) -> tuple[int, int]:
 
 
 def held_by(job: Settings) -> Registration:
-    with Store(PrivateHistograms(job, noise="none").plan.address) as store:
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         held = store.registered(job.domain, job.query)
     assert held is not None
     return held
@@ -335,7 +335,7 @@ def test_while_no_series_was_seen_every_window_that_is_not_over_is_missing(tmp_p
     plan = PrivateHistograms(job, noise="none").plan
     held = register(plan)
     assert held.query.roster.awaits == "series"
-    with Store(plan.address) as store:
+    with Store(plan.address, create=True) as store:
         window, shard = next(store.missing(held))
         assert (window.start, shard) == (0, 0)
         held = store.freeze(held, [window])

@@ -99,7 +99,7 @@ def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
     assert found.recorded != found.given
     for part in (found.recorded, found.given, "set it back, or use a new query name"):
         assert str(part) in str(found)
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         now = store.registered("homes", "load")
     assert now is not None
     assert now.query.schedule == before.query.schedule
@@ -108,7 +108,7 @@ def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
 def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Path) -> None:
     registered(tmp_path, FULL)
     assert days(registered(tmp_path, {"size": "1d", "stop": "2013-01-12"}, LATER)) == (1, 11)
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         assert [event[0] for event in store.summary("homes").events] == ["schedule-extended"]
 
 
@@ -154,7 +154,9 @@ def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp
     check_ends(open_start)  # not known yet
     with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z"):
         register(open_start, LATER)
-    assert not (tmp_path / "ledger.db").exists() or not Store(f"sqlite:///{tmp_path / 'ledger.db'}").queries()
+    assert (
+        not (tmp_path / "ledger.db").exists() or not Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True).queries()
+    )
 
 
 def test_a_schedule_from_year_1_is_counted_without_going_over_it(

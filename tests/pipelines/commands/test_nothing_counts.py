@@ -25,7 +25,7 @@ ONE = {"series": {"constant": "m1"}, "time": "ts", "value": "kwh", "unit": "kWh"
 
 
 def domains(made: Job) -> tuple[str, ...]:
-    with Store(f"sqlite:///{made.ledger}") as store:
+    with Store(f"sqlite:///{made.ledger}", create=True) as store:
         return store.domains()
 
 
@@ -101,7 +101,7 @@ def test_what_is_on_record_comes_out_though_the_source_has_nothing_any_more(tmp_
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-10"})
     done = call("run", made.settings)
     assert done.code == 5
-    with Store(f"sqlite:///{made.ledger}") as store:
+    with Store(f"sqlite:///{made.ledger}", create=True) as store:
         held = store.registered("streets", "daily")
         assert held is not None
         assert len(held.query.schedule) == 7
@@ -113,7 +113,7 @@ def test_windows_that_a_run_charged_and_did_not_publish_are_not_drawn_without_re
     histograms = PrivateHistograms(read_settings(made.settings))
     registration = register(histograms.plan)
     begun = drafts(histograms, registration)
-    with Store(histograms.plan.address) as store:
+    with Store(histograms.plan.address, create=True) as store:
         store.publish(registration, begun[:1])
         before = len(store.entries())
         assert call("run", made.settings).code == 5

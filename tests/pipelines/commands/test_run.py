@@ -317,7 +317,7 @@ def test_windows_that_a_run_charged_and_did_not_complete_are_told_when_the_next_
     registration = register(histograms.plan)
     begun = drafts(histograms, registration)
     assert len(begun) > 5  # a part of the first window, and no other
-    with Store(histograms.plan.address) as store:
+    with Store(histograms.plan.address, create=True) as store:
         store.publish(registration, begun[:1])
     done = call("run", made.settings)
     assert done.code == 0, done.err

@@ -152,7 +152,7 @@ def test_a_sink_with_releases_that_the_ledger_does_not_know_is_refused_unless_th
     assert not one.ledger.exists()
     assert files(one) == before
     assert run(one, "--history-lost").code == 0
-    with Store(f"sqlite:///{one.ledger}") as store:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
         assert store.summary("streets").history_lost
 
 

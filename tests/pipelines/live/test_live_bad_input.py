@@ -80,7 +80,7 @@ def test_series_of_the_roster_that_never_send_have_rows_like_all_others_and_stra
     write_csv(tmp_path / "inbox" / "1.csv", [("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
     done = run(one)
     assert done.code == 0, done.err
-    with Store(f"sqlite:///{one.ledger}") as store:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
         found = Counter(key for batch in store.releases("streets", "daily") for key in batch["key"].to_pylist())
     assert found == dict.fromkeys([*HOMES, "ghost"], 5)
     assert done.said("1: the series is not in the roster")
@@ -111,7 +111,7 @@ def test_a_window_that_is_late_by_any_measure_costs_what_it_would_have_cost_in_i
     )
     done = run(first)
     assert done.code == 0, done.err
-    with Store(f"sqlite:///{first.ledger}") as store:
+    with Store(f"sqlite:///{first.ledger}", create=True) as store:
         entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
         loss = store.summary("streets").loss
     assert [entry.query for entry in entries] == ["later"] * 5 + ["earlier"] * 5
@@ -132,7 +132,7 @@ def test_a_lateness_that_is_no_length_of_time_is_told(tmp_path: Path, lateness: 
 
 
 def other_version(one: Job) -> None:
-    with Store(f"sqlite:///{one.ledger}") as store, store._database().write() as connection:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store, store._database().write() as connection:
         connection.execute(schema._version.update().values(version_num="9999"))
 
 
@@ -271,7 +271,7 @@ def stopped_not(one: Job) -> list[str]:
 
 def rows(one: Job) -> dict[str, str]:
     """Every row on record by its name."""
-    with Store(f"sqlite:///{one.ledger}") as store:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
         batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]
     return {row["release_id"]: repr(row) for row in batches}
 
@@ -301,7 +301,7 @@ def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job)
     assert done.code == 0, done.err
     assert done.said("2 newly on record, 5 on record before, of 7")
     assert len(list((one.folder / "others").iterdir())) == 14
-    with Store(f"sqlite:///{one.folder / 'ledgers' / 'ledger.db'}") as store:
+    with Store(f"sqlite:///{one.folder / 'ledgers' / 'ledger.db'}", create=True) as store:
         batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]
         registration = store.registered("streets", "daily")
     after = {row["release_id"]: repr(row) for row in batches}

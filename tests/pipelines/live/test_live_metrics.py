@@ -91,7 +91,7 @@ def test_every_metric_is_documented_and_is_a_number_of_readings_rows_or_windows_
     )
     found = watched(one)
     counters = found["counters"]
-    with Store(f"sqlite:///{one.ledger}") as store:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
         entries = store.entries("streets")
     charged = [entry for entry in entries if entry.decision == "charged"]
     assert 0 < len(charged) < 5

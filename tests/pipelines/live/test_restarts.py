@@ -31,6 +31,7 @@ from quiltstream.store.errors import (
     StoreDamaged,
     StoreError,
     StoreFull,
+    StoreReplaced,
     StoreUnavailable,
 )
 
@@ -96,6 +97,7 @@ def test_a_ledger_that_refuses_the_job_is_a_failure_that_may_go_by() -> None:
     [
         (SettingsError(["x"]), ExitCode.SETTINGS),
         (StoreDamaged("x"), ExitCode.STORE),
+        (StoreReplaced("x"), ExitCode.STORE),
         (BudgetRefused("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
         (ImportError("x"), ExitCode.FAILURE),
         (CommandError("x", ExitCode.SOURCE), ExitCode.SOURCE),
@@ -243,7 +245,7 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     ]
     assert said[-1]["restarts"] == 3
     assert (said[-1]["windows_published"], said[-1]["windows_on_record"]) == (5, 0)
-    with Store(f"sqlite:///{one.ledger}") as store:
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
         assert [entry.decision for entry in store.entries("streets")] == ["charged"] * 5
     assert published(one) == true_counts(readings(6), days=5)
 
@@ -322,6 +324,38 @@ def test_a_failure_that_would_come_again_ends_the_job_at_once(
     assert done.code == code
     assert "restart" not in kinds(done)
     assert done.said(said)
+
+
+@pytest.mark.parametrize("how", ["vanished", "emptied"])
+def test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_none(
+    tmp_path: Path, attempts: list[Pipeline], how: str
+) -> None:
+    """The runner fails the job, the ledger goes, and a consumer has collected the sink's files."""
+    one = made(tmp_path)
+    first = run(one)
+    assert first.code == 0
+
+    def go() -> None:
+        for path in [*tmp_path.glob("ledger.db*"), *(tmp_path / "releases").iterdir()]:
+            path.unlink()
+        if how == "emptied":
+            one.ledger.touch()
+
+    attempts += [Pipeline(Failing(PANIC, go))]
+    done = run(one, "--json")
+    assert done.code == 4, done.err
+    assert done.said("The job stops for good before anything more is published")
+    assert done.said("The sink's newest release that is remembered: ")
+    assert one.ledger.exists() == (how == "emptied")
+    assert one.ledger.stat().st_size == 0 if how == "emptied" else True
+    assert not list((tmp_path / "releases").iterdir())
+    # a supervisor begins the command again
+    for _ in range(2):
+        assert run(one).code == 4
+    assert not list((tmp_path / "releases").iterdir())
+    assert run(one, "--history-lost").code == 0
+    with Store(f"sqlite:///{one.ledger}") as store:
+        assert store.summary("streets").history_lost
 
 
 def test_a_job_that_was_cancelled_at_its_runner_is_no_success(tmp_path: Path, attempts: list[Pipeline]) -> None:

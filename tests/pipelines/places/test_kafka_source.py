@@ -224,7 +224,7 @@ def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next
     settings = made(tmp_path, {})
     monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
     registration = register(make_plan(settings))
-    with Store(settings.ledger_url) as store:
+    with Store(settings.ledger_url, create=True) as store:
 
         def begun_again() -> TopicRecord:
             record = topic_record(settings, store, registration)
@@ -256,5 +256,5 @@ def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next
 
 def test_a_source_that_is_no_topic_has_no_ids(tmp_path: Path) -> None:
     settings = read_settings(job(tmp_path).settings)
-    with Store(settings.ledger_url) as store:
+    with Store(settings.ledger_url, create=True) as store:
         assert topic_record(settings, store, register(make_plan(settings))) is None

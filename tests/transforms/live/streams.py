@@ -66,7 +66,7 @@ def truth(frame: pl.DataFrame, windows: list[tuple[int, int]], keys: dict[str, l
 
 
 def on_record(job: Settings) -> dict[tuple[int, str], list[int]]:
-    with Store(PrivateHistograms(job, noise="none").plan.address) as store:
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
         assert len({row.release_id for row in rows}) == len(rows)
         return {((row.window_start - ORIGIN) // SLOT, row.key): list(row.counts) for row in rows}

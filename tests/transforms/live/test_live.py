@@ -113,7 +113,7 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
         Mark(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
     ]
     play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
-    with Store(PrivateHistograms(job, noise="none").plan.address) as store:
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
     said = {((row.window_start - ORIGIN) // (24 * HOUR), row.completeness) for row in rows}
     assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}

@@ -92,7 +92,7 @@ def streamed(events: list[pa.RecordBatch | int], job: Settings, begin_us: int, e
 
 
 def on_record(job: Settings) -> dict[tuple[int, str], tuple[list[int], int | None]]:
-    with Store(PrivateHistograms(job, noise="none").plan.address) as store:
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
         assert len({row.release_id for row in rows}) == len(rows)
         return {(row.window_start, row.key): (list(row.counts), row.total) for row in rows}

@@ -153,7 +153,7 @@ def test_a_job_with_another_key_is_refused_by_its_ledger(tmp_path: Path, monkeyp
     assert first.roster.series == (KEY.name("m1"),)
     assert first.domain.reading["pseudonyms"] == KEY.fingerprint
     assert SECRET not in repr(first)
-    with Store(StoreAddress(f"sqlite:///{tmp_path / 'ledger.db'}")) as store:
+    with Store(StoreAddress(f"sqlite:///{tmp_path / 'ledger.db'}"), create=True) as store:
         register(store, first)
         register(store, plan_in(tmp_path))
         monkeypatch.setenv("QUILT_KEY", SECRET + "!")

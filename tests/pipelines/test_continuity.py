@@ -1,0 +1,314 @@
+"""A ledger that is lost between two runs, or under one: nothing is drawn a second time without the operator's word."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quiltstream.pipelines import continuity, record
+from quiltstream.pipelines.commands import run as batch
+from quiltstream.pipelines.estimates import estimating, generations
+from quiltstream.pipelines.failures import explain
+from quiltstream.pipelines.live import build, command
+from quiltstream.pipelines.live.standing import Follower
+from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.store import Store, StoreReplaced
+from quiltstream.transforms import PrivateHistograms, ends, survey
+from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
+
+from .jobs import Job, call, job
+
+PORTIONS = ("store", "transforms", "pipelines")
+
+
+def change(made: Job, **changes: object) -> None:
+    document = yaml.safe_load(made.settings.read_text(encoding="utf-8")) | changes
+    made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
+
+
+def lose(made: Job) -> None:
+    """Take the ledger away with everything beside it."""
+    for path in made.folder.glob("ledger.db*"):
+        path.unlink()
+
+
+def remembered(made: Job) -> list[Path]:
+    return sorted(made.folder.glob(".*.quiltstream.json"))
+
+
+def empty(made: Job) -> None:
+    lose(made)
+    made.ledger.touch()
+
+
+def tableless(made: Job) -> None:
+    lose(made)
+    connection = sqlite3.connect(made.ledger)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+
+
+def another(made: Job) -> None:
+    lose(made)
+    with Store(f"sqlite:///{made.ledger}", create=True) as store:
+        assert store.domains() == ()
+
+
+LOSSES: dict[str, tuple[Callable[[Job], None], str]] = {
+    "vanished": (lose, "is not there: the job's had the id"),
+    "emptied": (empty, "its file is empty, and a ledger never is"),
+    "without tables": (tableless, "its file holds no tables"),
+    "another one": (another, "is another one: it has the id"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_ledger_that_was_lost_is_not_made_anew_where_the_sink_is_elsewhere(tmp_path: Path, loss: str) -> None:
+    """A supervisor begins the command again and again; then the operator says that the history is lost."""
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    first = made.sink.read_bytes()
+    made.sink.rename(tmp_path / "collected.parquet")
+    happen, text = LOSSES[loss]
+    happen(made)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("ledger.db*")}
+    for _ in range(3):
+        done = call("run", made.settings)
+        assert done.code == 4, done.err
+        assert done.said(text)
+        assert done.said("--history-lost")
+        assert not made.sink.exists()
+        assert {path.name: path.read_bytes() for path in tmp_path.glob("ledger.db*")} == before
+    # a sink of another name has no memory of its own; the settings' folder has
+    change(made, sink={"parquet": "another.parquet"})
+    assert call("run", made.settings).code == 4
+    done = call("run", made.settings, "--history-lost", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["history_lost"] is True
+    assert (tmp_path / "another.parquet").read_bytes() != first
+    assert json.loads(call("run", made.settings, "--json").out)["windows_published"] == 0
+
+
+@pytest.mark.parametrize("where", ["beside the sink", "beside the settings"])
+def test_an_older_copy_is_told_without_a_look_at_the_sink(tmp_path: Path, where: str) -> None:
+    made = job(tmp_path)
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    call("run", made.settings)
+    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
+    call("run", made.settings)
+    made.sink.unlink()
+    lose(made)
+    shutil.copy(tmp_path / "older.db", made.ledger)
+    beside_the_sink = tmp_path / ".releases.parquet.quiltstream.json"
+    for path in remembered(made):
+        if (path == beside_the_sink) != (where == "beside the sink"):
+            path.unlink()
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("is an older copy or a restored backup: entry 7 of domain 'streets'")
+    assert not made.sink.exists()
+
+
+def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    call("run", made.settings)
+    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
+    call("run", made.settings)
+    lose(made)
+    shutil.copy(tmp_path / "older.db", made.ledger)
+    for path in remembered(made):
+        path.unlink()
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("releases that are not on record")
+    assert done.said("does not know them: it is an older copy, a restored backup or another one")
+
+
+def test_a_ledger_that_was_moved_on_purpose_or_merged_is_gone_on_with(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    call("run", made.settings)
+    first = made.sink.read_bytes()
+    call("ledger", "backup", made.ledger, "-o", tmp_path / "backup.db")
+    merged = call("ledger", "merge", made.ledger, tmp_path / "backup.db", "-o", tmp_path / "merged.db")
+    assert merged.code == 0, merged.err
+    made.ledger.rename(tmp_path / "moved.db")
+    for ledger in ("moved.db", "merged.db"):
+        change(made, ledger=f"sqlite:///{ledger}")
+        done = call("run", made.settings)
+        assert done.code == 0, done.err
+        assert made.sink.read_bytes() == first
+
+
+def test_a_memory_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    call("run", made.settings)
+    lose(made)
+    made.sink.unlink()
+    for path in remembered(made):
+        path.write_text("{", encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("remembers which one it is, and cannot be read (JSONDecodeError)")
+    assert not made.ledger.exists()
+    assert call("run", made.settings, "--history-lost").said("History lost: by the operator's word")
+
+
+def test_a_run_that_charged_nothing_forbids_no_new_ledger(tmp_path: Path) -> None:
+    made = job(tmp_path, rows=[], roster=None, group_by=None, windows={"size": "1d"})
+    assert call("run", made.settings).code == 5
+    assert len(remembered(made)) == 2
+    lose(made)
+    job(tmp_path)
+    assert call("run", made.settings).code == 0
+
+
+def test_an_id_in_the_settings_is_insisted_on_and_no_ledger_is_made(tmp_path: Path) -> None:
+    made = job(tmp_path, ledger_id="0" * 32)
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said(f"there is none any more. The ledger of this job has the id {'0' * 32}.")
+    assert not made.ledger.exists()
+    change(made, ledger_id=None)
+    assert call("run", made.settings).code == 0
+    with Store(f"sqlite:///{made.ledger}") as store:
+        change(made, ledger_id=store.store_id)
+    assert call("run", made.settings).code == 0
+
+
+def test_where_no_file_remembers_the_ledger_it_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    made = job(tmp_path)
+    monkeypatch.setattr(continuity, "_write", refuse)
+    done = call("run", made.settings)
+    assert done.code == 0
+    with Store(f"sqlite:///{made.ledger}") as store:
+        assert f"ledger_id: {store.store_id}" in done.err
+    assert "the next run cannot notice that it was lost" in done.err
+
+
+Opened = Callable[[Settings, Plan], Any]
+
+
+def _follower(_: Settings, plan: Plan) -> Any:
+    held = survey.register(plan)
+    return Follower(plan, held).record()
+
+
+def _generation(settings: Settings, plan: Plan) -> Any:
+    given = generations.Generation(settings, PrivateHistograms.of(plan), None)
+    return given.complete
+
+
+#: Every function of the package that opens a ledger which a job may know, and how it is reached.
+OPENINGS: dict[str, Opened | None] = {
+    "store/records.py:Store": None,  # tests.store.continuity_contract goes through its methods
+    "store/merging.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
+    "store/merging.py:_source": None,
+    "store/merging.py:merge": None,
+    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and survey.register(plan),
+    "transforms/ends.py:_held": lambda _, plan: ends.check_ends(plan),
+    "transforms/survey.py:RegisterQuery": None,  # on a worker, as those below
+    "transforms/survey.py:register": lambda _, plan: survey.register(plan),
+    "transforms/release.py:CountCells": None,  # on workers: the stores of a plan, which test_workers_insist pickles
+    "transforms/release.py:ReleaseHistograms": None,
+    "transforms/encode.py:EncodeCells": None,
+    "pipelines/record.py:on_record": lambda _, plan: record.on_record(plan.address, "streets", "daily"),
+    "pipelines/record.py:check_ledger": lambda _, plan: record.check_ledger(plan.address),
+    "pipelines/record.py:standing_of": lambda _, plan: record.standing_of(plan, plan.roster),
+    "pipelines/record.py:unknown_releases": lambda settings, _: record.unknown_releases(settings, ["0" * 32]),
+    "pipelines/record.py:note_lost_history": lambda _, plan: record.note_lost_history(plan, record.Unknown()),
+    "pipelines/continuity.py:with_ledger": lambda settings, _: continuity.with_ledger(settings, history_lost=True),
+    "pipelines/continuity.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
+    "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
+        continuity.Memory(settings), plan, underway=True
+    ),
+    "pipelines/commands/belief.py:change_belief": None,  # ledgers that an operator names
+    "pipelines/commands/ledger.py:_open": None,
+    "pipelines/commands/merge.py:merge": None,
+    "pipelines/live/build.py:_lost": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
+    "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
+        generations.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
+    ),
+    "pipelines/live/standing.py:Follower": _follower,
+    "pipelines/estimates/generations.py:_store": _generation,
+    "pipelines/estimates/estimating.py:estimate_at": None,
+    "pipelines/estimates/estimating.py:_protected": lambda settings, _: estimating._protected(settings),
+    "pipelines/estimates/estimating.py:with_counting": None,
+}
+
+
+def openings(repository: Path) -> set[str]:
+    """The functions and classes in which a store or a database is made."""
+    found: set[str] = set()
+    for portion in PORTIONS:
+        for path in (repository / portion).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for part in tree.body:
+                for node in ast.walk(part):
+                    called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+                    if called in {"Store", "borrow", "_database"}:
+                        found.add(f"{path.relative_to(repository)}:{getattr(part, 'name', '')}")
+    return found
+
+
+def test_every_place_that_opens_a_ledger_is_known(repository: Path) -> None:
+    assert openings(repository) == set(OPENINGS)
+
+
+def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
+    making = {
+        str(path.relative_to(repository))
+        for portion in PORTIONS
+        for path in (repository / portion).rglob("*.py")
+        if "create=True" in path.read_text(encoding="utf-8")
+    }
+    assert making == {"transforms/plan.py", "store/merging.py"}
+
+
+@pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])
+def test_no_opening_makes_a_ledger_that_was_removed_since_the_job_knew_it(tmp_path: Path, place: str) -> None:
+    made = job(tmp_path)
+    settings = read_settings(made.settings)
+    known = settings.changed({"ledger_id": open_ledger(ledger_address(settings)).store_id})
+    plan = make_plan(known)
+    lose(made)
+    opened = OPENINGS[place]
+    assert opened is not None
+    for _ in range(2):
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - looked at below
+            opened(known, plan)
+        assert explain(raised.value).kind == StoreReplaced.__name__
+        assert not list(tmp_path.glob("*ledger.db*"))
+
+
+def test_workers_insist_on_the_ledger_of_their_plan(tmp_path: Path) -> None:
+    """The ledger is removed when the graph is built, and the runner begins after that."""
+    import apache_beam as beam  # noqa: PLC0415
+
+    from quiltstream.pipelines.engine import read_source  # noqa: PLC0415
+
+    made = job(tmp_path)
+    settings = read_settings(made.settings)
+    with pytest.raises(Exception) as raised, beam.Pipeline() as pipeline:  # noqa: PT011, PT012 - looked at below
+        histograms = PrivateHistograms(settings)
+        decoded = pipeline | "Read" >> read_source(settings, histograms.plan.group_column)
+        _ = decoded.readings | histograms
+        lose(made)
+    failure = explain(raised.value)
+    assert (failure.kind, failure.code) == (StoreReplaced.__name__, 4)
+    assert not list(tmp_path.glob("*ledger.db*"))

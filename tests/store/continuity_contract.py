@@ -1,0 +1,174 @@
+"""One store, one history: what an opening does when the ledger is not the one that was known."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from quiltstream.store import (
+    Store,
+    StoreAddress,
+    StoreMissing,
+    StoreReplaced,
+    tables,
+)
+from quiltstream.store.database import Database
+from quiltstream.store.specs import Registration
+
+from .proofs import Registered, prices, windows_of
+from .samples import domain, drafts, query, seen
+
+
+def first_of(registration: Registration, many: int) -> list[Any]:
+    return drafts(registration, windows_of(registration)[:many])
+
+
+#: Everything that a store can be asked to do, each by its name.
+ASKED: dict[str, Callable[[Store, Registration], Any]] = {
+    "register": lambda store, held: store.register(held.domain, held.query),
+    "registered": lambda store, _: store.registered("homes", "weekly"),
+    "current": lambda store, held: store.current(held),
+    "join": lambda store, held: store.join(held, [("another", None)]),
+    "freeze": lambda store, held: store.freeze(held, windows_of(held)[-1:]),
+    "publish": lambda store, held: store.publish(held, drafts(held)),
+    "missing": lambda store, held: list(store.missing(held)),
+    "next_start": lambda store, held: store.next_start(held),
+    "entries": lambda store, _: store.entries(),
+    "records": lambda store, _: list(store.records("homes", "weekly")),
+    "releases": lambda store, _: list(store.releases("homes", "weekly")),
+    "domains": lambda store, _: store.domains(),
+    "summary": lambda store, _: store.summary("homes"),
+    "raise_budget": lambda store, _: store.raise_budget("homes", 9.0),
+    "note_history_lost": lambda store, _: store.note_history_lost("homes", releases=1),
+    "newest": lambda store, _: store.newest("homes", "weekly"),
+    "head": lambda store, _: store.head("homes"),
+    "has_entry": lambda store, _: store.has_entry("0" * 32),
+    "unknown_releases": lambda store, _: store.unknown_releases(["0" * 32]),
+    "check_writable": lambda store, _: store.check_writable(),
+    "store_id": lambda store, _: store.store_id,
+}
+
+
+class ContinuityContract(Registered):
+    """What is promised of a ledger that vanishes, is emptied, or has another or an older one put in its place."""
+
+    @pytest.mark.parametrize("how", ["the same store", "a copy that travelled", "an address with its id"])
+    def test_no_call_makes_a_ledger_where_one_was_known(
+        self, url: str, store: Store, registration: Registration, how: str
+    ) -> None:
+        store.publish(registration, first_of(registration, 2))
+        known = {
+            "the same store": lambda: store,
+            "a copy that travelled": lambda: pickle.loads(pickle.dumps(store)),
+            "an address with its id": lambda: Store(store.address, create=True, over=True),
+        }[how]()
+        name = store.store_id
+        store.close()
+        self.vanish(url)
+        for ask in (*ASKED.values(), *ASKED.values()):
+            with pytest.raises(StoreReplaced, match=name):
+                ask(known, registration)
+            assert self.is_bare(url)
+        known.close()
+
+    def test_a_store_that_was_never_opened_finds_none_and_makes_none(self, url: str) -> None:
+        for address in (url, StoreAddress(url)):
+            with Store(address) as store, pytest.raises(StoreMissing, match="there is none"):
+                store.domains()
+        with Store(StoreAddress(url).pinned("0" * 32), create=True) as store, pytest.raises(StoreReplaced):
+            store.domains()
+        assert self.is_bare(url)
+
+    def test_a_ledger_that_vanishes_under_an_open_store_stops_it_for_good(
+        self, url: str, store: Store, registration: Registration
+    ) -> None:
+        store.publish(registration, first_of(registration, 2))
+        self.vanish(url)
+        for _ in range(2):
+            with pytest.raises(StoreReplaced):
+                store.publish(registration, drafts(registration))
+            assert self.is_bare(url)
+
+    def test_another_ledger_at_the_address_is_never_charged(
+        self, url: str, store: Store, registration: Registration
+    ) -> None:
+        """Also where it has the same domain and query: another job may have made it."""
+        store.publish(registration, first_of(registration, 2))
+        travelled = pickle.dumps(store)
+        self.vanish(url)
+        with Store(url, create=True, wait=29) as other:  # a connection of its own
+            held = other.register(domain(), query())
+            other.publish(held, first_of(held, 1))
+            before = other.entries()
+            for one in (store, pickle.loads(travelled)):
+                with pytest.raises(StoreReplaced):
+                    one.publish(registration, drafts(registration))
+                with pytest.raises(StoreReplaced):
+                    one.register(domain(), query())
+                one.close()
+            assert other.entries() == before
+
+    def test_an_older_copy_is_told_by_any_process_that_has_seen_more(
+        self, url: str, store: Store, registration: Registration
+    ) -> None:
+        """The same ledger with fewer entries, under an open connection: as after a server was restored."""
+        store.publish(registration, first_of(registration, 1))
+        early = rows_of_all(url)
+        with Store(url, wait=29) as other:
+            other.publish(registration, first_of(registration, 3))
+        store.freeze(registration, windows_of(registration)[:2])
+        store.publish(registration, first_of(registration, 2))  # it only reads, and sees that there are three
+        put_back(url, early)
+        with pytest.raises(StoreReplaced, match="older copy or a restored backup is there: entry 3 of domain 'homes'"):
+            store.publish(registration, drafts(registration))
+        assert len(store.entries()) == 1
+
+    def test_a_copy_without_the_domain_is_an_older_one(
+        self, url: str, store: Store, registration: Registration
+    ) -> None:
+        store.publish(registration, first_of(registration, 2))
+        put_back(url, {name: rows if name == tables.meta.name else [] for name, rows in rows_of_all(url).items()})
+        with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
+            store.publish(registration, drafts(registration))
+        with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
+            store.raise_budget("homes", 3.0)
+
+    def test_a_store_that_travelled_goes_on_where_its_ledger_is(self, store: Store, registration: Registration) -> None:
+        first = store.publish(registration, first_of(registration, 2))
+        store.close()
+        again = pickle.loads(pickle.dumps(store))
+        assert seen(again.publish(registration, drafts(registration))).items() >= seen(first).items()
+        prices(again.entries(), 1.0)
+        again.close()
+
+
+def rows_of_all(url: str) -> dict[str, list[dict[str, Any]]]:
+    """A copy of everything on record."""
+    with other_process(url) as database, database.read() as connection:
+        return {
+            table.name: [dict(row) for row in connection.execute(table.select()).mappings()]
+            for table in tables.metadata.sorted_tables
+        }
+
+
+def put_back(url: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Put a copy in the place of what is on record, as a server is restored under whoever has it open."""
+    with other_process(url) as database, database.write() as connection:
+        for table in reversed(tables.metadata.sorted_tables):
+            connection.execute(table.delete())
+        for table in tables.metadata.sorted_tables:
+            if rows[table.name]:
+                connection.execute(table.insert(), rows[table.name])
+
+
+@contextmanager
+def other_process(url: str) -> Generator[Database]:
+    """A database that shares nothing with those of the stores."""
+    database = Database(StoreAddress(url), 30)
+    database.open()
+    yield database
+    database.disconnect()
