@@ -108,6 +108,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[damage]",),
     ),
     Mutant(
+        name="the name of a ledger does not travel to the next process",
+        file="store/records.py",
+        old="self._address = self._address.pinned(found)",
+        new="pass",
+        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[vanish]",),
+    ),
+    Mutant(
         name="a second connection of a process drops the locks of the first",
         file="store/sqlite_file.py",
         old="    usable = os.R_OK | os.W_OK\n",

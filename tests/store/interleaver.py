@@ -11,6 +11,7 @@ it and for all that was ever published.
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import sqlite3
@@ -229,16 +230,16 @@ class World:
     """What a job of a scenario has.
 
     Attributes:
-        url: the ledger.
-        stores: one a job, each with a connection of its own.
+        path: the ledger.
         watch: the observer.
         memory: whatever a scenario prepared for its jobs.
+        begin_again: the store of a job in a new process.
     """
 
-    url: str
-    stores: list[Store]
+    path: Path
     watch: Watch
     memory: dict[str, Any]
+    begin_again: Callable[[Store], Store]
 
     def publish(self, store: Store, held: Registration, drafts: Sequence[Any]) -> list[Record]:
         """Publish drafts: what comes back leaves the process."""
@@ -278,25 +279,40 @@ class Stage:
         self.scenario = scenario
         self._turns: Turns | None = None
         self._watch: Watch
+        self._again: list[Store] = []
+        self._numbers = itertools.count()
         self._url = f"sqlite:///{folder}/{scenario.name}/ledger.db"
         with Store(self._url, create=True) as store:
             store.domains()
             self._memory = scenario.prepare(store)
-        path = folder / scenario.name / "ledger.db"
+        self._folder = folder / scenario.name
+        path = self._folder / "ledger.db"
         shutil.copy(path, path.with_name("template.db"))
         self._template = sqlite3.connect(path.with_name("template.db"), check_same_thread=False)
+        self._open(path)
+
+    def _open(self, path: Path) -> None:
+        self._url = f"sqlite:///{path}"
         self._ledger = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         # a database for each wait: what a process has alone
-        self._stores = [Store(self._url, create=False, wait=1.0 + job) for job in range(len(scenario.jobs))]
+        self._stores = [Store(self._url, create=True, wait=1.0 + job) for job in range(len(self.scenario.jobs))]
         for job, store in enumerate(self._stores):
             self._hook(job, store._database())
 
+    def begin_again(self, store: Store) -> Store:
+        """What a new process of a job has: a store at the address that travelled to it, opened now."""
+        job = self._stores.index(store)
+        again = Store(store.address, create=True, over=True, wait=101.0 + job)
+        self._again.append(again)
+        self._hook(job, again._database())
+        return again
+
     def run(self, schedule: Schedule) -> Turns:
         """Run the jobs by a schedule on a fresh copy of the ledger; what went wrong is in the answer."""
-        self._template.backup(self._ledger)
+        self._begin()
         watch = Watch(self._ledger)
         watch.look()
-        world = World(self._url, self._stores, watch, self._memory)
+        world = World(Path(self._url.removeprefix("sqlite:///")), watch, self._memory, self.begin_again)
         turns = Turns(len(self._stores), schedule)
         self._turns, self._watch = turns, watch
         threads = [
@@ -315,10 +331,17 @@ class Stage:
 
     def close(self) -> None:
         """Close everything."""
-        for store in self._stores:
-            store.close()
-        self._ledger.close()
+        self._end()
         self._template.close()
+
+    def _begin(self) -> None:
+        self._template.backup(self._ledger)
+
+    def _end(self) -> None:
+        for store in (*self._stores, *self._again):
+            store.close()
+        self._again.clear()
+        self._ledger.close()
 
     def _work(self, turns: Turns, world: World, job: int) -> None:
         turns.wait(job)
@@ -373,6 +396,17 @@ class Stage:
         rollback(connection)
         if self._turns is not None:
             self._turns.released()
+
+
+class Anew(Stage):
+    """A stage whose schedules each have a file of their own, because their jobs may move it."""
+
+    def _begin(self) -> None:
+        self._end()
+        path = self._folder / f"{next(self._numbers)}" / "ledger.db"
+        path.parent.mkdir()
+        shutil.copy(self._folder / "template.db", path)
+        self._open(path)
 
 
 def _began(cursor: Any, statement: str) -> bool:

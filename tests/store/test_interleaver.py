@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection
 
-from quiltstream.store import Draft, Record, Registration, Store, publishing, tables
+from quiltstream.store import Draft, Record, Registration, Store, StoreAddress, publishing, tables
 from quiltstream.store.database import Database
 from quiltstream.store.engines import BARE, WRITES
 from quiltstream.store.publishing import Publisher
 
-from .interleaver import KILL, Scenario, Stage, Turns, explore
-from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS
+from .interleaver import KILL, Anew, Scenario, Stage, Turns, explore
+from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS, VANISH
 
 #: How many of every hundred schedules a scenario gets: the dearest ones fewer.
-SHARES = {RACE: 46, BELIEFS: 16, ROSTERS: 12, BUDGET: 12, DAMAGE: 10, FIRST: 4}
+SHARES = {RACE: 46, BELIEFS: 16, ROSTERS: 12, BUDGET: 12, DAMAGE: 8, FIRST: 4, VANISH: 2}
 
 ON_A_PUSH = 2_000
 SLOW = 10_000
@@ -36,7 +36,7 @@ def staged(tmp_path: Path) -> Generator[Callable[[Scenario], Stage]]:
     stages: list[Stage] = []
 
     def stage(scenario: Scenario) -> Stage:
-        stages.append(Stage(scenario, tmp_path))
+        stages.append((Anew if scenario is VANISH else Stage)(scenario, tmp_path))
         return stages[-1]
 
     yield stage
@@ -161,3 +161,13 @@ def test_a_digest_that_is_not_checked_is_found(
     monkeypatch.setattr(publishing, "check_drawn", lambda *_: None)
     found = finds(stage)
     assert "is not what was drawn" in found or "two values were published" in found
+
+
+def test_a_ledger_made_on_reopening_is_found(
+    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(VANISH)
+    assert stage.run([(8, 1)]).failure is None
+    # the name of the ledger does not travel with its address
+    monkeypatch.setattr(StoreAddress, "pinned", lambda address, _name: address)
+    assert "published" in finds(stage)
