@@ -62,7 +62,7 @@ def test_a_value_error_of_what_is_written_in_c_is_not_shown_as_of_the_module_tha
 
 
 def test_a_missing_module_is_named_without_the_librarys_text() -> None:
-    failure = explain(ImportError("cannot read /home/secret", name="psycopg"))
+    failure = explain(ImportError("cannot read /srv/secret", name="psycopg"))
     assert failure.text.startswith("the module psycopg cannot be imported; install the package again")
 
 
