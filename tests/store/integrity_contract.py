@@ -18,7 +18,7 @@ from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows
 from .engines import OnLedger
 from .forging import reseal
 from .proofs import never
-from .samples import BELIEF, SERIES, drafts
+from .samples import BELIEF, drafts, series_of
 
 
 class IntegrityContract(OnLedger):
@@ -192,7 +192,7 @@ def examined(store: Store) -> Examined:
     held = store.registered("shops", "weekly")
     assert held is not None
     windows = [(window.start, window.stop) for window in windows_of(held)]
-    return examine(store, "shops", "weekly", belief=BELIEF, budget=0.5, windows=windows, keys=SERIES)
+    return examine(store, "shops", "weekly", belief=BELIEF, budget=0.5, windows=windows, keys=series_of("shops"))
 
 
 def published_again(store: Store, first: Registration) -> None:

@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.rejects import DECODED, METRICS, counter_name
+from quiltstream.transforms.rejects import DECODED, METRICS, OUTSIDE, READINGS, counter_name
 
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run
@@ -67,7 +67,9 @@ def made_in_the_code(repository: Path) -> set[str]:
                 if isinstance(name, ast.Constant):
                     found.add(str(name.value))
                 else:
-                    found.add({"DECODED": DECODED, "counter_name(reason)": "rejected-..."}[ast.unparse(name)])
+                    constants = {"DECODED": DECODED, "READINGS": READINGS, "OUTSIDE": OUTSIDE}
+                    named = {**constants, "counter_name(reason)": "rejected-..."}
+                    found.add(named[ast.unparse(name)])
     return found
 
 
@@ -129,6 +131,7 @@ def test_the_summary_of_a_live_run_shows_what_the_counters_say(tmp_path: Path) -
         "duplicates": 0,
         "outside_schedule": 48 * len(HOMES),
         "rejected": {},
+        "values_told_by_totals": 0,
         "readings_on_record": 0,
         "windows_released": 5,
         "windows_refused": 0,
