@@ -24,8 +24,9 @@ from . import schema, sqlite_file, tables
 from .address import StoreAddress
 from .continuity import WATCH, Continuity
 from .engines import BARE, WRITES, server_engine, sqlite_engine, still_engine
-from .errors import StoreDamaged, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .errors import StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
 from .faults import explained, is_gone
+from .integrity import damaged
 from .sqlite_file import Identity
 from .writer_queue import WriterQueue
 
@@ -110,7 +111,7 @@ class Database:
         with self.read() as connection:
             found = connection.scalar(sa.select(tables.meta.c.store_id))
         if found is None:
-            raise StoreDamaged(f"ledger {self.address}: its own name is not on record: rows of it were removed")
+            raise damaged("its own row", "was removed")
         self._known.check_store(found)
         self._known.store_id, self._ready = found, True
 

@@ -41,6 +41,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger backup",
         "ledger migrate",
         "ledger merge",
+        "ledger verify",
         "gateway",
         "pseudonyms",
         "letters",
@@ -110,6 +111,7 @@ def test_a_usage_error_ends_with_exit_code_2() -> None:
 def test_an_unexpected_failure_ends_with_exit_code_1_without_its_text_unless_debug_asks_for_it(tmp_path: Path) -> None:
     job(tmp_path)
     broken = (
+        "import logging\nlogging.disable()\n"  # what Beam says where it is imported before the command
         "from quiltstream.pipelines.commands import init\n"
         "def fail(*_):\n    raise KeyError('the value 17')\n"
         "init.guess = fail\n"

@@ -91,10 +91,11 @@ def test_the_first_line_of_a_file_without_a_header_is_not_shown(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("content", ["", "meter,ts,kwh\n"], ids=["no byte", "a header only"])
-def test_an_empty_file_publishes_the_whole_schedule(tmp_path: Path, content: str) -> None:
+def test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant(tmp_path: Path, content: str) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").write_text(content, encoding="utf-8")
-    done = call("run", made.settings)
+    assert call("run", made.settings).code == 5
+    done = call("run", made.settings, "--even-if-empty")
     assert done.code == 0, done.err
     rows = made.rows()
     assert len(rows) == 14
@@ -178,6 +179,7 @@ def test_negative_energy_and_values_above_the_last_edge_are_counted_in_the_end_b
         "duplicates": 0,
         "outside_schedule": 288,
         "rejected": {},
+        "values_told_by_totals": 0,
     }
 
 
