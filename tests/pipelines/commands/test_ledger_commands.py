@@ -8,6 +8,7 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fastavro
@@ -178,6 +179,13 @@ def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         return opened(path, *more, **named)
 
     monkeypatch.setattr(os, "open", refuse)
+    asked = os.statvfs
+
+    def read_only(path: Any) -> Any:
+        found = asked(path)
+        return SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY) if str(path).endswith("ledger.db") else found
+
+    monkeypatch.setattr(os, "statvfs", read_only)
 
 
 def test_a_ledger_on_a_disk_that_is_mounted_read_only_can_be_looked_at_and_not_changed(
