@@ -21,8 +21,9 @@ from ..schemas.slots import Schedule
 from .continuity import forgotten
 from .errors import StoreDamaged
 from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
+from .lookups import queries_of
 from .specs import BeliefChange, DomainSpec
-from .tables import charges, flagged_charges, queries, reservations
+from .tables import charges, flagged_charges, reservations
 
 #: One charge or refusal as it is part of the chain, see :data:`.integrity.LINK`.
 Link = tuple[int, str, int, int, int, str, float, bytes]
@@ -193,11 +194,7 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
     Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What a
     merge found charged a second time comes on top.
     """
-    of_domain = sa.select(queries).where(queries.c.domain_id == domain["id"])
-    found = counted(
-        checked_rows(connection, queries, of_domain), domain["query_rows"], f"queries of {domain['name']!r}"
-    )
-    asking = {row["id"]: row for row in found}
+    asking = {row["id"]: row for row in queries_of(connection, domain)}
     chosen = sa.select(reservations).where(reservations.c.query_id.in_(asking)).order_by(reservations.c.id)
     found = checked_rows(connection, reservations, chosen)
     counted(found, sum(row["reservation_rows"] for row in asking.values()), f"reservations of {domain['name']!r}")
