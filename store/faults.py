@@ -67,13 +67,14 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("XX001", "XX002"), StoreDamaged, "the server reports damaged data; restore it from a backup"),
 )
 
-#: The client's library gives no SQLSTATE for a connection that the server refuses.
+#: The client's library gives no SQLSTATE for a connection that the server refuses. A name has at most 63 bytes there.
+_NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
+_NO_LOGIN = re.compile(
+    r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist|no pg_hba\.conf entry)'
+)
 _REFUSED = (
-    (re.compile(r"FATAL: +database .* does not exist"), "the server has no such database; create it first (createdb)"),
-    (
-        re.compile(r"FATAL: +(?:password authentication failed|role .* does not exist|no pg_hba\.conf entry)"),
-        "the server refused the login; check user and password",
-    ),
+    (_NO_DATABASE, "the server has no such database; create it first (createdb)"),
+    (_NO_LOGIN, "the server refused the login; check user and password"),
 )
 
 
@@ -93,7 +94,6 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
 
 #: Of PostgreSQL: no such table, database or schema.
 _GONE = ("42P01", "3D000", "3F000")
-_NO_DATABASE = re.compile(r'FATAL: +database "[^"]*" does not exist')
 
 
 def is_gone(error: BaseException) -> bool:

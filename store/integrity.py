@@ -115,13 +115,15 @@ def checked(table: sa.Table, row: Row) -> Row:
     return row
 
 
-def checked_rows(connection: Connection, table: sa.Table, chosen: sa.Select[Any]) -> list[Row]:
+def checked_rows(
+    connection: Connection, table: sa.Table, chosen: sa.Select[Any], parameters: Mapping[str, Any] | None = None
+) -> list[Row]:
     """The rows that a statement chooses of a table, each with all of its columns, and each checked.
 
     Raises:
         StoreDamaged: one of them is not what was written.
     """
-    return _checked_at(table, connection.execute(chosen).all())
+    return _checked_at(table, connection.execute(chosen, parameters).all())
 
 
 def checked_stream(connection: Connection, table: sa.Table, chosen: sa.Select[Any]) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
 from .continuity import check_domain
 from .errors import UnknownNameError
 from .integrity import checked, checked_rows, counted, damaged
-from .specs import QuerySpec, Registration, RosterVersion
+from .specs import TRANSITIONS, QuerySpec, Registration, RosterVersion
 
 # SQLite takes at least 999 parameters in a statement.
 _NAMES = 500
@@ -60,6 +60,8 @@ _PROGRESS = (
     .where(tables.queries.c.id == sa.bindparam("query_id"))
 )
 
+
+_ROSTERS = sa.select(tables.rosters).where(tables.rosters.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 _OF_META = {column.name: f"{column.name}_of_meta" for column in tables.meta.c}
 
@@ -193,16 +195,61 @@ def domain_rows(connection: Connection, meta: Row | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: row["name"])
 
 
+class _Children(NamedTuple):
+    """Rows that belong to a row of another table, which counts them.
+
+    Attributes:
+        table: theirs.
+        parent: its column with the number of the row that they belong to.
+        order: the column that they are sorted by.
+        counter: the column of the other table with their number.
+        words: what they are, before the name of the other row.
+    """
+
+    table: sa.Table
+    parent: str
+    order: str
+    counter: str
+    words: str
+
+    def chosen(self) -> sa.Select[Any]:
+        """The statement for those of some rows, of which it takes the numbers."""
+        column = self.table.c[self.parent]
+        among = column.in_(sa.bindparam("parents", expanding=True))
+        return sa.select(self.table).where(among).order_by(column, self.table.c[self.order])
+
+    def of(self, connection: Connection, parents: Sequence[Row]) -> dict[int, list[Row]]:
+        """Those of some rows, by the number of the row, in as many statements for many rows as for one.
+
+        Raises:
+            StoreDamaged: one of them was changed, or some were removed.
+        """
+        found: dict[int, list[Row]] = {parent["id"]: [] for parent in parents}
+        numbers = list(found)
+        for at in range(0, len(numbers), _NAMES):
+            asked = {"parents": numbers[at : at + _NAMES]}
+            for row in checked_rows(connection, self.table, _CHOSEN[self], asked):
+                found[row[self.parent]].append(row)
+        for parent in parents:
+            counted(found[parent["id"]], parent[self.counter], f"{self.words} {parent['name']!r}")
+        return found
+
+
+_QUERIES = _Children(tables.queries, "domain_id", "id", "query_rows", "queries of domain")
+_EVENTS = _Children(tables.domain_events, "domain_id", "id", "event_rows", "decisions about domain")
+# a later one is of later windows
+_RESERVATIONS = _Children(tables.reservations, "query_id", "start", "reservation_rows", "reservations of query")
+_VERSIONS = _Children(tables.roster_versions, "query_id", "id", "version_rows", "rosters of query")
+_CHOSEN = {kind: kind.chosen() for kind in (_QUERIES, _EVENTS, _RESERVATIONS, _VERSIONS)}
+
+
 def queries_of(connection: Connection, domain: Row) -> list[Row]:
     """The rows of a domain's queries in the order of registration.
 
     Raises:
         StoreDamaged: one of them was changed, or some were removed.
     """
-    queries = tables.queries
-    chosen = sa.select(queries).where(queries.c.domain_id == domain["id"]).order_by(queries.c.id)
-    rows = checked_rows(connection, queries, chosen)
-    return counted(rows, domain["query_rows"], f"queries of domain {domain['name']!r}")
+    return _QUERIES.of(connection, [domain])[domain["id"]]
 
 
 def events_of(connection: Connection, domain: Row) -> list[Row]:
@@ -211,11 +258,12 @@ def events_of(connection: Connection, domain: Row) -> list[Row]:
     Raises:
         StoreDamaged: one of the rows was changed, or some were removed.
     """
-    events = tables.domain_events
-    chosen = sa.select(events).where(events.c.domain_id == domain["id"]).order_by(events.c.id)
-    return counted(
-        checked_rows(connection, events, chosen), domain["event_rows"], f"decisions about domain {domain['name']!r}"
-    )
+    return _EVENTS.of(connection, [domain])[domain["id"]]
+
+
+def events_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, list[Row]]:
+    """The same of several domains, by the number of the domain."""
+    return _EVENTS.of(connection, domains)
 
 
 def reservations_of(connection: Connection, query: Row) -> list[Row]:
@@ -224,12 +272,7 @@ def reservations_of(connection: Connection, query: Row) -> list[Row]:
     Raises:
         StoreDamaged: one of the rows was changed, or some were removed.
     """
-    table = tables.reservations
-    # a later one is of later windows
-    chosen = sa.select(table).where(table.c.query_id == query["id"]).order_by(table.c.start)
-    return counted(
-        checked_rows(connection, table, chosen), query["reservation_rows"], f"reservations of query {query['name']!r}"
-    )
+    return _RESERVATIONS.of(connection, [query])[query["id"]]
 
 
 def versions_of(connection: Connection, query: Row) -> list[Row]:
@@ -238,11 +281,32 @@ def versions_of(connection: Connection, query: Row) -> list[Row]:
     Raises:
         StoreDamaged: one of the rows was changed, or some were removed.
     """
-    table = tables.roster_versions
-    chosen = sa.select(table).where(table.c.query_id == query["id"]).order_by(table.c.id)
-    return counted(
-        checked_rows(connection, table, chosen), query["version_rows"], f"rosters of query {query['name']!r}"
-    )
+    return _VERSIONS.of(connection, [query])[query["id"]]
+
+
+def series_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, frozenset[str]]:
+    """Every series that a query of a domain has or ever had, by the number of the domain.
+
+    Raises:
+        StoreDamaged: one of the rows was changed, or some were removed.
+    """
+    # the keys of counts of transitions are states
+    queries = [
+        query
+        for rows in _QUERIES.of(connection, domains).values()
+        for query in rows
+        if query["mechanism"] != TRANSITIONS
+    ]
+    versions = _VERSIONS.of(connection, queries)
+    rosters = read_rosters(connection, {query["roster_id"] for query in queries if not versions[query["id"]]})
+    found: dict[int, set[str]] = {domain["id"]: set() for domain in domains}
+    for query in queries:
+        names = found[query["domain_id"]]
+        if query["roster_id"] in rosters:
+            names.update(rosters[query["roster_id"]].series)
+        for version in versions[query["id"]]:
+            names.update(names_from_bytes(version["joined"]))
+    return {number: frozenset(names) for number, names in found.items()}
 
 
 def domain_row(connection: Connection, name: str) -> Row:
@@ -283,11 +347,19 @@ def read_roster(connection: Connection, roster_id: int) -> Roster:
     Raises:
         StoreDamaged: it is gone, or not what was written.
     """
-    rosters = tables.rosters
-    found = connection.execute(sa.select(rosters).where(rosters.c.id == roster_id)).mappings().first()
-    if found is None:
-        raise damaged(f"{rosters.name}, row {roster_id}", "is missing")
-    return roster_from_bytes(checked(rosters, found)["entries"])
+    return read_rosters(connection, [roster_id])[roster_id]
+
+
+def read_rosters(connection: Connection, roster_ids: Iterable[int]) -> dict[int, Roster]:
+    """The same for several, by their number."""
+    rosters, wanted, found = tables.rosters, sorted(set(roster_ids)), dict[int, Roster]()
+    for at in range(0, len(wanted), _NAMES):
+        rows = checked_rows(connection, rosters, _ROSTERS, {"ids": wanted[at : at + _NAMES]})
+        found |= {row["id"]: roster_from_bytes(row["entries"]) for row in rows}
+    for number in wanted:
+        if number not in found:
+            raise damaged(f"{rosters.name}, row {number}", "is missing")
+    return found
 
 
 def roster_digest(connection: Connection, domain: str, query: str) -> str | None:

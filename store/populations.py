@@ -13,15 +13,15 @@ Every series that a roster ever had counts, also after it left: what was publish
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
-from .codec import Row, domain_from_row, names_from_bytes, plain
+from .codec import Row, domain_from_row, plain
 from .errors import SharedSeries
-from .lookups import domain_rows, events_of, find_domain, queries_of, read_roster, versions_of
-from .specs import TRANSITIONS, DomainSpec, first_difference
+from .lookups import domain_rows, events_of, events_of_all, series_of_all
+from .specs import DomainSpec, first_difference
 
 #: Kind of the event that keeps an operator's word that two domains share series.
 SHARING = "series-shared"
@@ -56,19 +56,23 @@ def check_apart(connection: Connection, domain: DomainSpec, series: Collection[s
     Raises:
         SharedSeries: there are such series.
     """
-    said = _declared(connection, domain.name) | set(domain.shares_with)
-    for row, theirs in _others(connection, domain.name):
+    domains = domain_rows(connection)
+    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
+    for row, theirs in _others(connection, domains, domain.name):
         shared = len(theirs.intersection(series))
+        if not shared:
+            continue
         differs = process_difference(domain_from_row(row), domain)
-        if shared and (differs is None or row["name"] not in said):
+        if differs is None or row["name"] not in said:
             raise SharedSeries(domain.name, row["name"], shared, differs)
 
 
 def left_alone(connection: Connection, domain: DomainSpec, series: Iterable[str]) -> set[str]:
     """Those of some series that may not join a domain, because another one of the ledger has them."""
     asked, found = set(series), set[str]()
-    said = _declared(connection, domain.name) | set(domain.shares_with)
-    for row, theirs in _others(connection, domain.name):
+    domains = domain_rows(connection)
+    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
+    for row, theirs in _others(connection, domains, domain.name):
         if row["name"] not in said or process_difference(domain_from_row(row), domain) is None:
             found |= asked & theirs
     return found
@@ -85,46 +89,39 @@ def sharings(
         more: series that it is about to have.
         said: domains that it is about to name.
     """
-    others = list(_others(connection, name))
-    if not others:
+    domains = domain_rows(connection)
+    if all(row["name"] == name for row in domains):
         return ()
-    row = find_domain(connection, name)
-    own = set(more) if row is None else set(more) | _series(connection, row)
-    said = _declared(connection, name) | set(said)
-    found = ((other["name"], len(own & theirs)) for other, theirs in others)
+    series = series_of_all(connection, domains)
+    own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
+    said = _declared(connection, domains, name) | set(said)
+    found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
     return tuple(Sharing(other, count, other in said) for other, count in found if count)
 
 
 def declared_by(connection: Connection, domain: Row) -> set[str]:
     """The domains that jobs of one domain named as ones that it may share series with."""
-    return {json.loads(event["new"]) for event in events_of(connection, domain) if event["kind"] == SHARING}
+    return _named(events_of(connection, domain))
 
 
-def _declared(connection: Connection, name: str) -> set[str]:
+def _named(events: Iterable[Row]) -> set[str]:
+    return {json.loads(event["new"]) for event in events if event["kind"] == SHARING}
+
+
+# What follows reads all domains of a ledger, in as many statements for many as for one.
+
+
+def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
     """The domains with which one may share series: by its own word, or by theirs."""
-    pairs = [(row["name"], other) for row in domain_rows(connection) for other in declared_by(connection, row)]
+    events = events_of_all(connection, domains)
+    pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
 
 
-def _others(connection: Connection, name: str) -> Iterator[tuple[Row, frozenset[str]]]:
-    """Every other domain of the ledger, by name, with its series."""
-    for row in domain_rows(connection):
-        if row["name"] != name:
-            yield row, _series(connection, row)
-
-
-def _series(connection: Connection, domain: Row) -> frozenset[str]:
-    """Every series that a query of a domain has or ever had."""
-    found = set[str]()
-    for query in queries_of(connection, domain):
-        if query["mechanism"] == TRANSITIONS:  # its keys are states
-            continue
-        versions = versions_of(connection, query)
-        for version in versions:
-            found.update(names_from_bytes(version["joined"]))
-        if not versions:
-            found.update(read_roster(connection, query["roster_id"]).series)
-    return frozenset(found)
+def _others(connection: Connection, domains: Sequence[Row], name: str) -> Iterator[tuple[Row, frozenset[str]]]:
+    """Every other domain, by name, with its series."""
+    series = series_of_all(connection, domains)
+    return ((row, series[row["id"]]) for row in domains if row["name"] != name)
 
 
 def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:

@@ -28,7 +28,9 @@ _HEARTBEAT_S = 25.0
 #: Seconds that a worker pool has to take a connection.
 _CONNECT_S = 3.0
 
-_REFUSED = re.compile(r"(?:Connection refused|No route to host|connection timed out)[^\n]*?:(\d{1,5})\b", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"(?:Connection refused|No route to host|connection timed out)[^\n]{0,200}?:(\d{1,5})\b", re.IGNORECASE
+)
 _OURS = re.compile(r"^(?:Caused by: )?(?:[\w.]+: )*quiltstream\.(?P<module>[\w.]+)\.(?P<kind>\w+): ", re.MULTILINE)
 
 

@@ -299,12 +299,13 @@ def test_no_opening_makes_a_ledger_that_was_removed_since_the_job_knew_it(tmp_pa
 def test_workers_insist_on_the_ledger_of_their_plan(tmp_path: Path) -> None:
     """The ledger is removed when the graph is built, and the runner begins after that."""
     import apache_beam as beam  # noqa: PLC0415
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415
 
     from quiltstream.pipelines.engine import read_source  # noqa: PLC0415
 
     made = job(tmp_path)
     settings = read_settings(made.settings)
-    with pytest.raises(Exception) as raised, beam.Pipeline() as pipeline:  # noqa: PT011, PT012 - looked at below
+    with pytest.raises(Exception) as raised, beam.Pipeline(runner=FnApiRunner()) as pipeline:  # noqa: PT011, PT012 - looked at below
         histograms = PrivateHistograms(settings)
         decoded = pipeline | "Read" >> read_source(settings, histograms.plan.group_column)
         _ = decoded.readings | histograms

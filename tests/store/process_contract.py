@@ -18,6 +18,7 @@ from quiltstream.store import (
 )
 from quiltstream.store.specs import Registration
 
+from ..tiers import boundaries
 from .nursery import Nursery
 from .proofs import Registered, prices, registered, windows_of
 from .samples import domain, drafts, query, seen
@@ -118,9 +119,7 @@ class ProcessContract(Registered):
         self, fresh_urls: Iterator[str], nursery: Nursery
     ) -> None:
         """Every boundary of making the tables and registering: before and after each statement and commit."""
-        boundary = 0
-        while True:
-            boundary += 1
+        for boundary in boundaries():
             url = next(fresh_urls)
             (answer,) = nursery.run({"url": url, "kill_at": boundary, "publish": False})
             with Store(url, create=True) as store:
@@ -144,11 +143,9 @@ class ProcessContract(Registered):
         self, url: str, nursery: Nursery
     ) -> None:
         """Every boundary of two batches, the later windows first; a rerun keeps each row and charges nothing again."""
-        boundary = 0
         with Store(url, create=True) as store:
             store.domains()
-            while True:
-                boundary += 1
+            for boundary in boundaries():
                 name = f"homes-{boundary}"
                 held = store.register(domain(name), query(domain=name, windows=4))
                 job = {"url": url, "domain": name, "spec": {"windows": 4}, "order": "backward", "batch": 2}

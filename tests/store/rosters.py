@@ -21,6 +21,7 @@ from quiltstream.store.lookups import roster_digest
 from quiltstream.store.registering import Registrar
 from quiltstream.store.specs import Registration
 
+from ..tiers import boundaries
 from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, SERIES, domain, drafts, query, seen
@@ -336,9 +337,7 @@ class RosterContract(OnLedger):
         self, fresh_urls: Iterator[str], nursery: Nursery
     ) -> None:
         """Every boundary of registering, charging and publishing; a rerun completes it and changes no row."""
-        boundary = 0
-        while True:
-            boundary += 1
+        for boundary in boundaries():
             url = next(fresh_urls)
             with Store(url, create=True) as store:
                 first = store.register(domain(), query(windows=3))

@@ -15,6 +15,7 @@ from quiltstream.store.merging import merge
 
 from ..examined import Tally
 from ..pipelines.jobs import Job, call, job, readings, write_as
+from ..tiers import STRIDE, boundaries
 from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
@@ -54,7 +55,7 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
         (answer,) = nursery.run({**command, "most_bytes": max(PAGE, room)})
         with Store(f"sqlite:///{path}", create=True) as store:
             if "rows" in answer:
-                assert stopped > 5
+                assert stopped > 5 / STRIDE
                 assert len(answer["rows"]) == 12
                 return
             assert answer["error"] in ("StoreFull", "StoreUnavailable"), answer
@@ -62,7 +63,7 @@ def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_no
             stopped += 1
             held = store.register(domain(name), query(domain=name, windows=6))
             tally.take(whole(store, held, answer.get("said", {})))
-        room += 2 * PAGE
+        room += 2 * STRIDE * PAGE
 
 
 def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_path: Path) -> None:
@@ -96,9 +97,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
             published.append(seen(store.publish(held, drafts(held))))
     before = [path.read_bytes() for path in paths]
     target = tmp_path / "both.db"
-    boundary = 0
-    while True:
-        boundary += 4
+    for boundary in boundaries():
         (answer,) = nursery.run(
             {
                 "kind": "merge",

@@ -163,7 +163,7 @@ def test_one_domain_under_two_names_is_not_united_and_two_state_processes_are(tm
     with Store(address(tmp_path / "a.db")) as store:
         store.register(domain(), query())
     for name, states in (("same.db", SPACE.to_dict()), ("other.db", {**SPACE.to_dict(), "edges": [100.0, 900.0]})):
-        with Store(address(tmp_path / name)) as store:
+        with Store(address(tmp_path / name), create=True) as store:
             store.register(domain("flats", states=states), query(domain="flats", roster=roster))
     with pytest.raises(StoreError, match=r"3 series in common.*one domain under two names"):
         united(tmp_path / "both.db", tmp_path / "a.db", tmp_path / "same.db")
