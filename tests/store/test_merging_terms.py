@@ -160,7 +160,7 @@ def test_noise_free_rows_and_real_rows_are_never_united(tmp_path: Path) -> None:
 
 def test_one_domain_under_two_names_is_not_united_and_two_state_processes_are(tmp_path: Path) -> None:
     roster = Roster.of(SERIES[:3])
-    with Store(address(tmp_path / "a.db")) as store:
+    with Store(address(tmp_path / "a.db"), create=True) as store:
         store.register(domain(), query())
     for name, states in (("same.db", SPACE.to_dict()), ("other.db", {**SPACE.to_dict(), "edges": [100.0, 900.0]})):
         with Store(address(tmp_path / name), create=True) as store:
