@@ -403,8 +403,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="series have another budget under another name of their domain",
         file="store/populations.py",
-        old="if shared and (differs is None or",
-        new="if shared and (",
+        old='if differs is None or row["name"] not in said:\n            raise',
+        new='if row["name"] not in said:\n            raise',
         tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),
     ),
     Mutant(
