@@ -10,13 +10,15 @@ import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
 from pathlib import Path
 
 TIERS = ("push", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
 if TIER not in TIERS:
     raise ValueError(f"QUILTSTREAM_TESTS: {TIER!r} is no tier of the tests; use one of {', '.join(TIERS)}")
+
+#: Far more than any task of the store crosses.
+_MOST = 1_000
 
 #: Boundaries from one that is tried to the next.
 STRIDE = 1 if TIER == "nightly" else 5
@@ -32,5 +34,12 @@ def _offset() -> int:
 
 
 def boundaries() -> Iterator[int]:
-    """Numbers of the boundaries to break at, from the first on, without end."""
-    return count(1 + _offset(), STRIDE)
+    """Numbers of the boundaries to break at, from the first on, for a test that returns behind the last one.
+
+    Raises:
+        AssertionError: there is no last one: each try crosses more of them than the one before.
+    """
+    yield from range(1 + _offset(), _MOST, STRIDE)
+    raise AssertionError(
+        f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?"
+    )
