@@ -40,6 +40,4 @@ def boundaries() -> Iterator[int]:
         AssertionError: there is no last one: each try crosses more of them than the one before.
     """
     yield from range(1 + _offset(), _MOST, STRIDE)
-    raise AssertionError(
-        f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?"
-    )
+    raise AssertionError(f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?")

@@ -17,7 +17,7 @@ from .flink import FlinkCluster, FlinkPrograms, find_flink
 from .installed import NotInstalledError
 from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
-from .order import rank
+from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism
 from .registry import find_registry
@@ -35,11 +35,13 @@ def servers_required() -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark everything here as end-to-end; leave it out, with the reason, where nobody asked for it."""
+    """Mark everything here as end-to-end, and what runs on a push; skip it, with a reason, unless asked for."""
     asked = servers_required() or "e2e" in str(config.option.markexpr)
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            if is_smoke(item.nodeid.removeprefix("tests/e2e/")):
+                item.add_marker(pytest.mark.smoke)
             if not asked:
                 item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `make e2e`"))
     items.sort(key=lambda item: rank(item.path.name) if HERE in item.path.parents else -1)

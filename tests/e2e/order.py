@@ -1,4 +1,4 @@
-"""Which files of the end-to-end tests begin: those that take longest, so that none of them is left to run alone."""
+"""Which end-to-end tests run on a push, and which files begin: the longest, so that none is left to run alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,32 @@ LONGEST = (
     "test_flink_deployment.py",
     "test_live_memory.py",
 )
+
+#: What a push runs: the whole way from MQTT to Kafka by Flink and back with kills, jobs on Prism and Flink, the ledger
+#: on a server and its faults, TLS, alerts, and what a killed command leaves behind. The rest runs nightly.
+SMOKE = (
+    "test_flink_server.py::test_killed_taskmanager_and_workers_cost_no_row",
+    "test_gateway_kafka.py",
+    "test_kafka_live.py::test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_sends_what_the_topic_lacks",
+    "test_kafka_tls.py",
+    "test_live_continuity.py",
+    "test_live_flink.py::TestFlink::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window[groups]",
+    "test_live_flink.py::TestFlink::test_two_jobs_that_race_publish_every_window_once",
+    "test_live_prism.py::TestPrism::test_a_job_killed_twice_goes_on_from_the_ledger_alone",
+    "test_live_prism.py::TestPrism::test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on",
+    "test_live_prism.py::TestPrism::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window",
+    "test_orphans.py",
+    "test_panes_prism.py",
+    "test_postgres_faults.py",
+    "test_postgres_store.py",
+    "test_prometheus.py",
+    "test_whole_way.py",
+)
+
+
+def is_smoke(name: str) -> bool:
+    """Whether a test runs on a push, by its name behind the folder."""
+    return any(name == one or name.startswith((f"{one}::", f"{one}[")) for one in SMOKE)
 
 
 def rank(name: str) -> int:
