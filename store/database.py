@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from sqlalchemy.engine import Connection, Engine
 from . import schema, sqlite_file, tables
 from .address import StoreAddress
 from .continuity import WATCH, Continuity
-from .engines import BARE, WRITES, server_engine, sqlite_engine, still_engine
+from .engines import BARE, LOG, WRITES, server_engine, sqlite_engine, still_engine
 from .errors import StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
 from .faults import explained, is_gone
 from .integrity import damaged
@@ -99,10 +99,12 @@ class Database:
             version = schema.version_of(connection, self.address)
         if version is None and not create:
             raise self._nothing_there(None if not self.address.is_sqlite else "its file holds no tables")
-        if version is None and self.address.is_sqlite:
+        path = self._path
+        if version is None and path is not None:
             if not over:
                 raise self._known.replaced("its file holds no tables, and a ledger is never without: it was emptied")
-            self._make(over=True)
+            opened = self._file
+            self._make(over=lambda: sqlite_file.identity(path) == opened)
         elif version is None:
             with self.write() as connection:
                 schema.upgrade(connection, self.address)
@@ -187,10 +189,10 @@ class Database:
         path = self._path = Path(url.database or "")
         try:
             sign = sqlite_file.absence(path)
-            if sign is not None or not path.exists():
+            if sqlite_file.is_absent(path):
                 if not create or (sign is not None and not over):
                     raise self._nothing_there(sign)
-                self._make(over=over)
+                self._make(over=(lambda: sqlite_file.is_absent(path)) if over else None)
             sqlite_file.check_usable(path)
         except OSError as error:
             if error.errno == errno.EROFS and not create and _is_whole(path):
@@ -203,8 +205,8 @@ class Database:
         self._queue = WriterQueue(path, self._wait)
         self._file = sqlite_file.identity(path)
 
-    def _make(self, *, over: bool) -> None:
-        """Make an SQLite ledger where there is none, or in the place of a file that was emptied."""
+    def _make(self, *, over: Callable[[], bool] | None) -> None:
+        """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
         path = self._path
         if path is None:
             raise StoreUnavailable(f"ledger {self.address}: only a file is made so")
@@ -293,6 +295,19 @@ class Database:
             connection = plain.execution_options(**options, **{WATCH: self._known})
             with connection.begin():
                 yield connection
+            # what was committed to a file that is gone meanwhile is on no record that a later job finds
+            self._require()
+            self._check_log(plain)
+
+    def _check_log(self, connection: Connection) -> None:
+        """See that the log that a connection writes to is the one beside the file.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        log, opened = connection.info.get(LOG, (None, None))
+        if opened is not None and sqlite_file.identity(log) != opened:
+            raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
 
     def _turn(self, **options: Any) -> AbstractContextManager[None]:
         return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
@@ -300,7 +315,7 @@ class Database:
 
 def _is_whole(path: Path) -> bool:
     """Whether a ledger is all in its file: what is in the log beside it can be read only where it can be written."""
-    log = path.with_name(f"{path.name}-wal")
+    log = sqlite_file.log_of(path)
     return path.is_file() and not (log.exists() and log.stat().st_size)
 
 

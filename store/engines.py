@@ -19,10 +19,14 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from .continuity import Ask
 from .errors import NotDurableError, StoreUnavailable
+from .sqlite_file import identity, log_of
 
 #: Execution options of SQLite's transactions: one that writes, and a statement without a transaction around it.
 WRITES = "quiltstream_writes"
 BARE = "quiltstream_bare"
+
+#: In the ``info`` of a connection to an SQLite file: the path of the log that it writes to, and which file that is.
+LOG = "quiltstream_log"
 
 Check = Callable[[Ask], None]
 """What a new connection is held against; it may raise an error of the store."""
@@ -87,12 +91,14 @@ def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
     engine = _sqlite("sqlite://", creator=connect)
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _record: Any) -> None:
+    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # transactions begin where `begin` below says so, not where the driver guesses
         connection.isolation_level = None
         _use_write_ahead_log(connection, wait)
         for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
+        record.info[LOG] = (log := log_of(path)), identity(log)
         check(lambda statement: connection.execute(statement).fetchone())
 
     return engine

@@ -7,10 +7,11 @@ it is one that was emptied, and is not taken for none.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .writer_queue import SUFFIX
@@ -32,6 +33,15 @@ def identity(path: Path) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def log_of(path: Path) -> Path:
+    """The log of a ledger, which holds what is on record until SQLite copies it into the ledger's file.
+
+    SQLite keeps it beside the file that a symbolic link leads to.
+    """
+    path = path.resolve()
+    return path.with_name(f"{path.name}-wal")
 
 
 def change(path: Path, opened: Identity) -> str | None:
@@ -59,10 +69,19 @@ def absence(path: Path) -> str | None:
     try:
         return None if path.stat().st_size else _EMPTY
     except (FileNotFoundError, NotADirectoryError):
-        log = Path(f"{path}-wal")
+        log = log_of(path)
         if log.exists() and log.stat().st_size:
             return f"its file is not there, and its log {log.name} is: the file was moved or removed without it"
         return None
+
+
+def is_absent(path: Path) -> bool:
+    """Whether no ledger is at a path, or the empty file of one.
+
+    Raises:
+        OSError: the path cannot be looked at.
+    """
+    return absence(path) is not None or not path.exists()
 
 
 def check_usable(path: Path) -> None:
@@ -83,13 +102,13 @@ def check_usable(path: Path) -> None:
         raise PermissionError
 
 
-def make(path: Path, fill: Callable[[Path], None], *, over: bool = False) -> None:
+def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] | None = None) -> None:
     """Make a ledger under another name and give it its own, which it gets with all its tables or not at all.
 
     Args:
         path: where the ledger is to be. If another process makes one there meanwhile, that one stays.
         fill: makes the tables in a file, and closes it.
-        over: replace a file that is there, with the log beside it.
+        over: replace what is there, with the log beside it, if this holds. No other process makes one meanwhile.
 
     Raises:
         OSError: it cannot be made there.
@@ -100,18 +119,35 @@ def make(path: Path, fill: Callable[[Path], None], *, over: bool = False) -> Non
         # drawn noise is for the owner of the process until it is published: nobody else may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
-        if over:
-            for end in BESIDE:  # a log would be played into the new file
-                with suppress(FileNotFoundError):
-                    Path(f"{path}{end}").unlink()
-            temporary.replace(path)
-        else:
-            _link(temporary, path)
+        with _locked(path.parent):
+            if over is None:
+                _link(temporary, path)
+            elif over():
+                _replace(temporary, path)
         _sync(path.parent)
     finally:
         for end in ("", *BESIDE):
             with suppress(OSError):
                 Path(f"{temporary}{end}").unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Hold a folder against other processes that make a ledger in it; the lock ends with the process."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
+    finally:
+        os.close(handle)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    for end in BESIDE:  # a log would be played into the new file
+        with suppress(FileNotFoundError):
+            Path(f"{path}{end}").unlink()
+    temporary.replace(path)
 
 
 def _link(temporary: Path, path: Path) -> None:
@@ -121,8 +157,7 @@ def _link(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if not path.exists():
             temporary.replace(path)
 
 
@@ -134,4 +169,4 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-__all__ = ["BESIDE", "Identity", "absence", "change", "check_usable", "identity", "make"]
+__all__ = ["BESIDE", "Identity", "absence", "change", "check_usable", "identity", "is_absent", "log_of", "make"]

@@ -366,6 +366,22 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORE,
     ),
     Mutant(
+        name="each of two jobs makes a ledger over an emptied one",
+        file="store/sqlite_file.py",
+        old="            elif over():\n",
+        new="            else:\n",
+        tests=("tests/store/test_sqlite_store.py::test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one",),
+    ),
+    Mutant(
+        name="a row leaves whose ledger was moved away before its commit",
+        file="store/database.py",
+        old="            self._require()\n            self._check_log(plain)\n",
+        new="",
+        tests=(
+            "tests/store/test_sqlite_store.py::test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves",
+        ),
+    ),
+    Mutant(
         name="an older copy of the ledger is charged",
         file="store/continuity.py",
         old='if row["last_sequence"] < seen:',

@@ -8,16 +8,23 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine.default import DefaultDialect
 
 import quiltstream.store
 from quiltstream.store import (
     ExportError,
     Store,
+    StoreAddress,
     StoreBusy,
     StoreDamaged,
     StoreError,
@@ -25,12 +32,15 @@ from quiltstream.store import (
     StoreReplaced,
     StoreUnavailable,
     schema,
+    tables,
 )
+from quiltstream.store.database import Database
 
 from .contract import StoreContract
 from .engines import OnSqlite
+from .faults import whole
 from .proofs import prices
-from .samples import domain, drafts, query
+from .samples import domain, drafts, query, seen
 
 
 class TestSqlite(OnSqlite, StoreContract):
@@ -208,6 +218,59 @@ def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -
         assert fresh.domains() == ()
         with pytest.raises(StoreReplaced, match="its file was replaced while the job ran"):
             store.entries()
+
+
+@pytest.mark.parametrize("moved", ["ledger.db", "ledger.db-wal"])
+@pytest.mark.parametrize("ask", ["publish", "freeze"])
+def test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves(
+    store: Store, path: Path, moved: str, ask: str
+) -> None:
+    """SQLite goes on writing to the files that it has open, which no later job finds."""
+    held = store.register(domain(), query())
+    windows = list(held.query.schedule.windows())
+    published = seen(store.publish(held, drafts(held, windows[:1])))
+    commit, file = DefaultDialect.do_commit, path.with_name(moved)
+
+    def move_then_commit(dialect: DefaultDialect, connection: Any) -> None:
+        file.rename(file.with_name("elsewhere"))
+        commit(dialect, connection)
+
+    asked = {"publish": lambda: store.publish(held, drafts(held)), "freeze": lambda: store.freeze(held, windows)}[ask]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DefaultDialect, "do_commit", move_then_commit)
+        with pytest.raises(StoreReplaced, match=r"was moved"):
+            asked()
+    with pytest.raises(StoreReplaced):
+        asked()
+    store.close()
+    file.with_name("elsewhere").rename(file)
+    with Store(f"sqlite:///{path}") as again:
+        whole(again, again.register(domain(), query()), published)
+
+
+@pytest.mark.parametrize("emptied", ["no bytes", "no tables", "no file"])
+def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, emptied: str) -> None:
+    if emptied == "no bytes":
+        path.touch()
+    elif emptied == "no tables":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version=1")
+    both, upgrade = Barrier(2), schema.upgrade
+
+    def make_and_wait(connection: Connection, address: StoreAddress) -> None:
+        upgrade(connection, address)
+        both.wait(60)  # each has made one, and neither has put it in its place
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr(schema, "upgrade", make_and_wait)
+        databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
+        made = [threads.submit(one.open, create=True, over=True) for one in databases]
+        names = {one.result() for one in made}
+    for one in databases:
+        with one.write() as connection:
+            assert {connection.scalar(tables.meta.select().with_only_columns(tables.meta.c.store_id))} == names
+        one.disconnect()
+    assert not list(path.parent.glob(".ledger.db*"))
 
 
 COUNTED = """
