@@ -16,8 +16,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 
@@ -52,8 +54,13 @@ class Direction(ABC):
 
     @property
     @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its matrix: (k, k), (n, k, k) for a period of n slots, or () for one number."""
+
+    @property
+    @abstractmethod
     def first_order(self) -> FloatArray:
-        """The derivative of the matrix by the density at density 0, about; shape (k, k), or () for one number."""
+        """The derivative of the matrix by the density at density 0, about."""
 
     @abstractmethod
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
@@ -62,6 +69,10 @@ class Direction(ABC):
     @abstractmethod
     def density_of(self, matrix: FloatArray) -> float:
         """The largest density for which a matrix is a certificate, rounded down; at most 0 where it is none."""
+
+
+Pair: TypeAlias = tuple[Direction, Direction]
+"""The directions forward and backward of one member of a belief."""
 
 
 class Linear(ABC):
@@ -93,6 +104,11 @@ class Kernel(Direction):
         object.__setattr__(self, "_pairs", np.nonzero(~np.eye(len(self.transition), dtype=bool)))
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """(k, k)."""
+        return self.transition.shape
+
+    @property
     def first_order(self) -> FloatArray:
         """Sum over m of the total variation between rows of the m-th power."""
         total = np.zeros_like(self.transition)
@@ -114,44 +130,75 @@ class Kernel(Direction):
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
         """The map with the couplings that are optimal at a matrix."""
         first, second = self._pairs
-        ratios = _ratios(matrix)
+        ratios = ratios_of(matrix)
         found = couple(self.transition[first], self.transition[second], ratios[None], tolerance)
-        return _Coupling(len(matrix), self._pairs, self.transition[second], found, ratios)
+        slopes = slopes_of(self.transition[second], found)
+        place, row, column = np.nonzero(slopes)
+        states = len(matrix)
+        system = sp.csr_matrix((slopes[place, row, column], (place, row * states + column)), (len(first), states**2))
+        return Coupling((states, states), first * states + second, system, found.theta, ratios)
 
     def density_of(self, matrix: FloatArray) -> float:
         """The least entry of F - L(P; F), by fresh couplings, rounded down."""
         first, second = self._pairs
         p, q = self.transition[first], self.transition[second]
-        ratios = _ratios(matrix)
-        found = couple(p, q, ratios[None])
-        # exp and log are within a few units of the last place; what a rounded entry changes is a factor of both sums
-        theta = load_bound(p, q, ratios[None] * (1 + 4 * _UNIT), found.mass)
-        logarithm = np.log(theta) * (1 + 4 * _UNIT) + 4 * _UNIT + 2 * self.rounding
+        logarithm = proven(p, q, ratios_of(matrix)[None], self.rounding)
         return float((matrix[first, second] - logarithm).min()) - 4 * _UNIT * float(matrix.max())
 
 
-def _ratios(matrix: FloatArray) -> FloatArray:
+def ratios_of(matrix: FloatArray) -> FloatArray:
+    """W = e^F with ones on the diagonals, shape (..., k, k)."""
     ratios = np.exp(matrix)
-    np.fill_diagonal(ratios, 1.0)
+    diagonal = np.arange(matrix.shape[-1])
+    ratios[..., diagonal, diagonal] = 1.0
     return ratios
 
 
-class _Coupling(Linear):
-    """W = e^d (c + A W) over the pairs of states, with W = e^F: A is the derivative of theta by W."""
+def proven(p: FloatArray, q: FloatArray, ratios: FloatArray, rounding: float) -> FloatArray:
+    """L(p, q; F) of pairs of rows by fresh couplings, rounded up.
+
+    Args:
+        p: Rows of numerators, shape (n, k).
+        q: Rows of denominators, shape (n, k).
+        ratios: W, shape (n, k, k) or (1, k, k).
+        rounding: Relative error of the rows' entries against those that are meant.
+    """
+    found = couple(p, q, ratios)
+    # exp and log are within a few units of the last place; what a rounded entry changes is a factor of both sums
+    theta = load_bound(p, q, ratios * (1 + 4 * _UNIT), found.mass)
+    return np.log(theta) * (1 + 4 * _UNIT) + 4 * _UNIT + 2 * rounding
+
+
+def slopes_of(q: FloatArray, found: Coupled) -> FloatArray:
+    """The derivative of theta by W at couplings, shape (n, k, k); zeros on the diagonal and where it is negligible."""
+    slopes = found.mass * (found.weights / np.where(q > 0, q, 1.0))[:, None, :]
+    diagonal = np.arange(slopes.shape[-1])
+    slopes[:, diagonal, diagonal] = 0.0
+    return np.where(slopes > _THIN, slopes, 0.0)
+
+
+class Coupling(Linear):
+    """W = e^d (c + A W) over the pairs of states, with W = e^F: A is the derivative of theta by W.
+
+    Args:
+        shape: Of the matrix.
+        unknowns: Where each pair stands in the flattened matrix, shape (n,).
+        slopes: A, shape (n, size of the matrix).
+        theta: The map at the given ratios, shape (n,).
+        ratios: W, of the shape of the matrix.
+    """
 
     def __init__(
-        self, states: int, pairs: tuple[np.ndarray, np.ndarray], q: FloatArray, found: Coupled, ratios: FloatArray
+        self,
+        shape: tuple[int, ...],
+        unknowns: npt.NDArray[np.intp],
+        slopes: sp.csr_matrix,
+        theta: FloatArray,
+        ratios: FloatArray,
     ) -> None:
-        self._states, self._pairs = states, pairs
-        flat = pairs[0] * states + pairs[1]
-        slope = found.mass * (found.weights / np.where(q > 0, q, 1.0))[:, None, :]
-        place, row, column = np.nonzero(slope > _THIN)
-        outside = row != column
-        place, row, column = place[outside], row[outside], column[outside]
-        shape = (len(flat), states * states)
-        slopes = sp.csr_matrix((slope[place, row, column], (place, row * states + column)), shape=shape)
-        self._constant = found.theta - slopes @ ratios.ravel()
-        self._slopes = slopes[:, flat].tocsc()
+        self._shape, self._unknowns = shape, unknowns
+        self._constant = theta - slopes @ ratios.ravel()
+        self._slopes = slopes[:, unknowns].tocsc()
 
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
         """Solve the system and its derivative by the density."""
@@ -169,8 +216,8 @@ class _Coupling(Linear):
         return self._matrix(np.log(ratios)), self._matrix(derivative / ratios)
 
     def _matrix(self, values: FloatArray) -> FloatArray:
-        matrix = np.zeros((self._states, self._states))
-        matrix[self._pairs] = values
+        matrix = np.zeros(self._shape)
+        matrix.ravel()[self._unknowns] = values
         return matrix
 
 
@@ -180,6 +227,11 @@ class _OneNumber(Direction, Linear):
     @abstractmethod
     def value(self, density: float) -> float:
         """The number at a density, rounded up; infinite where there is none."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """()."""
+        return ()
 
     @property
     def first_order(self) -> FloatArray:

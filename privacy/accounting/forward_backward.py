@@ -33,11 +33,9 @@ import numpy as np
 from ..chains import ChainError, MarkovChain
 from ..checks import positive
 from ..classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, check_belief
+from ..models.belief import Directed
 from .couplings import FloatArray
-from .directions import STEPS, AnyStart, Direction, Kernel, Linear, MixingCurve, NotContracting
-
-Pair = tuple[Direction, Direction]
-"""The directions forward and backward of one member of a belief."""
+from .directions import STEPS, AnyStart, Kernel, Linear, MixingCurve, NotContracting, Pair
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
 
@@ -58,7 +56,7 @@ class Certificate:
 
     Attributes:
         density: Loss per slot, the sum over all releases that cover it.
-        forward: F, shape (k, k) with zeros on the diagonal, or () for one number.
+        forward: F, shape (k, k) with zeros on the diagonal, (n, k, k) for a period of n slots, or () for one number.
         backward: B, alike.
     """
 
@@ -69,9 +67,7 @@ class Certificate:
     @property
     def loss(self) -> float:
         """Epsilon that everything together costs at most, rounded up."""
-        total = np.asarray(self.forward + self.backward)
-        largest = float(total[~np.eye(len(total), dtype=bool)].max()) if total.ndim else float(total)
-        return math.nextafter(largest, math.inf) - math.nextafter(self.density, 0.0)
+        return math.nextafter(_largest(self.forward + self.backward), math.inf) - math.nextafter(self.density, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +83,14 @@ class Endless:
     certificates: tuple[Certificate, ...]
 
 
-def directions_of(belief: Belief) -> tuple[Pair, ...]:
+def directions_of(belief: Belief | Directed) -> tuple[Pair, ...]:
     """The two directions of every member of a belief.
 
     Raises:
         ChainError: The belief has a fixed start, which is true at one slot only, or a chain that does not mix.
     """
+    if isinstance(belief, Directed):
+        return belief.directions()
     check_belief(belief)
     if isinstance(belief, MixingBounds):
         return (_mixing(belief),)
@@ -137,7 +135,7 @@ def _mixing(bounds: MixingBounds) -> Pair:
     return curve(1 / math.sqrt(2 * rare)), curve(1 / rare - 1)
 
 
-def endless(belief: Belief, epsilon: float) -> Endless:
+def endless(belief: Belief | Directed, epsilon: float) -> Endless:
     """The largest density whose endless stream loses at most epsilon, up to a relative 1e-6.
 
     Args:
@@ -159,13 +157,9 @@ def certify(pair: Pair, certificate: Certificate) -> bool:
     if not certificate.density > 0:
         return False
     for direction, matrix in zip(pair, (certificate.forward, certificate.backward), strict=True):
-        if not (np.isfinite(matrix).all() and (matrix >= 0).all()):
+        if matrix.shape != direction.shape or not (np.isfinite(matrix).all() and (matrix >= 0).all()):
             return False
-        if isinstance(direction, Kernel):
-            shape = direction.transition.shape
-            if matrix.shape != shape or np.diagonal(matrix).any():
-                return False
-        elif matrix.ndim:
+        if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
             return False
         if direction.density_of(matrix) < certificate.density:
             return False
@@ -204,7 +198,16 @@ def _calibrated(pair: Pair, epsilon: float) -> Certificate:
 
 
 def _largest(total: FloatArray) -> float:
-    return float(total[~np.eye(len(total), dtype=bool)].max()) if total.ndim else float(total)
+    return float(_between_states(total).max())
+
+
+def _between_states(total: FloatArray) -> FloatArray:
+    """A matrix with -inf on its diagonals; one number as it is."""
+    found = np.array(total)
+    if found.ndim:
+        diagonal = np.arange(found.shape[-1])
+        found[..., diagonal, diagonal] = -np.inf
+    return found
 
 
 def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
@@ -217,9 +220,7 @@ def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
             high = density
             density = (low + high) / 2
             continue
-        total = np.asarray(forward + backward)
-        if total.ndim:
-            np.fill_diagonal(total, -np.inf)
+        total = _between_states(forward + backward)
         place = total.argmax()
         loss = float(total.ravel()[place]) - density
         if loss <= aim:

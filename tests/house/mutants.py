@@ -437,4 +437,32 @@ MUTANTS: tuple[Mutant, ...] = (
         new="sensitivity: ClassVar[int] = 1",
         tests=("tests/privacy/test_mechanisms.py",),
     ),
+    Mutant(
+        name="the past is bounded by the forward curve",
+        file="privacy/models/dobrushin.py",
+        old="MixingCurve(self.backward)",
+        new="MixingCurve(self.forward)",
+        tests=("tests/privacy/models/test_dobrushin.py",),
+    ),
+    Mutant(
+        name="a class is rounded inward",
+        file="privacy/models/dobrushin.py",
+        old="rounding=ROUND_CEILING)",
+        new='rounding="ROUND_FLOOR")',
+        tests=("tests/privacy/models/test_dobrushin.py",),
+    ),
+    Mutant(
+        name="the past of a rhythm is read from the slots ahead",
+        file="privacy/models/periodic.py",
+        old="self.live, -1, error",
+        new="self.live, 1, error",
+        tests=("tests/privacy/models/test_periodic.py",),
+    ),
+    Mutant(
+        name="a chain of any start is taken as stationary",
+        file="privacy/accounting/forward_backward.py",
+        old="AnyStart.of([one.transition])) for one",
+        new="Kernel(one.reversal, _rounding(one))) for one",
+        tests=("tests/privacy/accounting/test_forward_backward.py",),
+    ),
 )

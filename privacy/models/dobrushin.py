@@ -1,0 +1,238 @@
+"""Every chain whose kernels of m steps contract at least so fast, in both directions of time.
+
+For all slots t and all states x, x' that are possible at t, the total variation between the law of X_{t+m} given x and
+that given x' is at most eta_m, and likewise for X_{t-m} with a second curve. The chain may change in time and may have
+started anywhere; nothing is said about rare states. The second curve is about the marginals that the chain really has:
+it does not follow from the first.
+
+    side(d) = min over m with eta_m e^{m d} < 1 of  m d + log((1 - eta_m) / (1 - eta_m e^{m d}))
+    loss   <= side_forward + side_backward - d
+
+Proof. L(p, q; D) <= log(1 + eta (e^D - 1)) for eta the total variation and D the largest entry (G / min G lies in
+[1, e^D], and p.G - q.G <= eta (max G - min G)); with a block of m slots of density d the number of a side obeys
+D <= m d + log(1 + eta_m (e^D - 1)), whose fixed point is the formula. QED. Contraction in total variation is from
+Dobrushin (1956); for private mechanisms from Balle, Barthe, Gaboardi, Geumlek (2019).
+
+In every chain eta_{a+b} <= eta_a eta_b, but a curve gains nothing by that: a block of a + b slots with eta_a eta_b is
+never below a block of a after a block of b, whose fixed point is not below the smaller of the two.
+
+>>> from quiltstream.privacy.chains import MarkovChain
+>>> from quiltstream.privacy.accounting import endless
+>>> chain = MarkovChain([[0.9, 0.1], [0.43, 0.57]])
+>>> bounds = DobrushinBounds.of(chain, steps=(1, 2, 4)).rounded(2)
+>>> bounds.forward
+((1, 0.48), (2, 0.23), (4, 0.05))
+>>> bounds.covers(chain), round(1 / endless(bounds, 1.0).density, 3)
+(True, 3.539)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..accounting.directions import STEPS, MixingCurve, Pair
+from ..chains import ChainError, FloatArray, MarkovChain
+from ..checks import whole
+from .periodic import PeriodicChain
+
+Curve: TypeAlias = tuple[tuple[int, float], ...]
+"""Bounds eta_m by m, ascending."""
+
+#: What double precision may lose of a total variation between rows of a product of up to 64 kernels.
+_OUTWARD = 1e-12
+
+_MOST_STEPS = 100_000
+_MOST_POINTS = 1_000
+_MOST_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class DobrushinBounds:
+    """Every chain, also changing in time, whose m-step kernels in both directions are within eta_m in total variation.
+
+    Attributes:
+        forward: Pairs (m, eta_m), m slots ahead; m ascending, eta_m in [0, 1] and never rising.
+        backward: The same for m slots back, under the marginals that the chain has.
+
+    Raises:
+        ChainError: A direction is missing, a curve rises or never falls below 1, or a number is out of range.
+    """
+
+    forward: Curve
+    backward: Curve
+
+    def __init__(
+        self,
+        forward: Mapping[int, float] | Iterable[tuple[int, float]],
+        backward: Mapping[int, float] | Iterable[tuple[int, float]],
+    ) -> None:
+        object.__setattr__(self, "forward", _curve("forward", forward))
+        object.__setattr__(self, "backward", _curve("backward", backward))
+
+    @classmethod
+    def of(
+        cls,
+        chains: MarkovChain | PeriodicChain | Iterable[MarkovChain | PeriodicChain],
+        steps: Sequence[int] = STEPS,
+    ) -> DobrushinBounds:
+        """The smallest curves that hold for some chains, each in its steady state, rounded up by 1e-12.
+
+        Args:
+            chains: One or several; initial distributions are not used.
+            steps: The m of the curves.
+
+        Raises:
+            ChainError: A chain has no steady state, or none contracts within the steps.
+        """
+        members = [chains] if isinstance(chains, MarkovChain | PeriodicChain) else list(chains)
+        if not members:
+            raise ChainError("DobrushinBounds.of got no chain: give at least one")
+        pairs = [contraction(one, steps) for one in members]
+        forward, backward = (np.max([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
+        return cls(zip(steps, forward, strict=True), zip(steps, backward, strict=True))
+
+    def rounded(self, digits: int) -> DobrushinBounds:
+        """The class with every eta rounded up to some decimals: a larger one.
+
+        Args:
+            digits: Decimals, from 1 to 12.
+        """
+        digits = whole("digits", digits, "give the decimals to keep, for example 3", least=1)
+        if digits > _MOST_DIGITS:
+            raise ValueError(f"digits is {digits}, but must be at most {_MOST_DIGITS}: give fewer, for example 3")
+        unit = Decimal(1).scaleb(-digits)
+
+        def up(curve: Curve) -> Curve:
+            # a decimal that is not below a float has a nearest float that is not below it either
+            return tuple((m, float(Decimal(eta).quantize(unit, rounding=ROUND_CEILING))) for m, eta in curve)
+
+        return DobrushinBounds(up(self.forward), up(self.backward))
+
+    def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
+        """Whether a chain in its steady state is a member, in double precision.
+
+        Raises:
+            ChainError: The chain has no unique steady state.
+        """
+        curves = (self.forward, self.backward)
+        found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
+        return all(
+            (values <= [eta + _OUTWARD for _, eta in curve]).all() for curve, values in zip(curves, found, strict=True)
+        )
+
+    def directions(self) -> tuple[Pair, ...]:
+        """One number for each direction, each by its own curve."""
+        return ((MixingCurve(self.forward), MixingCurve(self.backward)),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain form for JSON."""
+        return {
+            "kind": "dobrushin-bounds",
+            "forward": [[m, eta] for m, eta in self.forward],
+            "backward": [[m, eta] for m, eta in self.backward],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DobrushinBounds:
+        """Read the form that ``to_dict`` writes.
+
+        Raises:
+            ChainError: A field is missing or makes no curve.
+        """
+        for name, other in (("forward", "backward"), ("backward", "forward")):
+            if name not in data:
+                raise ChainError(
+                    f"contraction bounds need the field {name}, a list of [m, eta_m]: the curve of {other} does not "
+                    "bound the other direction of time; add it"
+                )
+        return cls(data["forward"], data["backward"])
+
+
+def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS) -> tuple[FloatArray, FloatArray]:
+    """The largest total variation between rows of m-step kernels of a chain in its steady state, rounded up by 1e-12.
+
+    Args:
+        chain: Stationary, or periodic; an initial distribution is not used.
+        steps: The m, ascending, at least 1.
+
+    Returns:
+        Forward and backward, over all slots and all states possible there, each of shape (number of steps,).
+
+    Raises:
+        ChainError: The chain has no unique steady state.
+    """
+    if isinstance(chain, MarkovChain):
+        chain = PeriodicChain([chain.transition])
+    live = chain.live
+    return tuple(  # pyright: ignore[reportReturnType] - two of them
+        _contraction(kernels, live, step, steps) for kernels, step in ((chain.transitions, 1), (chain.reversals, -1))
+    )
+
+
+def _contraction(kernels: FloatArray, live: np.ndarray, step: int, steps: Sequence[int]) -> FloatArray:
+    found: list[float] = []
+    power, done = np.broadcast_to(np.eye(kernels.shape[1]), kernels.shape), 0
+    for wanted in steps:
+        for _ in range(wanted - done):
+            # the kernel out of a slot, and then those of the slot it leads to
+            power = kernels @ np.roll(power, -step, axis=0)
+        done = wanted
+        largest = 0.0
+        for rows, here in zip(power, live, strict=True):
+            kept = rows[here]
+            largest = max(largest, 0.5 * float(np.abs(kept[:, None] - kept[None]).sum(axis=2).max()))
+        found.append(min(1.0, largest + _OUTWARD))
+    # it never rises in truth: what it rises by is rounding
+    return np.minimum.accumulate(found)
+
+
+def _curve(name: str, given: Any) -> Curve:
+    """Check one curve."""
+    advice = "give a bound on the total variation after m slots for each m, for example {1: 0.8, 8: 0.3, 48: 0.01}"
+    try:
+        pairs = sorted(given.items() if isinstance(given, Mapping) else [(m, eta) for m, eta in given])
+        numbers = [(_steps(name, m), float(eta) + 0.0) for m, eta in pairs]
+    except ChainError:
+        raise
+    except (TypeError, ValueError):
+        raise ChainError(f"{name} must be pairs of slots m and a bound eta_m: {advice}") from None
+    if not numbers:
+        other = "backward" if name == "forward" else "forward"
+        raise ChainError(f"{name} is empty, and the curve of {other} does not bound this direction of time: {advice}")
+    if len(numbers) > _MOST_POINTS:
+        raise ChainError(f"{name} has {len(numbers)} points, but may have at most {_MOST_POINTS}: give fewer m")
+    _check_falling(name, numbers)
+    return tuple(numbers)
+
+
+def _check_falling(name: str, numbers: Sequence[tuple[int, float]]) -> None:
+    for m, eta in numbers:
+        if not 0 <= eta <= 1:
+            raise ChainError(f"{name}: eta_{m} is {eta!r}, but a total variation lies in [0, 1]: mend it")
+    for (m, eta), (later, after) in itertools.pairwise(numbers):
+        if m == later:
+            raise ChainError(f"{name}: eta_{m} is given twice: give it once")
+        if after > eta:
+            raise ChainError(
+                f"{name}: eta_{later} is {after!r}, above eta_{m} = {eta!r}, but the total variation of no chain rises "
+                "with the number of slots: mend the curve"
+            )
+    if numbers[-1][1] >= 1:
+        raise ChainError(
+            f"{name}: every eta is 1, so the class holds chains that never forget and no noise is enough for it: give "
+            "a bound below 1 at some m"
+        )
+
+
+def _steps(name: str, m: Any) -> int:
+    if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= _MOST_STEPS:
+        raise ChainError(
+            f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to {_MOST_STEPS}: mend the curve"
+        )
+    return int(m)
