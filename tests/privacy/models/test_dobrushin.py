@@ -63,6 +63,10 @@ def homes(shared_data):
     return runs_by_home(shared_data)
 
 
+def number(direction, density):
+    return float(direction.approach(np.zeros(()), 0.0).at(density)[0])
+
+
 def rows(table):
     return table / table.sum(axis=-1, keepdims=True)
 
@@ -122,8 +126,8 @@ def test_the_forward_curve_does_not_bound_the_past():
             for first, second in ((forward, backward), (forward, forward))
         )
         truth = reference.changing_loss(start, steps, [(0, 5, density)])
-        assert truth <= ahead.value(density) + back.value(density) - density + TINY
-        worst = max(worst, truth - (2 * twice.value(density) - density))
+        assert truth <= number(ahead, density) + number(back, density) - density + TINY
+        worst = max(worst, truth - (2 * number(twice, density) - density))
     # taken for both directions, the forward curve claims less than the truth
     assert worst > 0.05
 
@@ -132,7 +136,7 @@ def test_steps_beyond_the_single_ones_gain_nothing_from_products():
     rng = np.random.default_rng(5)
     for _ in range(50):
         given_ = sorted(rng.random(3), reverse=True)
-        curve = dict(zip((1, 2, 5), given_, strict=True))
+        curve: dict[int, float] = dict(zip((1, 2, 5), given_, strict=True))
         products = dict(curve)
         for first, second in itertools.product(curve, repeat=2):
             products[first + second] = min(products.get(first + second, 1.0), curve[first] * curve[second])

@@ -82,6 +82,19 @@ def reference_marginals(kernels):
     return found
 
 
+def test_the_past_is_the_future_of_the_chain_that_runs_back_in_time():
+    chain = PeriodicChain(np.random.default_rng(6).dirichlet(np.ones(3), size=(5, 3)))
+    order = -np.arange(5) % 5
+    # slot j of the other is slot -j of the first
+    other = PeriodicChain(chain.reversals[order])
+    assert np.allclose(other.marginals, chain.marginals[order])
+    (one,), (back,) = endless(chain, 1.0).certificates, endless(other, 1.0).certificates
+    assert back.density == pytest.approx(one.density, rel=1e-6)
+    assert np.allclose(back.forward[order], one.backward, atol=1e-5)
+    assert np.allclose(back.backward[order], one.forward, atol=1e-5)
+    assert one.backward.std(axis=0).max() > 1e-3
+
+
 def test_a_rhythm_may_cost_more_than_any_of_its_kernels():
     slow, fast = [[0.97, 0.03], [0.03, 0.97]], [[0.6, 0.4], [0.4, 0.6]]
     mixed = endless(PeriodicChain([slow, slow, fast]), 1.0).density
