@@ -45,6 +45,8 @@ PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
 OUTAGES = "tests/pipelines/live/test_restarts.py"
 ORPHANS = "tests/e2e/test_orphans.py"
 RESTART = "tests/e2e/test_live_restart.py"
+GONE = "tests/e2e/test_live_continuity.py"
+CONTINUITY = "tests/pipelines/test_continuity.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
 _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
@@ -116,6 +118,26 @@ def faults() -> list[Fault]:
             Fault("command", f"ledger away for {words}", (OUTAGES, "test_an_outage_of_the_ledger_ends_no", f"[{s}]"))
             for s, words in ((30, "30 s"), (120, "2 min"), (900, "15 min"))
         ),
+        *(
+            Fault(
+                "Prism", f"ledger {words} under the job", (GONE, "test_a_ledger_that_goes_under_a_live_job", f"[{how}]")
+            )
+            for how, words in {
+                "moved": "moved",
+                "emptied": "emptied",
+                "truncated": "cut off in place",
+                "unmounted": "unmounted",
+                "another": "replaced by another",
+                "older": "replaced by an older copy",
+            }.items()
+        ),
+        *(
+            Fault("command", f"ledger restored from a backup, {told}", (CONTINUITY, test, ""))
+            for told, test in {
+                "memory": "test_an_older_copy_is_told_without_a_look_at_the_sink",
+                "sink's ids": "test_releases_of_the_sink_that_an_older_copy_lacks",
+            }.items()
+        ),
         Fault("Prism", "command killed alone 50 times", (ORPHANS, "test_a_command_killed_alone_fifty_times", "")),
         Fault("Flink", "command killed alone", (ORPHANS, "test_a_command_killed_alone_leaves_nothing_of", "")),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
@@ -159,8 +181,19 @@ def faults() -> list[Fault]:
         named += [
             Fault(engine, "every bit of a block flipped", (file, "test_every_bit_of_every_block_is_told", "")),
             Fault(engine, "every row of every table removed once", (file, "test_a_removed_row_of_any_table", "")),
+            Fault(engine, "any value of any column changed", (file, "test_a_changed_value_of_any_column", "")),
+            Fault(engine, "ledger vanished under an open store", (file, "test_a_ledger_that_vanishes_under", "")),
+            Fault(engine, "another ledger under an open store", (file, "test_another_ledger_at_the_address", "")),
+            Fault(engine, "older copy under an open store", (file, "test_an_older_copy_is_told_by_any_process", "")),
         ]
     named += [
+        *(
+            Fault(
+                "SQLite", f"{words} moved before a commit", (SQLITE_STORE, "test_a_file_moved_away_before", f"-{file}]")
+            )
+            for file, words in (("ledger.db", "file"), ("ledger.db-wal", "log"))
+        ),
+        Fault("SQLite", "made by two over an emptied one", (SQLITE_STORE, "test_two_jobs_that_make_a_ledger_over", "")),
         Fault("SQLite", "disk full at every size", (SQLITE, "test_a_disk_that_is_full_at_any_size", "")),
         Fault(
             "PostgreSQL",

@@ -77,7 +77,7 @@ class CommandError(Exception):
         self.code = code
 
 
-Part = Literal["ledger", "sink", "cluster"]
+Part = Literal["ledger", "source", "sink", "cluster"]
 """What a live job needs and waits for."""
 
 

@@ -42,10 +42,16 @@ _SOUND_S = 60.0
 _PASSING = frozenset({"StoreUnavailable", "RunnerError"})
 
 #: What is said to be away, on the metric.
-_CAUSES: dict[Part, Cause] = {"ledger": Cause.LEDGER, "sink": Cause.SINK, "cluster": Cause.RUNNER}
+_CAUSES: dict[Part, Cause] = {
+    "ledger": Cause.LEDGER,
+    "source": Cause.SOURCE,
+    "sink": Cause.SINK,
+    "cluster": Cause.RUNNER,
+}
 
 _SYMPTOMS = (
     (re.compile(r"panic in stage\.Execute"), "Prism's panic in stage.Execute"),
+    (re.compile(r"panic in ElementManager\.Bundles"), "Prism's panic in ElementManager.Bundles"),
     (re.compile(r"OutOfMemoryError"), "the runner ran out of memory"),
     (
         re.compile(r"TaskManager with id|Heartbeat of TaskManager|RemoteTransportException|TaskManagerLost"),

@@ -12,7 +12,7 @@ from ...store.specs import Record, Registration
 from ...transforms.broker_errors import BrokerUnavailableError
 from ...transforms.message_sink import MessageTopic, release_messages
 from ..exits import ExitCode
-from ..failures import CommandError
+from ..failures import AwayError, CommandError
 
 
 def recorded_blocks(
@@ -45,7 +45,7 @@ def send_blocks(topic: MessageTopic, registration: Registration, records: Iterab
         How many were sent.
 
     Raises:
-        CommandError: they cannot be sent.
+        CommandError: they cannot be sent; :class:`.AwayError` if they can once the brokers are back.
     """
     sender, sent = topic.sender(f"sink.{topic.kind}"), 0
     try:
@@ -55,9 +55,10 @@ def send_blocks(topic: MessageTopic, registration: Registration, records: Iterab
                 sent += 1
         sender.finish()
     except BrokerUnavailableError as error:
-        raise CommandError(
-            f"{error}. What was charged is on record: mend it and run again", ExitCode.FAILURE
-        ) from error
+        text = f"{error}. What was charged is on record: mend it and run again"
+        if error.passing:
+            raise AwayError(text, ExitCode.FAILURE, "sink") from error
+        raise CommandError(text, ExitCode.FAILURE) from error
     finally:
         sender.close()
     return sent

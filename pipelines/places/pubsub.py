@@ -22,7 +22,7 @@ from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.feed import PubSubFeed
 from ...transforms.pubsub.sink import PubSubTopic
 from ..exits import ExitCode
-from ..failures import CommandError
+from ..failures import AwayError
 from .blocks import send_blocks
 
 #: How long the service may take to answer what a run begins with.
@@ -96,7 +96,7 @@ def begun_in_subscription(
 
     Raises:
         SettingsError: the subscription cannot be read again, or is not there.
-        CommandError: the service does not answer.
+        AwayError: the service does not answer.
     """
     given = None if settings.source is None else settings.source.pubsub
     if given is None or goes_on(options):
@@ -152,7 +152,9 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
             raise
         told = unavailable(f"source.pubsub: {given.subscription}", error)
         if told.passing:
-            raise CommandError(f"{told}. Nothing was charged: mend it and run again", ExitCode.FAILURE) from error
+            raise AwayError(
+                f"{told}. Nothing was charged: mend it and run again", ExitCode.FAILURE, "source"
+            ) from error
         raise SettingsError([str(told)]) from error
     return now_us - int(max(kept) * 1e6)
 

@@ -56,9 +56,9 @@ def begun_again(test: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(test)
-    def once_or_twice(self: LiveContract, bench: Bench, **fixtures: Any) -> None:
+    def once_or_twice(*self: LiveContract, bench: Bench, **fixtures: Any) -> None:
         try:
-            test(self, bench=bench, **fixtures)
+            test(*self, bench=bench, **fixtures)
         except (Exception, pytest.fail.Exception) as error:
             if (symptom := bench.symptom()) is None:
                 raise
@@ -66,7 +66,7 @@ def begun_again(test: Callable[..., None]) -> Callable[..., None]:
         else:
             return
         bench.renew()
-        test(self, bench=bench, **fixtures)
+        test(*self, bench=bench, **fixtures)
 
     return once_or_twice
 

@@ -140,10 +140,11 @@ def another_row(bench: FakeBench) -> None:
     ("program", "meanwhile"),
     [
         (f"{PANIC}sys.exit(1)", ends),
+        (f"{PANIC.replace('stage.Execute', 'ElementManager.Bundles')}sys.exit(1)", ends),
         (f"{PANIC}time.sleep(600)", waited_for),
         (f"{PANIC}time.sleep(600)", its_end_waited_for),
     ],
-    ids=["failed", "waited for", "its end waited for"],
+    ids=["failed", "failed by its timers", "waited for", "its end waited for"],
 )
 def test_a_job_that_fails_by_what_its_runner_is_known_for_is_begun_again(
     bench: FakeBench, monkeypatch: pytest.MonkeyPatch, program: str, meanwhile: Callable[[FakeBench], None]

@@ -10,7 +10,7 @@ import pytest
 from ..examined import Tally
 from .firings import EARLY
 from .live_bench import Bench
-from .live_contract import LIVE
+from .live_contract import LIVE, begun_again
 from .panes import in_pieces, most, publish_fired, timings
 from .prism import prism_arguments
 
@@ -41,6 +41,7 @@ def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
     # the clock on the wall is waited for: of these, one form
     [(firing, grouped) for firing in TIMINGS for grouped in (False, True) if grouped or firing not in EARLY],
 )
+@begun_again
 def test_whatever_panes_prism_fires_every_window_is_on_record_whole_and_once(
     bench: Bench, tally: Tally, firing: str, *, grouped: bool
 ) -> None:

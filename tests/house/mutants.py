@@ -329,7 +329,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="store/integrity.py",
         old='    if row["row_digest"] != row_digest(table, row):',
         new="    if row is None:",
-        tests=("tests/store/test_sqlite_store.py::TestSqlite::test_two_blocks_in_each_others_place_are_told",),
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::test_every_bit_of_every_block_is_told_and_none_is_published",
+        ),
     ),
     Mutant(
         name="a charge does not know which blocks were drawn for it",

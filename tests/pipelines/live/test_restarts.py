@@ -21,8 +21,10 @@ from quiltstream.pipelines.live.course import LiveJob
 from quiltstream.pipelines.live.engine import PrismRunner
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
 from quiltstream.pipelines.live.standing import Follower, LiveStanding
+from quiltstream.pipelines.places import pubsub
 from quiltstream.pipelines.places.unwritten import Output
-from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.pubsub import PubSubSource
+from quiltstream.schemas.settings import Settings, SettingsError
 from quiltstream.store import Store
 from quiltstream.store.errors import (
     BudgetRefused,
@@ -34,7 +36,9 @@ from quiltstream.store.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
+from quiltstream.transforms.live.reader import Pace
 
+from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
 from ..live_jobs import Pipeline, Result, TrueHistograms, made, published, run, true_counts
 
@@ -45,6 +49,10 @@ from ..live_jobs import Pipeline, Result, TrueHistograms, made, published, run, 
     ("text", "symptom"),
     [
         ("panic in stage.Execute bundle processing goroutine: secret", "Prism's panic in stage.Execute"),
+        (
+            "panic in ElementManager.Bundles watermark evaluation goroutine: assignment to entry in nil map secret",
+            "Prism's panic in ElementManager.Bundles",
+        ),
         ("java.lang.OutOfMemoryError: secret", "the runner ran out of memory"),
         ("Heartbeat of TaskManager with id secret timed out.", "a TaskManager was lost"),
         ("io.grpc.StatusRuntimeException: UNAVAILABLE: io exception secret", "a connection of the runner was cut"),
@@ -511,4 +519,35 @@ def test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart(
     assert "restart" not in kinds(done)
     assert clock.now >= seconds
     assert len(tries) < 6 + seconds / 20
+    assert published(one) == true_counts(readings(6), days=5)
+
+
+def test_a_subscription_that_is_away_at_a_restart_is_waited_for(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, tries = Clock(), list[float]()
+    subscription = PubSubSource(subscription="projects/my-grid/subscriptions/readings", reread="6h")
+    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(command, "Waits", lambda say: Waits(say, clock=lambda: clock.now, sleep=clock.sleep))
+
+    def away() -> None:
+        raise clients_error("ServiceUnavailable")
+
+    def begun(_settings: Settings, pace: Pace, _options: Any) -> Pace:
+        tries.append(clock.now)
+        if len(tries) > 1 and clock.now < 120:
+            pubsub._sought(subscription, 0, 0, away)
+        return pace
+
+    monkeypatch.setattr(build, "begun_in_subscription", begun)
+    one = made(tmp_path, live={"poll": "10ms", "restarts": 1})
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert kinds(done).count("restart") == 1
+    assert done.said("Pub/Sub says ServiceUnavailable. Nothing was charged"), done.err
+    assert done.said("The job waits until it is back, and is begun again then; this is no restart")
+    assert done.said("the source can be read again")
+    assert clock.now >= 120
     assert published(one) == true_counts(readings(6), days=5)
