@@ -119,16 +119,14 @@ def faults() -> list[Fault]:
             for s, words in ((30, "30 s"), (120, "2 min"), (900, "15 min"))
         ),
         *(
-            Fault(
-                "Prism", f"ledger {words} under the job", (GONE, "test_a_ledger_that_goes_under_a_live_job", f"[{how}]")
-            )
+            Fault("Prism", words, (GONE, "test_a_ledger_that_goes_under_a_live_job", f"[{how}]"))
             for how, words in {
-                "moved": "moved",
-                "emptied": "emptied",
-                "truncated": "cut off in place",
-                "unmounted": "unmounted",
-                "another": "replaced by another",
-                "older": "replaced by an older copy",
+                "moved": "ledger moved",
+                "emptied": "ledger emptied",
+                "truncated": "ledger cut off in place",
+                "unmounted": "volume of the ledger unmounted",
+                "another": "ledger replaced by another",
+                "older": "ledger replaced by an older copy",
             }.items()
         ),
         *(

@@ -26,6 +26,11 @@ from .errors import (
 #: True whenever the job stops: rows leave it only when they are on record.
 _STOPS = "the job stops; nothing is published that is not on record"
 
+_DAMAGED = (
+    "the file is damaged or is no ledger; restore the newest backup, and know that what was charged after it is "
+    "forgotten then"
+)
+
 _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("locked", "busy"),
@@ -41,8 +46,7 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"),
         StoreDamaged,
-        "the file is damaged or is no ledger; restore the newest backup, and know that what was charged after it is "
-        "forgotten then",
+        _DAMAGED,
     ),
     (
         ("unable to open", "disk i/o error", "cannot open"),
@@ -81,6 +85,9 @@ _REFUSED = (
 def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
     """The error to raise in place of one of the database's; ``None`` for an error of another origin."""
     original = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(original, UnicodeDecodeError):
+        # the driver fails of its own message where that quotes damaged text of the file
+        return StoreDamaged(f"ledger {address}: {_DAMAGED}; {_STOPS}")
     if isinstance(error, PoolTimeout):
         return StoreBusy(f"ledger {address}: no free connection in this process; {_STOPS}")
     if isinstance(original, sqlite3.Error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -59,31 +61,7 @@ class IntegrityContract(OnLedger):
 
     def test_a_changed_value_of_any_column_is_told_or_without_effect(self, store: Store) -> None:
         fill(store)
-        before = everything(store)
-        told = dict.fromkeys((table.name for table in TABLES), 0)
-        for table in TABLES:
-            with store._database().read() as connection:
-                row = rows_of(connection, table)[-1:]
-            for number, column, value in [(one["id"], name, value) for one in row for name, value in one.items()]:
-                keys = table.c[column]
-                if column == "id" or keys.foreign_keys or keys.unique:
-                    continue  # databases keep these together themselves
-                step = 997 if isinstance(value, bytes) else 29
-                for changed in flips(value, step):
-                    try:
-                        with store._database().write() as connection:
-                            put_value(connection, table, number, column, changed)
-                    except StoreError:
-                        continue  # a check of the database
-                    try:
-                        assert everything(store) == before, (table.name, column)
-                    except StoreDamaged:
-                        told[table.name] += 1
-                    assert not store.verify().whole, (table.name, column)
-                with store._database().write() as connection:
-                    put_value(connection, table, number, column, value)
-        assert everything(store) == before
-        assert store.verify().whole
+        told = change_every_column(store, TABLES)
         assert all(
             told[table.name] for table in TABLES if table not in (tables.flagged_charges, tables.flagged_releases)
         )
@@ -91,22 +69,9 @@ class IntegrityContract(OnLedger):
     def test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew(
         self, url: str, store: Store, tally: Tally
     ) -> None:
-        done = [(one, [window for window, _ in blocks_of(store, one)]) for one in fill(store)]
+        done = done_of(store, fill(store))
         self.unguarded(store)
-        for table in TABLES:
-            with store._database().read() as connection:
-                rows = rows_of(connection, table)
-            for row in rows:
-                with store._database().write() as connection:
-                    connection.execute(table.delete().where(table.c.id == row["id"]))
-                assert not store.verify().whole, (table.name, row)
-                before = count(store)
-                with pytest.raises(StoreDamaged), Store(url, wait=29) as other:
-                    run_again(other, done)
-                assert count(store) == before, (table.name, row)
-                with store._database().write() as connection:
-                    connection.execute(table.insert(), row)
-        assert store.verify().whole
+        remove_every_row(store, url, TABLES, done)
         tally.take(examined(store))
 
     def unguarded(self, store: Store) -> None:
@@ -195,13 +160,69 @@ def examined(store: Store) -> Examined:
     return examine(store, "shops", "weekly", belief=BELIEF, budget=0.5, windows=windows, keys=series_of("shops"))
 
 
+Done = list[tuple[Registration, list[Window]]]
+"""Queries, each with the windows of its blocks on record."""
+
+
+def done_of(store: Store, queries: Iterable[Registration]) -> Done:
+    """What is on record of some queries."""
+    return [(one, [window for window, _ in blocks_of(store, one)]) for one in queries]
+
+
+def change_every_column(store: Store, chosen: Iterable[sa.Table]) -> Counter[str]:
+    """Change each value of the last row of some tables, and see that it is told or without effect; how often it is."""
+    before, told = everything(store), Counter[str]()
+    for table in chosen:
+        with store._database().read() as connection:
+            row = rows_of(connection, table)[-1:]
+        for number, column, value in [(one["id"], name, value) for one in row for name, value in one.items()]:
+            keys = table.c[column]
+            if column == "id" or keys.foreign_keys or keys.unique:
+                continue  # databases keep these together themselves
+            step = 997 if isinstance(value, bytes) else 29
+            for changed in flips(value, step):
+                try:
+                    with store._database().write() as connection:
+                        put_value(connection, table, number, column, changed)
+                except StoreError:
+                    continue  # a check of the database
+                try:
+                    assert everything(store) == before, (table.name, column)
+                except StoreDamaged:
+                    told[table.name] += 1
+                assert not store.verify().whole, (table.name, column)
+            with store._database().write() as connection:
+                put_value(connection, table, number, column, value)
+    assert everything(store) == before
+    assert store.verify().whole
+    return told
+
+
+def remove_every_row(store: Store, url: str, chosen: Iterable[sa.Table], done: Done) -> None:
+    """Remove each row of some tables once, and see that it is told, and nothing drawn or charged; and put it back."""
+    for table in chosen:
+        with store._database().read() as connection:
+            rows = rows_of(connection, table)
+        for row in rows:
+            with store._database().write() as connection:
+                connection.execute(table.delete().where(table.c.id == row["id"]))
+            assert not store.verify().whole, (table.name, row)
+            before = count(store)
+            with pytest.raises(StoreDamaged), Store(url, wait=29) as other:
+                run_again(other, done)
+            assert count(store) == before, (table.name, row)
+            with store._database().write() as connection:
+                connection.execute(table.insert(), row)
+    assert store.verify().whole
+
+
 def published_again(store: Store, first: Registration) -> None:
     """Publish what is on record of one query, and read that of the other."""
     store.publish(first, [Draft(window, shard, never) for window in windows_of(first)[:3] for shard in (0, 1)])
     list(store.releases("shops", "weekly"))
 
 
-def run_again(store: Store, done: list[tuple[Registration, list[Window]]]) -> None:
+def run_again(store: Store, done: Done) -> None:
     """What a job does that begins again, and then what shows and exports the ledger."""
     for held, windows in done:
         found = store.register(held.domain, held.query)

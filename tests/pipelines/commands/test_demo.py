@@ -67,10 +67,12 @@ def test_the_picture_needs_neither_colour_nor_more_than_80_columns(first: tuple[
 
 
 def test_the_files_are_those_it_names(first: tuple[Done, list[Release]], folder: Path) -> None:
-    # hidden ones keep the name of the ledger beside what it is for
-    seen = {path.name for path in folder.iterdir() if not path.name.endswith(".quiltstream.json")}
-    assert seen - {"ledger.db-wal", "ledger.db-shm"} == FILES
-    for name in FILES:
+    seen = {path.name for path in folder.iterdir()}
+    # beside the sink, and beside the settings under the ledger's address
+    hidden = {name for name in seen if name.startswith(".") and name.endswith(".quiltstream.json")}
+    assert len(hidden) == 2
+    assert seen - hidden - {"ledger.db-wal", "ledger.db-shm"} == FILES
+    for name in (*FILES, ".*.quiltstream.json", "two hidden files"):
         assert first[0].said(name)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ from quiltstream.transforms.live.reader import Pace
 
 from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
-from ..live_jobs import Pipeline, Result, TrueHistograms, made, published, run, true_counts
+from ..live_jobs import Pipeline, Result, TrueHistograms, files, made, published, run, true_counts
 
 # What a failure means
 
@@ -364,6 +366,46 @@ def test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_n
     assert run(one, "--history-lost").code == 0
     with Store(f"sqlite:///{one.ledger}") as store:
         assert store.summary("streets").history_lost
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "domains SET budget = 2 * budget",
+        "queries SET header = header || ' '",
+        "charges SET loss_after = loss_after / 2",
+    ],
+    ids=lambda text: text.split()[0],
+)
+def test_a_ledger_that_is_damaged_under_a_running_job_stops_it_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Between two bundles another program changes a value of each row that the next one reads."""
+    one, publish, before = made(tmp_path), Store.publish, dict[str, bytes]()
+
+    def then_damage(store: Store, held: Any, drafts: Any) -> Any:
+        records = publish(store, held, drafts)
+        if not before:
+            with closing(sqlite3.connect(one.ledger)) as connection, connection:
+                before.update(kept(connection))
+                connection.execute(f"UPDATE quiltstream_{damage}")
+        return records
+
+    def kept(connection: sqlite3.Connection) -> dict[str, bytes]:
+        return dict(connection.execute("SELECT window_start || '/' || shard, block FROM quiltstream_releases"))
+
+    monkeypatch.setattr(Store, "publish", then_damage)
+    done = run(one, "--json")
+    assert before
+    assert done.code == 4, done.err
+    assert done.said("the record is damaged"), done.err
+    assert "restart" not in kinds(done)
+    monkeypatch.setattr(Store, "publish", publish)
+    sunk = files(one)
+    assert run(one).code == 4
+    assert files(one) == sunk
+    with closing(sqlite3.connect(one.ledger)) as connection:
+        assert kept(connection) == before
 
 
 def test_a_job_that_was_cancelled_at_its_runner_is_no_success(tmp_path: Path, attempts: list[Pipeline]) -> None:

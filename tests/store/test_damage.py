@@ -1,0 +1,128 @@
+"""Damage that only an SQLite ledger has: of the rows that a merge flagged, and of any byte of the file."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from quiltstream.store import Store, StoreDamaged, StoreError, tables
+
+from ..tiers import TIER
+from . import merges
+from .damage import everything, fill, flips, put_value, rows_of, windows_of
+from .integrity_contract import Done, change_every_column, done_of, remove_every_row, run_again
+from .merges import address, united
+from .samples import drafts
+
+FLAGGED = (tables.flagged_charges, tables.flagged_releases)
+
+#: Bits of the file that are flipped, and the seed of a push. Nightly each run has a seed of its own.
+FLIPS = 100 if TIER == "push" else 5_000
+SEED = 12
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Path:
+    """A ledger of two that charged the same windows: two charges and four blocks of it are flagged."""
+    paths = [merges.fill(tmp_path / f"{name}.db", windows=2, share=0.25) for name in "ab"]
+    return united(tmp_path / "both.db", *paths)
+
+
+def test_every_bit_of_a_flagged_block_is_told(merged: Path) -> None:
+    table = tables.flagged_releases
+    with Store(address(merged)) as store:
+        with store._database().read() as connection:
+            rows = rows_of(connection, table)
+        assert len(rows) == 4
+        before = everything(store)
+        for row in rows:
+            for block in flips(row["block"], 499):
+                with store._database().write() as connection:
+                    put_value(connection, table, row["id"], "block", block)
+                with pytest.raises(StoreDamaged):
+                    store.flagged("homes", "weekly")
+                assert any(defect.table == table.name for defect in store.verify().defects)
+            with store._database().write() as connection:
+                put_value(connection, table, row["id"], "block", row["block"])
+        assert everything(store) == before
+
+
+def test_a_changed_value_of_a_flagged_row_is_told_or_without_effect(merged: Path) -> None:
+    with Store(address(merged)) as store:
+        told = change_every_column(store, FLAGGED)
+        assert all(told[table.name] for table in FLAGGED)
+
+
+def test_a_removed_flagged_row_is_told_and_nothing_is_drawn_or_charged_anew(merged: Path) -> None:
+    with Store(address(merged)) as store:
+        held = store.registered("homes", "weekly")
+        assert held is not None
+        with store._database().raw_sqlite() as connection:
+            connection.execute("PRAGMA foreign_keys=OFF")
+        remove_every_row(store, address(merged), FLAGGED, done_of(store, [held]))
+
+
+def test_a_bit_flipped_anywhere_in_the_file_is_told_or_without_effect(tmp_path: Path) -> None:
+    """A job that begins again publishes what is on record and draws nothing for it, or stops with an error of ours."""
+    path = tmp_path / "whole" / "ledger.db"
+    with Store(address(path), create=True) as store:
+        done, before = done_of(store, fill(store)), everything(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # everything is in the file
+    data = path.read_bytes()
+    seed = SEED if TIER == "push" else secrets.randbits(32)
+    print(f"seed {seed}")  # noqa: T201 - of a random test
+    chance = random.Random(seed)  # noqa: S311 - test data
+    written = [place for place, byte in enumerate(data) if byte]
+    outcomes: Counter[str] = Counter()
+    for number in range(FLIPS):
+        # half of them where something is written: much of a small file is empty
+        place = chance.choice(written) if number % 2 else chance.randrange(len(data))
+        bit = chance.randrange(8)
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << bit
+        damaged = tmp_path / f"{number}" / "ledger.db"
+        damaged.parent.mkdir()
+        damaged.write_bytes(flipped)
+        outcomes[begun_again(damaged, done, before, f"seed {seed}: byte {place}, bit {bit}")] += 1
+        shutil.rmtree(damaged.parent)
+    assert outcomes["told"] > FLIPS / 10, outcomes
+    assert outcomes["without effect"] > FLIPS / 10, outcomes
+
+
+def test_a_schema_whose_text_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
+    """SQLite's message quotes that text, and its driver cannot decode the message."""
+    path = tmp_path / "ledger.db"
+    with Store(address(path), create=True) as store:
+        store.domains()
+    data = path.read_bytes()
+    assert data.count(b"CREATE TABLE quiltstream_domains") == 1
+    path.write_bytes(data.replace(b"CREATE TABLE quiltstream_domains", b"CREATE \xe8ABLE quiltstream_domains"))
+    with Store(address(path), create=True) as store, pytest.raises(StoreDamaged, match="the file is damaged"):
+        store.domains()
+
+
+def begun_again(path: Path, done: Done, before: dict[str, object], what: str) -> str:
+    """Begin jobs again on a damaged ledger; whether the damage is told."""
+    try:
+        with Store(address(path), create=True) as store:
+            store.check()
+            run_again(store, done)
+            assert everything(store) == before, what
+            (held, *_) = (one for one, _ in done)
+            window = windows_of(held)[-1]
+            store.publish(held, drafts(held, [window]))
+            rows = everything(store)["rows"]
+            for names, batches in rows.items():
+                kept = [row for batch in before["rows"][names] for row in batch]  # type: ignore[index]
+                assert [row for batch in batches for row in batch][: len(kept)] == kept, what
+    except StoreError:
+        return "told"
+    return "without effect"
