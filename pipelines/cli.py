@@ -12,6 +12,7 @@ from .command import Group
 from .garbage import leave_at_exit
 
 if TYPE_CHECKING:
+    from .commands.covers import Believed
     from .commands.fit import Choice
 
 _FILE = click.Path(path_type=Path)
@@ -113,6 +114,18 @@ def init(data: Path, output: Path, *, force: bool) -> None:
     show_default=True,
     help="Added to the count of every possible transition, so that rare ones are not taken for impossible.",
 )
+@click.option(
+    "--belief",
+    type=click.Choice(["pooled", "level", "series"]),
+    default="pooled",
+    show_default=True,
+    help="One chain of all series together; all chains that forget as fast as most series; or most series' own chains.",
+)
+@click.option(
+    "--cover",
+    metavar="SHARE",
+    help="For level and series: how likely a further series is to be covered, e.g. 0.9 (the default).",
+)
 @click.option("--series", metavar="COLUMN", help="Data only: column with the names of the series.")
 @click.option("--series-name", metavar="NAME", help="Data only: name of the series, where the file is just one.")
 @click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")
@@ -139,6 +152,8 @@ def fit(
     start: str | None,
     stop: str | None,
     smoothing: float,
+    belief: Believed,
+    cover: str | None,
     **columns: str | float | None,
 ) -> None:
     r"""Estimate what is to be believed about the data from a history, and write it as a model file.
@@ -150,6 +165,7 @@ def fit(
     \b
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
+      quiltstream fit settings.yaml --exclude roster.csv --belief level --cover 0.9
       quiltstream fit history.csv -o model.json --series id --time ts --value kwh \
           --interval 30min --scale 2000 --edges 250,500,1000,2000 --unit W
     """
@@ -164,6 +180,8 @@ def fit(
         start=start,
         stop=stop,
         smoothing=smoothing,
+        belief=belief,
+        cover=cover,
     )
     fitted = fit_file(settings_or_data, choice, columns, output)
     show(results(), fitted)

@@ -310,6 +310,11 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
         "binary-interval": BinaryInterval.from_dict,
     }
     kind = data.get("kind")
+    if kind in ("dobrushin-bounds", "periodic-chain"):
+        raise ChainError(
+            f"belief of kind {kind} has no quilts, which the quilt account and its mechanisms need: fit a model with "
+            "--belief pooled or --belief series"
+        )
     if not isinstance(kind, str) or kind not in readers:
         raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(readers)}")
     try:

@@ -17,9 +17,10 @@ import apache_beam as beam
 from rich.console import Console
 
 from ...privacy.chains import ChainError, MarkovChain
-from ...privacy.classes import MixingBounds, belief_from_dict
+from ...privacy.classes import MixingBounds
 from ...privacy.diagnostics import diagnose, outside
 from ...privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.models.reading import read_belief
 from ...privacy.quilts import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
@@ -32,6 +33,7 @@ from ..engine import new_pipeline, options_of, read_source
 from ..failures import CommandError
 from ..places.files import Place, check_places, places_of
 from ..places.origins import SERIES_COLUMN, series_column, source_digests
+from .covers import USUAL, Believed, covering_model, show_covers
 from .look import FORMATS, format_of
 from .picture import shares
 
@@ -54,6 +56,9 @@ class Choice:
         start: use readings from this instant on.
         stop: use readings before this instant.
         smoothing: added to the count of every transition.
+        belief: ``pooled``, the chain of all series together; ``level``, the class of chains that forget as fast as most
+            series do; ``series``, the list of the chains of most series.
+        cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
     """
 
     only: Path | None = None
@@ -63,6 +68,8 @@ class Choice:
     start: str | None = None
     stop: str | None = None
     smoothing: float = 0.0
+    belief: Believed = "pooled"
+    cover: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,18 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
             f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
             "--start and --stop, and the columns"
         )
-    return model_from_counts(settings, counts.subset(kept), smoothing=choice.smoothing, source=source)
+    chosen = counts.subset(kept)
+    model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
+    if choice.belief == "pooled":
+        if choice.cover is not None:
+            raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
+        return model
+    if choice.smoothing:
+        raise CommandError(
+            f"--smoothing {choice.smoothing:g}: --belief {choice.belief} adds visits of the pooled row to each series; "
+            "leave --smoothing out"
+        )
+    return covering_model(model, chosen, choice.belief, choice.cover or USUAL)
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
@@ -330,18 +348,23 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
 def show(console: Console, fitted: Fitted) -> None:
     """Print a model for whoever fitted it."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
-    belief = belief_from_dict(model.belief)
+    belief = read_belief(model.belief)
     labels = () if model.states is None else model.states.labels
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
     if isinstance(belief, MarkovChain):
         console.print("  How often each state is visited in the long run")
         for line in shares(labels, belief.stationary.tolist(), width=console.width - 4):
             console.print("  ", line, sep="")
+    interval = "" if model.interval_us is None else format_duration(model.interval_us)
+    if not isinstance(belief, MarkovChain):
+        show_covers(console, model, interval)
+        _remember(console, fitted)
+        return
     noise = mqm_approx(belief, epsilon=1.0)
     facts(
         console,
         [
-            ("interval", "" if model.interval_us is None else format_duration(model.interval_us)),
+            ("interval", interval),
             ("pi_min", f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times"),
             ("gap", f"{found['gap']:.6g} of P P*"),
             ("noise", f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
@@ -352,6 +375,11 @@ def show(console: Console, fitted: Fitted) -> None:
             ("model id", model.model_id),
         ],
     )
+    _remember(console, fitted)
+
+
+def _remember(console: Console, fitted: Fitted) -> None:
+    origin = fitted.model.provenance
     said = [*origin.notes]
     if fitted.protected:
         said.append(

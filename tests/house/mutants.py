@@ -467,4 +467,11 @@ MUTANTS: tuple[Mutant, ...] = (
         new="Kernel(one.reversal, _rounding(one))) for one",
         tests=("tests/privacy/accounting/test_forward_backward.py",),
     ),
+    Mutant(
+        name="a cover has one series too few",
+        file="privacy/contraction.py",
+        old="rank = math.ceil(wanted * (series + 1))",
+        new="rank = math.ceil(wanted * series)",
+        tests=("tests/privacy/test_contraction.py",),
+    ),
 )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.privacy import FiniteClass, belief_from_dict
+from quiltstream.privacy.models import DobrushinBounds
 from quiltstream.schemas.models import Model
 
 from ..jobs import HOMES, Row, call, job, readings, write_as
@@ -180,3 +182,62 @@ def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
     call("fit", made.settings)
     digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
     assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
+
+
+def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    done = call("fit", made.settings, "--belief", "level", "--cover", "0.7")
+    assert done.code == 0, done.err
+    model = Model.load(tmp_path / "model.json")
+    bounds = DobrushinBounds.from_dict(model.belief)
+    # five of six: ceil(0.7 * 7)
+    assert model.diagnostics["cover"]["rank"] == 5
+    assert model.provenance.outside == 6 - 5
+    assert model.provenance.text.startswith("contraction class, cover 0.7, 10 pseudo-visits")
+    for _, eta in (*bounds.forward, *bounds.backward):
+        assert eta == round(eta, 4)
+    for text in (
+        "5/7 = 0.71",
+        "against someone who believes a chain with these mixing rates",
+        "Holidays and seasons are regimes that no chain of this class knows",
+        "forward-backward at epsilon 1",
+        model.model_id,
+    ):
+        assert done.said(text), text
+    assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
+
+
+def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    done = call("fit", made.settings, "--belief", "series", "--cover", "0.5")
+    assert done.code == 0, done.err
+    belief = belief_from_dict(Model.load(tmp_path / "model.json").belief)
+    assert isinstance(belief, FiniteClass)
+    assert len(belief.chains) == 4
+    for chain in belief.chains:
+        assert (chain.transition == chain.transition.round(4)).all()
+        assert (chain.transition > 0).all()
+    assert done.said("against someone who believes one of these chains")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--belief", "level", "--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
+        (("--belief", "level", "--cover", "1.0"), "with probability 6/7"),
+        (("--belief", "level", "--cover", "0"), "cover: 0 is not above 0"),
+        (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
+        (("--belief", "level"), "cover: 0.9 of a history of 6 series"),
+        (("--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
+        (("--belief", "level", "--cover", "0.5", "--smoothing", "1"), "leave --smoothing out"),
+        (("--belief", "weekly"), "'weekly' is not one of"),
+    ],
+)
+def test_a_cover_that_the_history_cannot_give_writes_nothing(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    made = job(tmp_path, model="model.json")
+    done = call("fit", made.settings, *words)
+    assert done.code == 2
+    assert done.said(message)
+    assert not (tmp_path / "model.json").exists()

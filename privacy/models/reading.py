@@ -1,0 +1,37 @@
+"""A belief of any kind from its plain form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ..chains import ChainError
+from ..classes import Belief, belief_from_dict
+from .dobrushin import DobrushinBounds
+from .periodic import PeriodicChain
+
+#: Kinds of this folder; the others are read by ``classes.belief_from_dict``.
+KINDS: Mapping[str, type[DobrushinBounds | PeriodicChain]] = MappingProxyType(
+    {"dobrushin-bounds": DobrushinBounds, "periodic-chain": PeriodicChain}
+)
+
+
+def read_belief(data: Mapping[str, Any]) -> Belief | DobrushinBounds | PeriodicChain:
+    """Read any belief by its ``kind``.
+
+    Raises:
+        ChainError: The kind is not known, or the fields do not make such a belief.
+    """
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        return belief_from_dict(data)
+    try:
+        return KINDS[kind].from_dict(data)
+    except ChainError:
+        raise
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
+        raise ChainError(
+            f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); make it "
+            "with to_dict() of a belief"
+        ) from error
