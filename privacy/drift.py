@@ -50,6 +50,7 @@ from .tails import (
     log_start,
     noise_log_moments,
     noise_log_tails,
+    public_noise_log_tails,
 )
 
 Ints = NDArray[np.int64]
@@ -198,7 +199,7 @@ class _Look:
     def noise(self, t: FloatArray, share: float) -> FloatArray:
         """Logarithm of what the noise adds, in one state's sum less ``share`` times the cells if these are noisy."""
         if self.public:
-            return noise_log_tails(self.scale, t, self.draws)
+            return public_noise_log_tails(self.scale, t, self.draws)
         others = self.draws * (self.states - 1) * noise_log_moments(self.scale, share * t)
         return noise_log_tails(self.scale, (1 - share) * t, self.draws) + others
 

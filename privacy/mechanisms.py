@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from .checks import whole
 from .entropy import Entropy
 from .noise import DiscreteLaplace, epsilon_dp_of, rational_scale
+from .zero_sum import ZeroSumLaplace
 
 LARGEST_COUNT = 2**62
 """Counts up to this plus noise below 2^62 in absolute value stay within int64."""
@@ -48,6 +49,11 @@ class HistogramMechanism(Protocol):
     @property
     def epsilon_dp(self) -> float:
         """Loss per slot of one release."""
+        ...
+
+    @property
+    def mean_abs(self) -> float:
+        """Mean of |published - true| for each bin."""
         ...
 
     def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -118,9 +124,86 @@ class LaplaceHistogram:
         noise += counts
         return noise
 
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of one bin."""
+        return DiscreteLaplace(self.scale).mean_abs
+
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
         return DiscreteLaplace(self.scale).half_width(level)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTotalHistogram:
+    """Discrete Laplace noise on a histogram whose total is public, conditioned on sum zero: each row keeps its total.
+
+    **Only where the total is public.** The published row shows the true total. Where the total may tell something of
+    the values, use `LaplaceHistogram`.
+
+    The promise compares a cell in state x with the same cell in state x', and everything else stays: the histogram that
+    counts the cell moves by e_x' - e_x. So its total stays, and it moves by 2 in L1, for a series and for the sum over
+    a group alike. By the ratio bound of `ZeroSumLaplace` the probability of any published row changes by at most
+    exp(2 / scale), so eps_dp = 2 / scale, as with independent noise of the same scale: every account of losses that
+    uses eps_dp alone holds unchanged. It is the K-norm mechanism (Hardt and Talwar 2010) of the hull of the e_i - e_j,
+    and has less noise: half the band of 95 % for two bins, about three quarters for five.
+
+    Attributes:
+        bins: number of bins k, at least 2: the count of a single bin is the total itself.
+        scale: scale of the noise; see `DiscreteLaplace` for its limits.
+
+    Raises:
+        TypeError: a value of the wrong type.
+        ValueError: a value out of range.
+    """
+
+    sensitivity: ClassVar[int] = LaplaceHistogram.sensitivity
+    name: ClassVar[str] = "discrete-laplace-zero-sum"
+
+    bins: int
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        ZeroSumLaplace(self.scale, self.bins)
+
+    @classmethod
+    def from_sigma(cls, bins: int, sigma: float) -> FixedTotalHistogram:
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
+        return cls(bins, rational_scale(sigma, cls.sensitivity))
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
+        return epsilon_dp_of(self.scale, self.sensitivity)
+
+    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """Add noise to every row that keeps its sum.
+
+        Args:
+            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            entropy: for tests only; the operating system's entropy where it is left out.
+
+        Returns:
+            int64, shape (n, k); values may be negative, rows have the sums of `counts`.
+
+        Raises:
+            TypeError: the counts are not int64.
+            ValueError: the shape or the range is wrong. No count is named in the message.
+            EntropyError: the bit source is defective (see `ZeroSumLaplace`).
+        """
+        _check_counts(counts, self.bins)
+        noise = ZeroSumLaplace(self.scale, self.bins).draw(len(counts), entropy)
+        noise += counts
+        return noise
+
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of one bin."""
+        return ZeroSumLaplace(self.scale, self.bins).mean_abs
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
+        return ZeroSumLaplace(self.scale, self.bins).half_width(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +234,11 @@ class ExactHistogram:
         """Infinity: the counts themselves are published."""
         return math.inf
 
+    @property
+    def mean_abs(self) -> float:
+        """Zero."""
+        return 0.0
+
     def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a copy of the counts, checked like those of `LaplaceHistogram`."""
         _check_counts(counts, self.bins)
@@ -159,6 +247,21 @@ class ExactHistogram:
     def half_width(self, level: float = 0.95) -> int:  # noqa: ARG002 - the interface of a mechanism
         """Return 0."""
         return 0
+
+
+def noisy_histogram(law: str, bins: int, scale: Fraction) -> LaplaceHistogram | FixedTotalHistogram:
+    """The mechanism of a noise law, by its name in rows and records.
+
+    Raises:
+        ValueError: the name is none, or a value is out of range.
+    """
+    for mechanism in (LaplaceHistogram, FixedTotalHistogram):
+        if mechanism.name == law:
+            return mechanism(bins, scale)
+    raise ValueError(
+        f"noise_law is {law!r}, and must be {LaplaceHistogram.name} or {FixedTotalHistogram.name}: a later version may "
+        "know it"
+    )
 
 
 def _check_bins(bins: int) -> None:

@@ -204,15 +204,44 @@ def _attempt(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]
 
     Acceptance is decided for each candidate alone, so the accepted ones are independent draws from the law.
     """
+    magnitude = _magnitudes(scale, count, entropy)
+    negative = draw_bits(entropy, 1, magnitude.size) == 1
+    # minus zero would count zero twice
+    kept = (magnitude != 0) | ~negative
+    return np.where(negative, -magnitude, magnitude)[kept]
+
+
+def _magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Of `count` candidates those that are accepted, in order: P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0."""
     t, s = scale.numerator, scale.denominator
     low = uniform_below(t, count, entropy)
     low = low[bernoulli_exp(low, t, entropy)]
     # below 2^46 + 2^46 (2^16 - 1) = 2^62
-    magnitude = (low + t * geometric(low.size, entropy)) // s
-    negative = draw_bits(entropy, 1, low.size) == 1
-    # minus zero would count zero twice
-    kept = (magnitude != 0) | ~negative
-    return np.where(negative, -magnitude, magnitude)[kept]
+    return (low + t * geometric(low.size, entropy)) // s
+
+
+def magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
+    """Draw independent integers with P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0: geometric ones.
+
+    Args:
+        scale: as for `DiscreteLaplace`.
+        count: how many.
+        entropy: the bit source.
+
+    Returns:
+        int64, shape (count,), each below 2^62.
+
+    Raises:
+        EntropyError: as for `DiscreteLaplace`.
+    """
+    drawn = np.empty(count, dtype=np.int64)
+    filled = 0
+    while filled < count:
+        tried = min(_LANES, candidates(count - filled, _ACCEPTED))
+        accepted = _magnitudes(scale, tried, entropy)[: count - filled]
+        drawn[filled : filled + accepted.size] = accepted
+        filled += accepted.size
+    return drawn
 
 
 def _check_scale(scale: Fraction) -> None:

@@ -38,7 +38,7 @@ from .classes import GapKind, MixingBounds
 from .drift import Ints, check_released
 from .estimation import EstimationError, name_states
 from .noise import DiscreteLaplace
-from .tails import MOST_TILT, log_growth, noise_log_tails
+from .tails import MOST_TILT, log_growth, public_noise_log_tails
 
 _MAX_PI_MIN = 0.5
 _HALVINGS = 60
@@ -82,7 +82,7 @@ def bounds_of_released(
     rate = 1 / float(scale)
     # from far below the exponent that suits a count without noise to the end of the noise's range
     t = np.minimum(rate, MOST_TILT) * np.geomspace(1e-7, 1.0 if draws == 1 else 0.9999, _TILTS)[:, np.newaxis]
-    given = noise_log_tails(scale, t, draws) - t * sums
+    given = public_noise_log_tails(scale, t, draws) - t * sums
 
     low, high = np.zeros(len(sums)), np.ones(len(sums))
     for _ in range(_HALVINGS):

@@ -103,6 +103,26 @@ def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Event
     return events
 
 
+def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Events:
+    """Choose `size` of some things, all choices equally probable: each in turn with probability wanted / left.
+
+    Args:
+        count: number of lanes.
+        size: how many are chosen, 0 to `things`.
+        things: of how many, at most 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count, things): which are chosen.
+    """
+    chosen = np.empty((things, count), dtype=np.bool_)
+    wanted = np.full(count, size, dtype=np.int64)
+    for thing in range(things):
+        chosen[thing] = bernoulli(wanted, things - thing, entropy)
+        wanted -= chosen[thing]
+    return chosen.T
+
+
 def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
     """Draw events of probability exp(-numerator/denominator), one per lane ([CKS20] Algorithm 1 for gamma <= 1).
 

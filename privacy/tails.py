@@ -8,7 +8,8 @@ which multiply where things are independent, and Chernoff's bound P(C >= c) <= E
 as t nears 1 / scale. Let c(t) be the largest value of P(Z >= m) exp(t m). Given all the rest X, P(X + Z >= d) is at
 most c(t) exp(t (X - d)), so P(X + Z_1 + ... + Z_n >= d) <= c(t) E exp(t Z)^(n - 1) E exp(t (X - d)), for n = 1 up to
 t = 1 / scale. With r = exp(-1 / scale), P(Z >= m) is r^m / (1 + r) for m >= 0, where the largest value is at m = 0, and
-1 - r^(1 - m) / (1 + r) below, where setting the derivative to zero gives it: `noise_log_tails`.
+1 - r^(1 - m) / (1 + r) below, where setting the derivative to zero gives it: `noise_log_tails`. Where totals are public
+the noise may be conditioned on sum zero, and c(t) = 1 holds for either law: `public_noise_log_tails`.
 
 *One chain, every slot counted.* Write f for the indicator of y and E for the diagonal matrix exp(t f). Then
 E_q exp(t N) = q (E P)^(L - 1) E 1 for the number N of the first L slots in y, exactly: `chain_log_moments`.
@@ -86,6 +87,17 @@ def noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
     if draws > 1:
         found = found + (draws - 1) * noise_log_moments(scale, t)
     return np.where(np.abs(t) <= rate, found, np.inf)
+
+
+def public_noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
+    """The same as `noise_log_tails` for one bin of histograms whose total is public: their noise may keep the total.
+
+    One of the terms has A = 1 under either law: e^(tu) P(Z >= u) is at most 1 for u <= 0, and for u > 0 because
+    P(Z >= u) <= e^(-u / scale), also of noise conditioned on sum zero, which is stochastically smaller in size
+    (`zero_sum`). The moments of the others are at most those of independent noise, for the same reason.
+    """
+    found = (draws - 1) * noise_log_moments(scale, t) if draws > 1 else np.zeros(np.shape(t))
+    return np.where(np.abs(t) <= 1 / float(scale), found, np.inf)
 
 
 def log_growth(share: float | FloatArray, rho: float, t: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ RELEASE_SCHEMA = pa.schema(
         pa.field("model_provenance", pa.utf8(), nullable=False),
         pa.field("given_model", pa.bool_(), nullable=False),
         pa.field("completeness", pa.utf8(), nullable=False),
+        pa.field("noise_law", pa.utf8(), nullable=False),
     ],
     metadata={"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
 )
@@ -135,6 +136,9 @@ class Release:
         model_provenance: where the belief comes from.
         given_model: whether the loss holds only given a model estimated from the protected series.
         completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``, from source positions only.
+        noise_law: ``discrete-laplace``, independent in each count; ``discrete-laplace-zero-sum``, conditioned on sum
+            zero over the counts, which then add up to ``total``; ``none``. The noise of rows of before the column is
+            independent.
     """
 
     release_id: str
@@ -166,6 +170,7 @@ class Release:
     model_provenance: str
     given_model: bool
     completeness: str
+    noise_law: str = "discrete-laplace"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form: lists for tuples, the quilt as ``{"left": a, "right": b}``."""
@@ -178,7 +183,7 @@ class Release:
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Release:
         """The inverse of :meth:`to_dict`; columns of later versions are ignored."""
-        known = {f.name: row[f.name] for f in fields(cls)}
+        known = {f.name: row[f.name] for f in fields(cls) if f.default is MISSING or f.name in row}
         known["edges"], known["counts"] = tuple(known["edges"]), tuple(known["counts"])
         known["estimate"] = None if known["estimate"] is None else tuple(known["estimate"])
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])

@@ -84,11 +84,8 @@ def has_keys(registration: Registration, record: Record) -> bool:
 
 
 def total_is_public(registration: Registration) -> bool:
-    """Whether the number of cells counted is public, under the domain's rule for cells without a reading.
+    """Whether the totals of a query's rows are public: those of histograms where `DomainSpec.total_is_public` holds.
 
-    With a state for missing cells it is the window's length; the other rules take it as public which are missing. How
-    many transitions leave a state is never public.
+    How many transitions leave a state is never public.
     """
-    missing = registration.domain.missing
-    known = missing in ("public", "state") or missing.startswith("break ")
-    return known and registration.query.mechanism != TRANSITIONS
+    return registration.domain.total_is_public and registration.query.mechanism != TRANSITIONS

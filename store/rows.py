@@ -31,6 +31,7 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "missing": domain.missing,
         "guarantee": domain.guarantee,
         "mechanism": query.mechanism,
+        "noise_law": query.noise_law,
         "model_id": domain.beliefs[registration.belief][1],
         "given_model": entry.given_model,
         "epsilon_dp": query.release_epsilon_dp,

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..privacy.mechanisms import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
 from ..schemas.digests import canonical_json, digest
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
@@ -98,6 +99,23 @@ class DomainSpec:
     reading: dict[str, Any] = field(default_factory=dict)
     changes: tuple[BeliefChange, ...] = ()
     shares_with: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether the number of cells that a histogram counts is public, under the rule for cells without a reading.
+
+        If it is, rows publish it, and their noise may leave it as it is; a wrong answer here is a leak. The cells of a
+        histogram are those of the members of its key, a series or group of the roster, in the slots of its window:
+        settings, roster and schedule, all public. Which of them are counted depends on the rule.
+
+        - ``state``: all. A cell without a reading, or with a rejected value, is in the missing state, one of the bins.
+        - ``public`` and ``break``: those with a reading whose value is a number. Both rules state that it is public,
+          and independent of the values, which cells these are; a rejected value leaves its cell missing. The promise
+          compares states of a cell that is counted, so a histogram and its neighbour have the same total.
+
+        Under any other rule, also one of a later version, it is not.
+        """
+        return self.missing in ("public", "state") or self.missing.startswith("break ")
 
     @property
     def process(self) -> dict[str, Any]:
@@ -207,6 +225,12 @@ class QuerySpec:
         return self.release_epsilon_dp * self.most
 
     @property
+    def noise_law(self) -> str:
+        """Name of the law of the noise in a histogram; queries on record without a name have independent noise."""
+        plain = ExactHistogram.name if self.noise == "none" else LaplaceHistogram.name
+        return str(self.header.get("noise_law", plain))
+
+    @property
     def noise(self) -> Noise:
         """Whether its rows are noisy, or the noise-free rows of tests."""
         return "none" if self.mechanism == "none" else "private"
@@ -217,6 +241,8 @@ class QuerySpec:
             **domain.frozen_fields(),
             "scale": f"{self.scale.numerator}/{self.scale.denominator}",
             "mechanism": self.mechanism,
+            # queries on record with independent noise keep their digests
+            **({"noise_law": self.noise_law} if self.noise_law == FixedTotalHistogram.name else {}),
             "windows.size": self.schedule.size,
             "windows.every": self.schedule.every,
             "windows.anchor": self.schedule.anchor % self.schedule.every,

@@ -14,7 +14,13 @@ from typing import Any
 
 from ..privacy.chains import ChainError
 from ..privacy.classes import MixingBounds
-from ..privacy.mechanisms import ExactHistogram, HistogramMechanism, LaplaceHistogram
+from ..privacy.mechanisms import (
+    ExactHistogram,
+    FixedTotalHistogram,
+    HistogramMechanism,
+    LaplaceHistogram,
+    noisy_histogram,
+)
 from ..privacy.quilts import Calibration
 from ..schemas.estimates import Bounds, EstimatedModel
 from ..schemas.models import Model, Provenance
@@ -25,8 +31,10 @@ from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.beliefs import Note
+from ..store.errors import StoreError
+from ..store.layout import total_is_public
 from ..store.records import Store
-from ..store.specs import DomainSpec, Noise, QuerySpec
+from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
 from .calibrating import choose
 
 _MILLISECOND_US = 1_000
@@ -97,13 +105,30 @@ class Plan:
         return self.group_column is not None or (self.roster is not None and self.roster.kind == "group")
 
     @property
-    def histogram(self) -> HistogramMechanism:
-        """The mechanism that makes noisy counts."""
-        return self.histogram_of(self.scale)
+    def noisy(self) -> LaplaceHistogram | FixedTotalHistogram:
+        """The mechanism that makes noisy counts: it keeps the total where, and only where, that is public."""
+        law = FixedTotalHistogram.name if self.domain.total_is_public else LaplaceHistogram.name
+        return noisy_histogram(law, self.space.size, self.scale)
 
-    def histogram_of(self, scale: Fraction) -> HistogramMechanism:
-        """The mechanism at a scale of record."""
-        return ExactHistogram(self.space.size) if self.noise == "none" else LaplaceHistogram(self.space.size, scale)
+    def histogram_of(self, registration: Registration) -> HistogramMechanism:
+        """The mechanism of a query of record, by the law and the scale that were frozen with it.
+
+        Raises:
+            StoreError: its law keeps totals that are not public, or is none.
+        """
+        if self.noise == "none":
+            return ExactHistogram(self.space.size)
+        query = registration.query
+        if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
+            raise StoreError(
+                f"query {query.name!r}: noise_law is {query.noise_law}, which publishes totals, and under the rule "
+                f"missing: {registration.domain.missing} they are not public. Nothing is drawn; check this record with "
+                "`quiltstream ledger verify`"
+            )
+        try:
+            return noisy_histogram(query.noise_law, self.space.size, query.scale)
+        except ValueError as error:
+            raise StoreError(f"query {query.name!r}: {error}") from None
 
     def with_multiplicity(self, most: int) -> Plan:
         """The plan of a query whose noise was calibrated for series in more groups than the roster has them in now."""
@@ -130,7 +155,7 @@ class Plan:
 
     def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
         """What the store freezes for the query."""
-        mechanism = LaplaceHistogram(self.space.size, self.scale)
+        mechanism = self.noisy
         given_model = self.given_model(roster)
         name = "none" if self.noise == "none" else self.calibration.method
         quilt = self.calibration.quilt
@@ -148,6 +173,7 @@ class Plan:
             "epsilon_dp": mechanism.epsilon_dp,
             "guarantee": self.domain.guarantee,
             "mechanism": name,
+            "noise_law": ExactHistogram.name if self.noise == "none" else mechanism.name,
             "quilt": [quilt.left, quilt.right],
             "model_id": self.domain.model_id,
             "model_provenance": self.model.provenance.text,

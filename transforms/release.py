@@ -282,7 +282,7 @@ class NoisyBlocks:
     """
 
     def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
-        self._mechanism = plan.histogram_of(registration.query.scale)
+        self._mechanism = plan.histogram_of(registration)
         self._held = held
         self._noisy: list[Ints] | None = None
 

@@ -12,8 +12,6 @@ from rich.console import Console
 
 from ...privacy.classes import belief_from_dict
 from ...privacy.ledger import Ledger
-from ...privacy.mechanisms import LaplaceHistogram
-from ...privacy.noise import DiscreteLaplace, epsilon_dp_of
 from ...privacy.schedules import Schedule as ChargedSchedule
 from ...schemas.roster import Roster
 from ...schemas.settings import Constant, Settings
@@ -123,8 +121,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
     endless = live or goes_on(settings)
     roster = _constant(settings) if plan.roster is None else plan.roster
-    law = DiscreteLaplace(plan.scale)
-    epsilon_dp = epsilon_dp_of(plan.scale, LaplaceHistogram.sensitivity)
+    noisy = plan.noisy
+    epsilon_dp = noisy.epsilon_dp
     charged = ChargedSchedule(
         size=schedule.size,
         every=schedule.every,
@@ -159,11 +157,11 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
         influence=calibration.influence,
         scale=float(plan.scale),
-        expected_error=law.mean_abs,
-        half_width_95=law.half_width(0.95),
+        expected_error=noisy.mean_abs,
+        half_width_95=noisy.half_width(0.95),
         epsilon_dp=epsilon_dp,
         cells_per_bin=cells,
-        relative_error=None if cells is None else law.mean_abs / cells,
+        relative_error=None if cells is None else noisy.mean_abs / cells,
         schedule_loss=ledger.extended_loss([charged]),
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,

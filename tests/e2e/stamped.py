@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from quiltstream.privacy.mechanisms import ExactHistogram
+from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.live.reader import ReadPart
 from quiltstream.transforms.live.sinks import WriteBlocks
@@ -51,9 +51,9 @@ class StampedHistogram(ExactHistogram):
 class StampedPlan(Plan):
     """A plan of a test's."""
 
-    def histogram_of(self, scale: Fraction) -> Any:
-        """Whatever the scale."""
-        del scale
+    def histogram_of(self, registration: Registration) -> Any:
+        """Whatever the query."""
+        del registration
         return StampedHistogram(self.space.size)
 
 

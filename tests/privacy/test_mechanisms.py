@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
 from fractions import Fraction
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,13 @@ from numpy.typing import NDArray
 from quiltstream.privacy.mechanisms import (
     LARGEST_COUNT,
     ExactHistogram,
+    FixedTotalHistogram,
     HistogramMechanism,
     LaplaceHistogram,
+    noisy_histogram,
 )
 from quiltstream.privacy.noise import LARGEST_SCALE, DiscreteLaplace, rational_scale
+from quiltstream.privacy.zero_sum import ZeroSumLaplace
 
 COUNTS = np.array([[48, 0, 0], [10, 30, 8], [0, 0, 0]])
 
@@ -139,6 +144,61 @@ class TestLaplaceHistogram(ContractOfAMechanism):
             LaplaceHistogram(3, Fraction(0))
         with pytest.raises(TypeError, match="rational_scale"):
             LaplaceHistogram(3, 2.0)  # pyright: ignore[reportArgumentType] - the wrong type is the point
+
+
+class TestFixedTotalHistogram(ContractOfAMechanism):
+    def make(self, bins: int) -> HistogramMechanism:
+        return FixedTotalHistogram(bins, Fraction(7, 2))
+
+    def test_costs_what_independent_noise_of_its_scale_costs(self) -> None:
+        mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
+        plain = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert (mechanism.scale, mechanism.epsilon_dp) == (plain.scale, plain.epsilon_dp)
+
+    def test_keeps_every_total_and_strays_less(self) -> None:
+        mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
+        counts = np.arange(500, dtype=np.int64).reshape(100, 5)
+        released = mechanism.randomise(counts)
+        assert np.array_equal(released.sum(axis=1), counts.sum(axis=1))
+        assert (released != counts).any()
+        plain = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert (mechanism.half_width(), plain.half_width()) == (146, 190)
+        assert mechanism.mean_abs < plain.mean_abs
+
+    def test_adds_the_noise_of_its_law_to_each_row_by_itself(self) -> None:
+        mechanism = FixedTotalHistogram(3, Fraction(7, 2))
+        noise = ZeroSumLaplace(Fraction(7, 2), 3).draw(3, ScriptedBits())
+        assert len(set(noise.ravel().tolist())) > 3
+        assert np.array_equal(mechanism.randomise(COUNTS, ScriptedBits()), COUNTS + noise)
+
+    @pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(3)), (3, Fraction(3, 2)), (4, Fraction(5, 4))])
+    def test_loses_exactly_two_over_its_scale_for_a_cell_that_changes(self, bins: int, scale: Fraction) -> None:
+        """All outputs in a box, histograms of neighbours and every pair of states: the definition, written out."""
+        reach = 8
+        noise = [z for z in itertools.product(range(-reach, reach + 1), repeat=bins) if sum(z) == 0]
+        weight = {z: math.exp(-sum(map(abs, z)) / float(scale)) for z in noise}
+        histogram = (3, *[1] * (bins - 1))
+        losses: list[float] = []
+        for x, y in itertools.permutations(range(bins), 2):
+            other = list(histogram)
+            other[x], other[y] = other[x] - 1, other[y] + 1
+            for z in noise:
+                output = tuple(map(add, histogram, z))
+                neighbour = weight.get(tuple(map(sub, output, other)))
+                if neighbour is not None:  # the normaliser is that of both
+                    losses.append(math.log(weight[z] / neighbour))
+        assert max(losses) == pytest.approx(2 / float(scale), rel=1e-12)
+        assert max(losses) <= FixedTotalHistogram(bins, scale).epsilon_dp * (1 + 1e-12)
+
+    def test_the_count_of_a_single_bin_is_the_total_and_has_no_noise_to_be_asked_for(self) -> None:
+        with pytest.raises(ValueError, match="bins is 1"):
+            FixedTotalHistogram(1, Fraction(3))
+
+    def test_is_found_by_the_name_in_rows_and_records(self) -> None:
+        for mechanism in (LaplaceHistogram(3, Fraction(2)), FixedTotalHistogram(3, Fraction(2))):
+            assert noisy_histogram(mechanism.name, 3, Fraction(2)) == mechanism
+        with pytest.raises(ValueError, match="noise_law is 'none'"):
+            noisy_histogram("none", 3, Fraction(2))
 
 
 class TestExactHistogram(ContractOfAMechanism):

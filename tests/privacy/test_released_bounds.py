@@ -24,13 +24,11 @@ def log_tail(share, rho, cells, draws, scale, count):
     reach = 40 * int(scale) + 40
     values = np.arange(-reach, reach + 1)
     law = np.array([DiscreteLaplace(scale).pmf(int(value)) for value in values])
-    tails = np.cumsum(law[::-1])[::-1]
     fresh = rho * np.eye(2) + (1 - rho) * np.array([share, 1 - share])
 
     def bound(t):
         top = np.linalg.eigvals(np.diag([math.exp(t), 1.0]) @ fresh).real.max()
-        noise = math.log(float((tails * np.exp(t * values)).max()))
-        noise += (draws - 1) * math.log(float(law @ np.exp(t * values)))
+        noise = (draws - 1) * math.log(float(law @ np.exp(t * values)))  # one term adds nothing, its law may be either
         return cells * math.log(top) + noise - t * count
 
     found: Any = optimize.minimize_scalar(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import inspect
 import itertools
+import math
 import os
 import sys
 from collections import defaultdict
@@ -25,6 +26,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import noise, sampling
+from quiltstream.privacy import zero_sum as zero_sum_module
 from quiltstream.privacy.entropy import EntropyError, SystemEntropy
 
 UNDECIDED = "undecided"
@@ -109,13 +111,13 @@ class Bench:
         self.sampler, self.user = sampler, user
         for module, names in (
             (sampler, ("_accepted_below", "bernoulli", "bernoulli_exp_minus_one")),
-            (user, ("uniform_below", "bernoulli_exp", "geometric", "_attempt")),
+            (user, ("uniform_below", "bernoulli_exp", "geometric", "_magnitudes", "_attempt")),
         ):
             for name in names:
-                monkeypatch.setattr(module, name, self._measured(getattr(module, name)))
+                monkeypatch.setattr(module, name, self.measured(getattr(module, name)))
 
     @staticmethod
-    def _measured(block: Callable[..., Any]) -> Callable[..., Any]:
+    def measured(block: Callable[..., Any]) -> Callable[..., Any]:
         laws: dict[tuple[Any, ...], list[tuple[Any, Fraction]]] = {}
 
         def branch_on_law(*arguments: Any) -> Any:
@@ -201,6 +203,93 @@ def test_a_draw_has_exactly_the_discrete_laplace_law(bench: Bench, scale: Fracti
     measured = bench.law_of_draw(scale, DRAW_TOLERANCE)
     assert measured[1] < Fraction(1, 10**6)
     assert_law(measured, discrete_laplace(scale))
+
+
+@pytest.mark.parametrize(("size", "things"), [(0, 2), (1, 2), (2, 4), (3, 6), (3, 3)])
+def test_a_subset_is_each_with_exactly_equal_probability(bench: Bench, size: int, things: int) -> None:
+    measured = enumerate_law(
+        lambda bits: tuple(bench.sampler.uniform_subset(1, size, things, bits)[0].tolist()), BLOCK_TOLERANCE
+    )
+    assert len(measured[0]) == math.comb(things, size)
+    assert {sum(chosen) for chosen in measured[0]} == {size}
+    assert_law(measured, lambda _: Fraction(1, math.comb(things, size)))
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_magnitudes_have_exactly_the_geometric_law(bench: Bench, scale: Fraction) -> None:
+    measured = enumerate_law(lambda bits: int(bench.user.magnitudes(scale, 1, bits)[0]), DRAW_TOLERANCE)
+    ratio = exp_minus(1 / scale)
+    assert_law(measured, lambda value: (1 - ratio) * ratio**value)
+
+
+def zero_sum(scale: Fraction, bins: int) -> Callable[[tuple[int, ...]], Fraction]:
+    """The exact probability of a vector of sum zero: its weight over that of all, to 1e-20."""
+    ratio = exp_minus(1 / scale)
+    # of so many cells taken and given there are so many vectors: plus and minus bins, divided among either
+    total, taken = Fraction(1), 1
+    while (weight := ratio ** (2 * taken)) > Fraction(1, 10**28):
+        vectors = sum(
+            math.comb(bins, plus) * math.comb(taken - 1, plus - 1) * math.comb(taken + bins - plus - 1, taken)
+            for plus in range(1, bins)
+        )
+        total, taken = total + vectors * weight, taken + 1
+    return lambda vector: ratio ** sum(map(abs, vector)) / total
+
+
+@pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(1)), (2, Fraction(7, 5)), (3, Fraction(1))])
+@pytest.mark.parametrize("sampler", ["_by_sum", "_by_cuts"])
+def test_noise_of_sum_zero_has_exactly_its_law(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
+) -> None:
+    measured = enumerate_law(one_candidate(bench, monkeypatch, sampler, scale, bins), Fraction(1, 300))
+    assert_law_of_accepted(measured, zero_sum(scale, bins))
+
+
+def one_candidate(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
+) -> Callable[[TreeBits], Any]:
+    """A candidate of a sampler of noise of sum zero, or None where it is not accepted, lane by lane."""
+    laws: dict[Any, list[tuple[Any, Fraction]]] = {}
+
+    def lanes(key: Any, count: int, draw: Callable[[TreeBits], Any], source: TreeBits) -> list[Any]:
+        if key not in laws:
+            law, undecided = enumerate_law(draw, Fraction(1, 10**4))
+            laws[key] = [*law.items(), (UNDECIDED, undecided)]
+        return [source.tree.choose(laws[key]) for _ in range(count)]
+
+    def magnitudes(scale: Fraction, count: int, source: TreeBits) -> Any:
+        draw = bench.user.magnitudes
+        return np.array(lanes(("m", scale), count, lambda bits: int(draw(scale, 1, bits)[0]), source))
+
+    class Noise:
+        def __init__(self, scale: Fraction) -> None:
+            self.law = bench.user.DiscreteLaplace(scale)
+
+        def draw(self, shape: tuple[int, ...], source: TreeBits) -> Any:
+            found = lanes("z", math.prod(shape), lambda bits: int(self.law.draw(1, bits)[0]), source)
+            return np.array(found).reshape(shape)
+
+    monkeypatch.setattr(zero_sum_module, "magnitudes", magnitudes)
+    monkeypatch.setattr(zero_sum_module, "DiscreteLaplace", Noise)
+    for name in ("geometric", "bernoulli_exp"):
+        monkeypatch.setattr(zero_sum_module, name, bench.measured(getattr(bench.sampler, name)))
+
+    def candidate(bits: TreeBits) -> Any:
+        found = getattr(zero_sum_module, sampler)(scale, bins, 1, bits)
+        return tuple(found[0].tolist()) if len(found) else None
+
+    return candidate
+
+
+def assert_law_of_accepted(measured: tuple[Law, Fraction], expected: Callable[[tuple[int, ...]], Fraction]) -> None:
+    """Given acceptance, outcomes have the expected law: weights within what is undecided."""
+    decided, undecided = measured
+    refused = decided.pop(None, Fraction(0))
+    accepted = sum(decided.values())
+    assert len(decided) >= 5
+    for outcome, weight in decided.items():
+        least, most = weight / (1 - refused), (weight + undecided) / accepted
+        assert least - Fraction(1, 10**20) <= expected(outcome) <= most + Fraction(1, 10**20), outcome
 
 
 MUTANTS = {

@@ -19,7 +19,9 @@ from quiltstream.privacy.tails import (
     log_start,
     noise_log_moments,
     noise_log_tails,
+    public_noise_log_tails,
 )
+from quiltstream.privacy.zero_sum import ZeroSumLaplace
 
 from .strategies import transitions
 
@@ -158,3 +160,28 @@ def test_the_tails_of_sums_of_noise_are_below_their_bound_and_touch_it_for_one_t
         moment = math.log(0.5 * (math.exp(t * 7) + 1))
         assert (np.log(np.maximum(two, 1e-300)) + t * (m[:-7] + 7) <= bound + moment + 1e-9).all()
     assert np.isinf(noise_log_tails(scale, np.array([1.01, -2]) / float(scale), draws)).all()
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("bins", [None, 2, 5])
+def test_the_tails_of_noise_where_totals_are_public_are_below_their_bound_under_either_law(bins, draws, scale):
+    reach = int(40 * scale) + 5
+    one = DiscreteLaplace(scale) if bins is None else ZeroSumLaplace(scale, bins)
+    single = np.array([one.pmf(value) for value in range(-reach, reach + 1)])
+    law = np.array([1.0])
+    for _ in range(draws):
+        law = np.convolve(law, single)
+    upper = np.cumsum(law[::-1])[::-1]
+    m = np.arange(len(law)) - draws * reach
+    for share in (0.01, 0.3, 0.95, *([1.0] if draws == 1 else [])):
+        t = share / float(scale)
+        bound = float(public_noise_log_tails(scale, np.array([t]), draws)[0])
+        assert public_noise_log_tails(scale, np.array([-t]), draws)[0] == bound
+        assert (np.log(np.maximum(upper, 1e-300)) + t * m - bound).max() <= 1e-9
+        # with the factor of independent noise it would not hold for two bins
+        if bins == 2 and draws == 1 and scale > 1:
+            assert (np.log(upper[upper > 1e-300]) + t * m[upper > 1e-300]).max() > noise_log_tails(
+                scale, np.array([t]), draws
+            )[0]
+    assert np.isinf(public_noise_log_tails(scale, np.array([1.01, -2]) / float(scale), draws)).all()

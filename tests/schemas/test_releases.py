@@ -37,6 +37,7 @@ HEADER = {
     "scale": 63.5,
     "scale_exact": "127/2",
     "half_width_95": 190,
+    "noise_law": "discrete-laplace-zero-sum",
     "epsilon_dp": 0.0315,
     "loss_before": 0.0,
     "loss_after": 0.99,

@@ -37,7 +37,7 @@ def test_the_demo_shows_the_sigma_and_the_quilt_that_belong_to_its_data(first: t
     done, rows = first
     assert done.code == 0, done.err
     assert done.said("sigma 81.2203, quilt 38 slots back, 34 slots ahead")
-    assert {(row.scale, row.quilt, row.half_width_95) for row in rows} == {(rows[0].scale, (38, 34), 487)}
+    assert {(row.scale, row.quilt, row.half_width_95) for row in rows} == {(rows[0].scale, (38, 34), 373)}
     assert rows[0].scale == pytest.approx(2 * 81.220337, rel=1e-7)
 
 
