@@ -16,6 +16,7 @@ import numpy as np
 from quiltstream.privacy.mechanisms import LaplaceHistogram
 from quiltstream.privacy.noise import DiscreteLaplace, rational_scale
 from quiltstream.privacy.projection import project_to_total
+from quiltstream.privacy.zero_sum import ZeroSumLaplace
 
 DRAWS = 3_000_000
 ROWS = 200_000
@@ -60,6 +61,13 @@ def main() -> None:
         row("OpenDP make_laplace on i64, 100,000 at once", 100_000, seconds(theirs, 3))
     generator = np.random.default_rng()
     row("numpy Laplace, floats: fast and not private", DRAWS, seconds(lambda: generator.laplace(0, 63.42, DRAWS)))
+    for bins, sigma in ((2, 10.0), (5, 10.6568), (5, 84.4445), (51, 142.13)):
+        kept = ZeroSumLaplace(rational_scale(sigma, 2), bins)
+        row(
+            f"quiltstream, sum zero over {bins} bins, sigma {sigma}",
+            DRAWS // bins * bins,
+            seconds(lambda kept=kept: kept.draw(DRAWS // kept.bins), 3),
+        )
     mechanism = LaplaceHistogram.from_sigma(5, 84.4445)
     counts = np.full((ROWS, 5), 2016, dtype=np.int64)
     total = counts.sum(axis=1)

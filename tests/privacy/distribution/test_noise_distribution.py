@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from quiltstream.privacy.entropy import SystemEntropy
 from quiltstream.privacy.noise import LARGEST_SCALE, DiscreteLaplace, rational_scale
 from quiltstream.privacy.sampling import bernoulli, bernoulli_exp, geometric, uniform_below
+from quiltstream.privacy.zero_sum import ZeroSumLaplace
+
+SEED = 20130101  # of the choice among equal entries, not of the noise
 
 SCALES = [
     rational_scale(31.7098, 2),
@@ -26,6 +29,7 @@ SCALES = [
 
 class Checks(Protocol):
     samples: int
+    false_alarm: float
 
     def chi_square(self, observed: NDArray[np.int64], expected: NDArray[np.float64]) -> None: ...
     def independence(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> None: ...
@@ -129,3 +133,41 @@ def test_the_largest_scale_draws_within_its_bound() -> None:
     assert drawn.dtype == np.int64
     assert int(np.abs(drawn).max()) < 40 * LARGEST_SCALE
     assert int(np.abs(drawn).max()) > LARGEST_SCALE
+
+
+WIDE = {2: 20, 5: 21, 12: 60, 51: 284}
+
+
+@pytest.mark.parametrize(("bins", "scale"), [*WIDE.items(), (51, 3), (5, 1)])
+def test_noise_of_sum_zero_in_bulk_has_the_law_of_its_entries(checks: Checks, bins: int, scale: int) -> None:
+    """Kolmogorov's bound for the first and the last entry, chi-square over the rows of bins; false alarm 3e-9.
+
+    The wide ones are drawn by cuts, the narrow ones by their sum.
+    """
+    law = ZeroSumLaplace(Fraction(scale) + Fraction(1, 2**20), bins)
+    rows = min(200_000, checks.samples // bins) if scale > 3 else 20_000
+    drawn = law.draw(rows)
+    assert not drawn.sum(axis=1).any()
+    reach = int(np.abs(drawn).max()) + 1
+    below = np.cumsum([law.pmf(value) for value in range(-reach, reach + 1)])
+    outside = (1 - below[-1]) / 2
+    for entry in (0, bins - 1):
+        checks.kolmogorov(drawn[:, entry], lambda values: outside + below[np.asarray(values) + reach])
+    # entries are exchangeable: each is the largest of its row equally often, ties given to a random one of them
+    ties = drawn == drawn.max(axis=1, keepdims=True)
+    first = np.argmax(ties * np.random.default_rng(SEED).random(ties.shape), axis=1)
+    if rows / bins >= 1000:
+        checks.chi_square(np.bincount(first, minlength=bins), np.full(bins, rows / bins))
+
+
+@pytest.mark.parametrize(("bins", "ratio"), [(2, 0.250), (3, 0.417), (5, 0.600), (10, 0.777)])
+def test_noise_of_sum_zero_has_its_share_of_the_variance(checks: Checks, bins: int, ratio: float) -> None:
+    """The variance of 100,000 rows over that of independent noise, within six standard errors; false alarm 2e-9.
+
+    The kurtosis of an entry is at most that of independent noise, 6, and the mean over rows is near normal.
+    """
+    scale, rows = Fraction(1000), 100_000
+    drawn = ZeroSumLaplace(scale, bins).draw(rows)
+    found = float(np.mean(drawn[:, 0].astype(float) ** 2)) / DiscreteLaplace(scale).std ** 2
+    assert checks.false_alarm <= 2e-9
+    assert abs(found - ratio) <= 6 * ratio * math.sqrt(5 / rows) + 5e-4
