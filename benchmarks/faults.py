@@ -46,6 +46,7 @@ OUTAGES = "tests/pipelines/live/test_restarts.py"
 ORPHANS = "tests/e2e/test_orphans.py"
 RESTART = "tests/e2e/test_live_restart.py"
 GONE = "tests/e2e/test_live_continuity.py"
+DAMAGE = "tests/store/test_damage.py"
 CONTINUITY = "tests/pipelines/test_continuity.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
@@ -136,6 +137,15 @@ def faults() -> list[Fault]:
                 "sink's ids": "test_releases_of_the_sink_that_an_older_copy_lacks",
             }.items()
         ),
+        *(
+            Fault(
+                "Prism, PG", f"ledger's schema {how}", (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job", how)
+            )
+            for how in ("dropped", "made anew")
+        ),
+        Fault(
+            "command", "ledger damaged under the job", (OUTAGES, "test_a_ledger_that_is_damaged_under_a_running", "")
+        ),
         Fault("Prism", "command killed alone 50 times", (ORPHANS, "test_a_command_killed_alone_fifty_times", "")),
         Fault("Flink", "command killed alone", (ORPHANS, "test_a_command_killed_alone_leaves_nothing_of", "")),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
@@ -191,6 +201,9 @@ def faults() -> list[Fault]:
             )
             for file, words in (("ledger.db", "file"), ("ledger.db-wal", "log"))
         ),
+        Fault("SQLite", "bits flipped anywhere in the file", (DAMAGE, "test_a_bit_flipped_anywhere_in_the_file", "")),
+        Fault("SQLite", "any value of a flagged row changed", (DAMAGE, "test_a_changed_value_of_a_flagged_row", "")),
+        Fault("SQLite", "every flagged row removed once", (DAMAGE, "test_a_removed_flagged_row_is_told", "")),
         Fault("SQLite", "made by two over an emptied one", (SQLITE_STORE, "test_two_jobs_that_make_a_ledger_over", "")),
         Fault("SQLite", "disk full at every size", (SQLITE, "test_a_disk_that_is_full_at_any_size", "")),
         Fault(

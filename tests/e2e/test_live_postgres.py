@@ -14,14 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.store import Store
+
 from ..examined import Tally, every
 from .flink_bench import held_release
 from .live_bench import DAY, Bench, day_of, readings, truth
 from .live_contract import LIVE, LiveContract, begun_again
 from .postgres import PORT, PostgresServer
-from .postgres_schemas import new_schema
+from .postgres_schemas import OnPostgres, new_schema
 from .prism import prism_arguments
 from .processes import descendants
+from .test_live_continuity import stopped_for_good
 from .test_live_watchdog import MINUTE, page_of, texts
 
 
@@ -213,3 +216,41 @@ def test_a_ledger_killed_or_stopped_for_long_costs_a_job_on_prism_no_restart(
     tally.take(bench.check(earlier=published))
     assert job.summary["restarts"] == 0
     assert "restart" not in {one["kind"] for one in job.said}
+
+
+@pytest.mark.parametrize("how", ["dropped", "made anew"])
+def test_a_ledger_dropped_under_a_live_job_stops_it_for_good_and_nothing_is_drawn_twice(
+    bench: PostgresBench, how: str
+) -> None:
+    days = 5
+    bench.settings(
+        windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{days + 1:02}"}, live={"poll": "100ms"}
+    )
+    frame = readings(days + 0.5, seed=28)
+    for day in range(4):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(3)
+    # a consumer collects what is in the sink
+    sink, collected = bench.folder / "releases", bench.folder / "collected"
+    bench.until(lambda: sum(map(len, bench.sunk().values())) == 3 * len(bench.keys), "three windows are in the sink")
+    collected.mkdir()
+    OnPostgres().vanish(bench.ledger)
+    if how == "made anew":
+        with Store(bench.ledger, create=True) as store:
+            assert store.domains() == ()
+    for path in sink.iterdir():
+        path.rename(collected / path.name)
+    for day in (4, 5):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    stopped_for_good(job)
+    assert "The job stops for good before anything more is published" in job.err.read_text(encoding="utf-8")
+    # a supervisor begins the command again and again
+    for _ in range(2):
+        stopped_for_good(bench.run())
+    assert list(sink.iterdir()) == []
+    if how == "dropped":
+        assert OnPostgres().is_bare(bench.ledger)
+    else:
+        with Store(bench.ledger) as store:
+            assert store.domains() == ()

@@ -2,6 +2,9 @@
 
 What is interleaved is the store's own code on SQLite. A server's locks are tried by the racing processes of the
 contracts; here they would be a model of them.
+
+A schedule takes 25 to 50 ms on two busy cores: the 10,000 of the slow tests took five to seven minutes there, and not
+one. A push tries 2,000.
 """
 
 from __future__ import annotations
