@@ -27,6 +27,7 @@ from .quilts import Calibration, Quilt, lemma_4_9_reach, mqm_approx, mqm_exact, 
 from .schedules import Schedule
 
 if TYPE_CHECKING:
+    from .accounting.calibration import forward_backward
     from .adversaries import adversary_divergence, adversary_epsilon
     from .audit import AuditRelease, ExactLoss, exact_loss
     from .baselines import Baseline, OutsideDomain, entry_dp, gk16, gk16_influence, group_dp
@@ -149,6 +150,7 @@ __all__ = [
     "entry_dp",
     "exact_loss",
     "fill_zeros",
+    "forward_backward",
     "from_record",
     "gaussian_curve",
     "gk16",
@@ -242,6 +244,7 @@ _LATER = {
     "entry_dp": "baselines",
     "exact_loss": "audit",
     "fill_zeros": "zeros",
+    "forward_backward": "accounting.calibration",
     "from_record": "ledger_records",
     "gaussian_curve": "gaussian_curves",
     "gk16": "baselines",

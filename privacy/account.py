@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
+from .accounting.constant import Rule
 from .branches import Branch
 from .charges import Span, outward
 from .classes import Belief
@@ -38,6 +40,7 @@ class Account:
             settled=tuple(branch.settled for branch in self._branches),
             lives=tuple(branch.live for branch in self._branches),
             forgotten=self._forgotten,
+            rule=self._rule,
             entries=tuple(self._entries.values()),
             bound=self._bound,
         )
@@ -121,25 +124,26 @@ class Account:
         self._horizon, self._peak, self._upper_bound = state.horizon, state.peak, state.upper_bound
         self._forgotten = state.forgotten
         self._bound: Bound = state.bound
+        self._rule: Rule = state.rule
         self._entries = {entry.entry_id: entry for entry in state.entries}
         self._line = state.line()
         self._branches = tuple(
-            Branch(world, self._line, settled=settled, live=live)
+            Branch(world, self._line, settled=settled, live=live, rule=state.rule)
             for world, settled, live in zip(state.worlds, state.settled, state.lives, strict=True)
         )
-        self._worst = self._worst_of(None)
+        self._top = max([self._peak, *self._line.levels])
+        self._worst = self._worst_of(None, self._top)
 
-    def _alone(self, density: Density) -> Worst:
+    def _quilts_of(self, charges: Iterable[Span]) -> Worst:
+        """What charges lose alone by the quilts."""
+        density = Density().with_steps(step for span in charges for step in steps_of(*span))
         worst = max((branch.alone(density) for branch in self._branches), key=lambda one: one.loss)
         return replace(worst, loss=outward(worst.loss))
 
-    def _alone_of(self, charges: Iterable[Span]) -> Worst:
-        return self._alone(Density().with_steps(step for span in charges for step in steps_of(*span)))
-
-    def _worst_of(self, patches: Sequence[Patch] | None) -> Worst:
-        """The worst over the worlds, once patches are committed; the first among equals."""
-        if patches is None:
-            found = [branch.worst for branch in self._branches]
-        else:
-            found = [branch.with_patch(patch) for branch, patch in zip(self._branches, patches, strict=True)]
+    def _worst_of(self, patches: Sequence[Patch] | None, top: Fraction) -> Worst:
+        """The worst over the worlds with patches and the largest density that they make; the first among equals."""
+        found = [
+            branch.with_patch(patch, top)
+            for branch, patch in zip(self._branches, patches or [None] * len(self._branches), strict=True)
+        ]
         return max(found, key=lambda worst: worst.loss)

@@ -33,11 +33,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from .chains import FloatArray, frozen
+from .accounting.constant import Rule, constant_loss, grid_density, on_grid
+from .chains import ChainError, FloatArray, frozen
+from .charges import outward
 from .checks import float_above
 from .classes import Belief
 from .density import Density
 from .influence import Bound, SidedInfluence, sided_influence
+from .inverse import largest_density
 from .places import pricer_of
 from .running import Patch, Running, View, Worst
 from .timeline import Timeline
@@ -54,20 +57,45 @@ class Branch:
         live: First slot that is still priced; None for all.
     """
 
-    def __init__(self, world: World, line: Timeline, *, settled: float = 0.0, live: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        line: Timeline,
+        *,
+        settled: float = 0.0,
+        live: int | None = None,
+        rule: Rule = "quilts",
+    ) -> None:
         """Price a timeline whose cuts hold those of the world and ``live``."""
-        self.world, self.settled, self.live = world, settled, live
+        self.world, self.settled, self.live, self.rule = world, settled, live, rule
         self.running = Running(world, line, View(first=live))
 
-    @property
-    def worst(self) -> Worst:
-        """The worst of all slots; without a slot where it is a settled one."""
-        return self.with_patch(None)
+    def with_patch(self, patch: Patch | None, top: Fraction) -> Worst:
+        """The worst of all slots with a patch of the running loss; without a slot where it is a settled one.
 
-    def with_patch(self, patch: Patch | None) -> Worst:
-        """The worst of all slots once a patch of the running loss is committed."""
+        Args:
+            patch: None for what is committed.
+            top: Largest density of all slots with the patch, the folded ones included.
+        """
         worst = self.running.worst if patch is None else patch.worst
-        return Worst(self.settled) if self.settled > worst.loss else worst
+        return self.least(Worst(self.settled) if self.settled > worst.loss else worst, top)
+
+    def least(self, worst: Worst, top: Fraction) -> Worst:
+        """The loss by the quilts, or the one that the largest density bounds, whichever is less."""
+        # no bound by the density is below the density itself
+        if worst.loss <= top:
+            return worst
+        bound = self.bound(top)
+        return worst if worst.loss <= bound else Worst(bound, density=float(top))
+
+    def bound(self, top: Fraction) -> float:
+        """What releases lose at most of which no slot has more density, at any slot; infinite where that is not known.
+
+        Where the belief changes, the slots near the change see two kernels, and nothing is claimed.
+        """
+        if self.rule != "forward-backward" or self.world.changes or top <= 0:
+            return math.inf
+        return constant_loss(self.world.segments[0].belief, on_grid(top))
 
     def settled_at(self, line: Timeline, horizon: int) -> tuple[float, int]:
         """What is kept of the slots that a fold at a horizon settles: the bound, and the first slot still priced."""
@@ -95,11 +123,35 @@ class Branch:
         return bound
 
     def alone(self, density: Density) -> Worst:
-        """The worst slot of a density alone, in the same world."""
+        """The worst slot of a density alone by the quilts, in the same world."""
         return Running(self.world, Timeline(density, cuts=self.world.cuts)).worst
 
+    def density_for(self, epsilon: float) -> float:
+        """The largest density whose endless stream loses at most epsilon, but for what a change of belief costs.
+
+        Raises:
+            ChainError: If neither account has one.
+        """
+        bound = 0.0
+        if self.rule == "forward-backward" and not self.world.changes:
+            try:
+                bound = grid_density(self.world.segments[0].belief, epsilon)
+            except ValueError:
+                bound = 0.0
+        try:
+            return max(bound, min(self._by_quilts(segment, epsilon) for segment in self.world.segments))
+        except ChainError:
+            if not bound:
+                raise
+            return bound
+
+    @staticmethod
+    def _by_quilts(segment: Segment, epsilon: float) -> float:
+        pricer = segment.pricer
+        return largest_density(pricer.tables, epsilon, lambda density: outward(pricer.ceiling(density)))
+
     def ceiling(self, density: float) -> float:
-        """Loss of an endless stream whose every slot has this density."""
+        """Loss of an endless stream whose every slot has this density, by the quilts."""
         world = self.world
         steady = max(segment.pricer.ceiling(density) for segment in world.segments)
         if not world.changes or not math.isfinite(steady):

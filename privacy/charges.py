@@ -27,7 +27,8 @@ class Charge:
         loss_after: Loss of the ledger with it.
         rule: What decided the loss, one sentence.
         quilt: The quilt of the worst slot.
-        slot: The worst slot; None where there is no loss, or where a slot behind the horizon decides.
+        slot: The worst slot; None where there is no loss, where a slot behind the horizon decides, or where the largest
+            density bounds the loss of all slots together.
         entry_id: Name of the charge.
         upper_bound: Whether the loss is only a bound on what the rule gives, because something behind the horizon was
             priced from above.
@@ -76,6 +77,8 @@ def outward(loss: float) -> float:
 
 def rule_of(worst: Worst) -> str:
     """What decided a loss, one sentence."""
+    if worst.density is not None:
+        return f"forward-backward account: no slot has a density above {worst.density:.6g}"
     if worst.slot is None or worst.quilt is None:
         return (
             "quilt ledger: a slot behind the horizon is worst"

@@ -34,9 +34,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Literal
+from itertools import accumulate
+from typing import Literal, get_args
 
 from .account import Account
+from .accounting.constant import Rule
 from .branches import Branch, joined_world
 from .charges import OUTWARD, BudgetExceeded, Charge, Span, outward, rule_of
 from .checks import float_above, positive, whole
@@ -44,7 +46,6 @@ from .classes import Belief
 from .density import Density, steps_of
 from .entries import Entry
 from .influence import Bound
-from .inverse import largest_density
 from .reserving import extended_loss, saturated
 from .running import Patch, Worst
 from .schedules import Schedule
@@ -83,6 +84,7 @@ class Ledger(Account):
         start: int | None = None,
         keep: int | None = None,
         bound: Bound = "lemma-4.8",
+        rule: Rule = "quilts",
     ) -> None:
         """Open an empty account.
 
@@ -93,12 +95,15 @@ class Ledger(Account):
             keep: How many slots before the end of the latest charge another charge may still begin; what lies further
                 back is folded from time to time. None keeps everything until ``fold`` is called.
             bound: The closed form under mixing bounds, as for ``mqm_approx``.
+            rule: ``forward-backward`` for the smaller of the quilts' loss and the one that the largest density of all
+                slots bounds (``accounting``), as long as no belief changes at a slot. Losses then need not add up: two
+                charges may cost more than the sum of what each costs alone, though never more than by the quilts.
 
         Raises:
             ChainError: If a stationary chain is reducible.
             TypeError: If start or keep is not a whole number.
-            ValueError: If the budget is not finite and above 0, keep is negative, or a start is given for a belief that
-                has none.
+            ValueError: If the budget is not finite and above 0, keep is negative, the rule is none, or a start is given
+                for a belief that has none.
         """
         budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
         start = None if start is None else whole("start", start, "give the slot at which the chain begins")
@@ -107,7 +112,9 @@ class Ledger(Account):
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
-        super().__init__(AccountState((World.of(belief, bound),), budget, start, keep, bound=bound))
+        if rule not in get_args(Rule):
+            raise ValueError(f"rule is {rule!r}, but must be one of {', '.join(get_args(Rule))}")
+        super().__init__(AccountState((World.of(belief, bound),), budget, start, keep, bound=bound, rule=rule))
 
     @classmethod
     def from_state(cls, state: AccountState) -> Ledger:
@@ -151,12 +158,13 @@ class Ledger(Account):
         before = self.loss
         undo, patches = self._tried(entry)
         try:
-            worst = self._worst_of(patches)
+            top = self._top_with(entry)
+            worst = self._worst_of(patches, top)
             self._afford(before, outward(worst.loss), "the charge")
         except BaseException:
             undo()
             raise
-        self._take(entry, patches, worst)
+        self._take(entry, patches, worst, top)
         self._advance()
         return self._receipt(entry, before)
 
@@ -180,7 +188,8 @@ class Ledger(Account):
         if len(entries) <= _ONE_BY_ONE:
             for entry in entries:
                 _, patches = self._tried(entry)
-                self._take(entry, patches, self._worst_of(patches))
+                top = self._top_with(entry)
+                self._take(entry, patches, self._worst_of(patches, top), top)
             self._advance()
         elif entries:
             self._open(replace(self.state, entries=(*self._entries.values(), *entries)))
@@ -198,7 +207,7 @@ class Ledger(Account):
             raise ValueError(_behind(entry.start, self._horizon))
         undo, patches = self._tried(entry)
         try:
-            return max(0.0, outward(self._worst_of(patches).loss) - self.loss)
+            return max(0.0, outward(self._worst_of(patches, self._top_with(entry)).loss) - self.loss)
         finally:
             undo()
 
@@ -206,7 +215,8 @@ class Ledger(Account):
         """The loss of these charges alone, under the same belief."""
         spans = [self._checked(*charge) for charge in charges]
         density = Density().with_steps(step for span in spans for step in steps_of(*span))
-        return self._alone(density).loss
+        top = max(accumulate(rise for _, rise in sorted(density.steps.items())), default=Fraction(0))
+        return outward(max(branch.least(branch.alone(density), top).loss for branch in self._branches))
 
     def fold(self, horizon: int) -> None:
         """Forget what lies behind a horizon, but for what still matters; later charges begin there or after it.
@@ -286,7 +296,7 @@ class Ledger(Account):
         return seeds_bounds(
             whole_history,
             [branch.world.segments[0].pricer for branch in self._branches],
-            self._alone_of,
+            self._quilts_of,
             changes=changes,
             late=self._upper_bound,
         )
@@ -297,24 +307,22 @@ class Ledger(Account):
         No charges with at most that density in every slot cost more.
         """
         density = positive("density", density, "give the loss per slot")
-        return outward(max(branch.ceiling(density) for branch in self._branches))
+        top = Fraction(density)
+        return outward(max(min(branch.ceiling(density), branch.bound(top)) for branch in self._branches))
 
     def density_for(self, epsilon: float) -> float:
         """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
 
-        For a chain this is the pairwise calibration: each secret pair uses its own quilt. Where the belief changes, it
-        is lowered until the stream stays within epsilon at the change, too.
+        By the quilts alone this is the pairwise calibration: each secret pair uses its own quilt. Where the belief
+        changes, it is lowered until the stream stays within epsilon at the change, too.
 
         Raises:
-            ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix.
+            ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix,
+                and the forward-backward account, where it is asked, has no bound.
             ValueError: If epsilon is not finite and above 0.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        parts = [segment.pricer for branch in self._branches for segment in branch.world.segments]
-        found = min(
-            largest_density(part.tables, epsilon, lambda density, part=part: outward(part.ceiling(density)))
-            for part in parts
-        )
+        found = min(branch.density_for(epsilon) for branch in self._branches)
         if not math.isfinite(found) or self.ceiling(found) <= epsilon:
             return found
         low, high = 0.0, found
@@ -334,7 +342,7 @@ class Ledger(Account):
             ValueError: If a schedule begins before the chain or the horizon.
         """
         listed = [self._started(schedule) for schedule in schedules]
-        return outward(extended_loss(self._branches, self._line, listed))
+        return outward(extended_loss(self._branches, self._line, listed, self._peak))
 
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
@@ -381,11 +389,15 @@ class Ledger(Account):
             undo()
             raise
 
-    def _take(self, entry: Entry, patches: Sequence[Patch], worst: Worst) -> None:
+    def _top_with(self, entry: Entry) -> Fraction:
+        """The largest density with a charge that is on the timeline."""
+        return max(self._top, self._line.top(entry.start, entry.stop))
+
+    def _take(self, entry: Entry, patches: Sequence[Patch], worst: Worst, top: Fraction) -> None:
         for branch, patch in zip(self._branches, patches, strict=True):
             branch.running.commit(patch)
         self._entries[entry.entry_id] = entry
-        self._worst = worst
+        self._worst, self._top = worst, top
 
     def _receipt(self, entry: Entry, before: float) -> Charge:
         worst = self._worst
@@ -467,7 +479,10 @@ class Ledger(Account):
             )
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
-        return self._budget is not None and self.extended_loss(schedules) <= self._budget
+        if self._budget is None:
+            return False
+        listed = [self._started(schedule) for schedule in schedules]
+        return outward(extended_loss(self._branches, self._line, listed, self._peak, self._budget)) <= self._budget
 
 
 def _behind(start: int, horizon: int) -> str:

@@ -66,6 +66,7 @@ ACCOUNT_AVRO: dict[str, Any] = {
         ),
         ("budget", ["null", "double"]),
         ("bound", "string"),
+        ("rule", "string"),
         ("start", _OPTIONAL_LONG),
         ("keep", _OPTIONAL_LONG),
         ("horizon", _OPTIONAL_LONG),
@@ -137,6 +138,7 @@ def to_record(ledger: Ledger) -> dict[str, Any]:
         ],
         "budget": state.budget,
         "bound": state.bound,
+        "rule": state.rule,
         "start": state.start,
         "keep": state.keep,
         "horizon": state.horizon,
@@ -197,6 +199,7 @@ def _state(record: Mapping[str, Any]) -> AccountState:
     return AccountState(
         worlds=tuple(_world(world, bound) for world in worlds),
         bound=bound,
+        rule=record.get("rule", "quilts"),
         budget=record["budget"],
         start=record["start"],
         keep=record["keep"],

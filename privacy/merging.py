@@ -30,14 +30,16 @@ def merged(first: Ledger, second: Ledger) -> Ledger:
     The smaller budget holds. Accounts folded at different horizons are folded at the later one first, in copies.
 
     Raises:
-        ValueError: If the accounts rest on different beliefs, changes of belief or starts, or were folded at one slot
-            but keep different slots before it.
+        ValueError: If the accounts rest on different beliefs, changes of belief, rules or starts, or were folded at one
+            slot but keep different slots before it.
     """
     one, other = first.state, second.state
     if first.worlds != second.worlds:
         raise ValueError("the accounts rest on different beliefs: let the beliefs of each join the other first")
     if one.bound != other.bound:
         raise ValueError(f"one account rests on the bound {one.bound} and the other on {other.bound}: open both alike")
+    if one.rule != other.rule:
+        raise ValueError(f"one account is by the rule {one.rule} and the other by {other.rule}: open both alike")
     if one.start != other.start:
         raise ValueError(f"the chain starts at slot {one.start} in one account and at {other.start} in the other")
     horizons = [horizon for horizon in (one.horizon, other.horizon) if horizon is not None]

@@ -28,6 +28,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
+from .accounting.calibration import forward_backward
 from .baselines import entry_dp, gk16, group_dp
 from .chains import MarkovChain
 from .checks import positive, whole
@@ -101,6 +102,7 @@ METHODS: Mapping[str, Calibrator] = MappingProxyType(
         "mqm-approx-spectral": _mqm_approx_spectral,
         "mqm-exact": mqm_exact,
         "pairwise": pairwise,
+        "forward-backward": forward_backward,
         "group-dp": _group_dp,
         "gk16": _gk16,
         "entry-dp": _entry_dp,

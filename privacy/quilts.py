@@ -16,12 +16,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import SupportsIndex
 
 import numpy as np
 
 from . import search
+from .accounting.forward_backward import Certificate
 from .chains import ChainError, MarkovChain
 from .checks import positive, whole
 from .classes import (
@@ -84,6 +85,9 @@ class Calibration:
         pair: The secret pair that decides (member, x, x'): the one that has the influence; None where the method has
             one bound for all, or where nothing is secret.
         assumptions: What the number rests on, one sentence each.
+        lower_bound: A sigma below which raw counts of an endless stream lose more than epsilon, whatever the method;
+            None where none is known.
+        certificates: What proves the number, one for each member of the belief; () where the quilt does.
     """
 
     epsilon: float
@@ -95,6 +99,8 @@ class Calibration:
     method: str
     pair: PairLabel | None
     assumptions: tuple[str, ...]
+    lower_bound: float | None = None
+    certificates: tuple[Certificate, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def epsilon_dp(self) -> float:
@@ -142,7 +148,7 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
         TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon, length or bound is out of range.
     """
-    epsilon, length = _target(epsilon, length)
+    epsilon, length = target(epsilon, length)
     check_bound(bound)
     bounds = mixing_bounds(belief)
     reach = lemma_4_9_reach(bounds, epsilon)
@@ -225,7 +231,13 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
     return _exact(belief, epsilon, length, literal=False, search=worst_pairwise, method="pairwise")
 
 
-def _target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | None]:
+def target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | None]:
+    """Check the target of a calibration.
+
+    Raises:
+        TypeError: If epsilon or length is no number of its kind.
+        ValueError: If one is out of range.
+    """
     advice = "give the slots of a window, or None for an endless stream"
     epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
     slots = None if length is None else whole("length", length, advice, least=1)
@@ -239,7 +251,7 @@ def _target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | 
 def _exact(
     belief: Belief, epsilon: float, length: int | None, *, literal: bool, search: Search, method: str
 ) -> Calibration:
-    epsilon, length = _target(epsilon, length)
+    epsilon, length = target(epsilon, length)
     check_belief(belief)
     if isinstance(belief, MixingBounds):
         raise ChainError(

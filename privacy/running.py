@@ -31,12 +31,16 @@ from .worlds import World
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The slot, pair (row of the influence tables) and quilt that decide a loss; no slot where there is no loss."""
+    """The slot, pair (row of the influence tables) and quilt that decide a loss.
+
+    No slot where there is no loss, and where the largest density bounds the loss of all slots together.
+    """
 
     loss: float = 0.0
     slot: int | None = None
     pair: int | None = None
     quilt: Quilt | None = None
+    density: float | None = None
 
 
 @dataclass(eq=False, slots=True)

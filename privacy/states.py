@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from .accounting.constant import Rule
 from .chains import MarkovChain
 from .classes import Belief, FiniteClass
 from .density import Density, steps_of
@@ -33,6 +34,7 @@ class AccountState:
         forgotten: What is kept of charges that end at or before the floor.
         entries: The other charges.
         bound: The closed form under mixing bounds.
+        rule: Which account prices.
     """
 
     worlds: tuple[World, ...]
@@ -48,6 +50,7 @@ class AccountState:
     forgotten: Forgotten = field(default_factory=Forgotten)
     entries: tuple[Entry, ...] = ()
     bound: Bound = "lemma-4.8"
+    rule: Rule = "quilts"
 
     def line(self, cuts: Iterable[int] = ()) -> Timeline:
         """The density that is kept, split where a run must begin.

@@ -109,6 +109,11 @@ class Timeline:
 
         return undo
 
+    def top(self, start: int, stop: int) -> Fraction:
+        """The largest density among the runs that overlap ``[start, stop)``."""
+        low, high = self._around(start, stop)
+        return max(self.levels[low:high], default=ZERO)
+
     def mass_before(self, index: int, limit: float) -> Fraction:
         """Density summed over all slots before a run, or a part of it that is no less than the limit."""
         mass = self.folded

@@ -53,7 +53,7 @@ ledger:   sqlite:///out/ledger.db
 #: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
 MOST_WINDOWS = 100_000
 
-Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "group-dp", "entry-dp"]
+Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]
 """How the noise may be calibrated."""
 
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]

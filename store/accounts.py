@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ..privacy.accounting.constant import rule_for
 from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger, Span
 from ..privacy.schedules import Schedule as Priced
@@ -41,7 +42,7 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     What is charged later is priced as if it had been there when a belief changed: the loss depends on the charges and
     the changes, not on which of them came first.
     """
-    ledger = Ledger(belief_from_dict(domain.belief), budget)
+    ledger = Ledger(belief_from_dict(domain.belief), budget, rule=rule_for(domain.belief))
     for change in domain.changes:
         belief = belief_from_dict(change.belief)
         if change.slot is None:

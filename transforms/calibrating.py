@@ -3,7 +3,8 @@
 The ledger of record prices every charge under the belief that is frozen with the domain, so mechanism and belief go
 together: noise from bounds needs an account under the same bounds, and noise from the exact influence of chains an
 account under these chains. Every mechanism here then costs at most its epsilon in the account, but for ``entry-dp``,
-which claims nothing about correlated slots: it costs what one release of its density loses under the belief.
+which claims nothing about correlated slots: it costs what one release of its density loses under the belief. A domain
+whose noise is by ``forward-backward`` names that account in its belief.
 
 >>> bounds = {"kind": "mixing-bounds", "pi_min": 0.2, "gap": 0.75, "gap_kind": "unknown"}
 >>> chosen = choose("mqm-approx", bounds, states=2, epsilon=1.0, window=100, guarantee="stream")
@@ -18,6 +19,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, get_args
 
+from ..privacy.accounting.calibration import forward_backward
+from ..privacy.accounting.constant import by_forward_backward, rule_for
 from ..privacy.baselines import Baseline, entry_dp, group_dp
 from ..privacy.chains import ChainError, MarkovChain
 from ..privacy.classes import (
@@ -80,15 +83,16 @@ def choose(
     given = belief_from_dict(belief)
     _check_states(given, states)
     length = None if guarantee == "stream" else window
+    if mechanism == "forward-backward":
+        held = given if isinstance(given, MixingBounds) else _everywhere(mechanism, given)
+        if isinstance(held, MixingBounds):
+            _check_rare(held, states)
+        return Chosen(by_forward_backward(held.to_dict()), forward_backward(held, epsilon, length))
     if mechanism in EXACT:
         chains = _everywhere(mechanism, given)
         return Chosen(chains.to_dict(), _exact(mechanism, chains, epsilon, length))
     bounds = mixing_bounds(given)
-    if bounds.pi_min > 1 / states:
-        raise SettingsError(
-            f"model.pi_min is {bounds.pi_min:g}, and no chain of {states} states has its rarest above 1/{states}: the "
-            "belief would hold for no series; give a smaller pi_min"
-        )
+    _check_rare(bounds, states)
     if mechanism == "mqm-approx":
         calibration = mqm_approx(bounds, epsilon, length)
     elif mechanism == "group-dp":
@@ -112,7 +116,7 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     A stream that has no room for that would have to add noise at its first change, for ever.
     """
     held = belief_from_dict(belief)
-    ledger = Ledger(held)
+    ledger = Ledger(held, rule=rule_for(belief))
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
 
@@ -123,6 +127,14 @@ def _check_states(belief: Belief, states: int) -> None:
         raise SettingsError(
             f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
             "edges and missing rule"
+        )
+
+
+def _check_rare(bounds: MixingBounds, states: int) -> None:
+    if bounds.pi_min > 1 / states:
+        raise SettingsError(
+            f"model.pi_min is {bounds.pi_min:g}, and no chain of {states} states has its rarest above 1/{states}: the "
+            "belief would hold for no series; give a smaller pi_min"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...privacy.accounting.constant import rule_for
 from ...privacy.classes import belief_from_dict
 from ...privacy.ledger import Ledger
 from ...privacy.schedules import Schedule as ChargedSchedule
@@ -130,7 +131,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         stop=None if schedule.start is None else schedule.stop,
         epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
     )
-    ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
+    believed = plan.domain.belief
+    ledger = Ledger(belief_from_dict(believed), plan.domain.budget, rule=rule_for(believed))
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
     cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size

@@ -6,6 +6,10 @@
     one direction of time under a belief: what a state tells about the releases ahead of it, or behind it
 ``forward_backward``
     the loss of an endless stream, its certificate, its calibration, and the least loss that is possible
+``constant``
+    what releases cost whose density no slot exceeds: the bound that a ledger takes
+``calibration``
+    the noise of a query by that bound
 """
 
 from __future__ import annotations

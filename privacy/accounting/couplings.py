@@ -39,6 +39,10 @@ _STEP = 0.99
 
 _MOST_STEPS = 80
 _PATIENCE = 3
+_MOST_PATIENCE = 20
+
+#: A gap, relative to theta, that may be rounding.
+_ROUNDING = 1e-6
 
 #: Numbers in an array of one batch of pairs, so that what a step touches stays in the processor's cache.
 _BATCH = 60_000
@@ -133,8 +137,9 @@ class _Batch:
             self.best_shares = np.where(worse[:, None, None], self.best_shares, self.shares)
             self.best_weights = np.where(worse[:, None], self.best_weights, self.weights)
             self.waits = np.where(worse, self.waits + 1, 0)
-            # where the gap has not fallen for some steps, what is left of it is rounding
-            done = (gap <= self.tolerance) | (self.waits >= _PATIENCE)
+            # where a small gap has not fallen for some steps, what is left of it is rounding
+            still = (self.waits >= _PATIENCE) & (self.best_gap <= _ROUNDING * self.theta)
+            done = (gap <= self.tolerance) | still | (self.waits >= _MOST_PATIENCE)
             if done.any():
                 self._keep(found, done)
                 if done.all():

@@ -44,6 +44,10 @@ _THIN = 1e-11
 _SMALL = 1e-4
 _MOST_POWERS = 20_000
 
+#: Iterations under held couplings, and the relative change at which they end.
+_MOST_DESCENTS = 3_000
+_STILL = 1e-12
+
 
 class NotContracting(ValueError):  # noqa: N818 - says what the kernel lacks
     """A direction has no finite matrix at a density: the releases may tell without a bound what a state was."""
@@ -138,6 +142,28 @@ class Kernel(Direction):
         system = sp.csr_matrix((slopes[place, row, column], (place, row * states + column)), (len(first), states**2))
         return Coupling((states, states), first * states + second, system, found.theta, ratios)
 
+    def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
+        """What the matrix comes to at a density when the couplings stay those that are optimal at it.
+
+        With the couplings held, the map takes the largest of linear functions, so its iterates from a certificate fall.
+        """
+        first, second = self._pairs
+        p, q = self.transition[first], self.transition[second]
+        ratios = _ratios(matrix)
+        mass = couple(p, q, ratios[None]).mass
+        live = q > 0
+        share = np.where(live[:, None, :], mass / np.where(live, q, 1.0)[:, None, :], 0.0)
+        shared = np.where(live, np.minimum(p, q) / np.where(live, q, 1.0), 0.0)
+        factor = math.exp(density)
+        for _ in range(_MOST_DESCENTS):
+            before = ratios[first, second]
+            # couplings that are only nearly optimal may not fall everywhere; what is there stays a bound
+            after = np.minimum(before, factor * (shared + np.einsum("nyz,yz->nz", share, ratios)).max(axis=1))
+            ratios[first, second] = after
+            if np.abs(after / before - 1.0).max() <= _STILL:
+                break
+        return np.log(ratios)
+
     def density_of(self, matrix: FloatArray) -> float:
         """The least entry of F - L(P; F), by fresh couplings, rounded down."""
         first, second = self._pairs
@@ -221,7 +247,7 @@ class Coupling(Linear):
         return matrix
 
 
-class _OneNumber(Direction, Linear):
+class OneNumber(Direction, Linear):
     """A direction of which only one number is known, the largest entry of its matrix."""
 
     @abstractmethod
@@ -262,7 +288,7 @@ class _OneNumber(Direction, Linear):
 
 
 @dataclass(frozen=True, eq=False)
-class MixingCurve(_OneNumber):
+class MixingCurve(OneNumber):
     """All kernels, also changing in time, whose rows m steps on are within eta_m of each other in total variation.
 
     L <= log(1 + eta (e^D - 1)), so with blocks of m slots the number is the least over m of
@@ -287,7 +313,7 @@ class MixingCurve(_OneNumber):
 
 
 @dataclass(frozen=True, eq=False)
-class AnyStart(_OneNumber):
+class AnyStart(OneNumber):
     """The reversed kernels of a chain that may have started anywhere, at any time.
 
     The weights of the states m slots back are unknown; they shift the log-odds of two secrets by at most

@@ -148,7 +148,7 @@ def endless(belief: Belief | Directed, epsilon: float) -> Endless:
         ValueError: Epsilon is not finite and above 0.
     """
     epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
-    found = tuple(_calibrated(pair, epsilon) for pair in directions_of(belief))
+    found = tuple(calibrated(pair, epsilon) for pair in directions_of(belief))
     return Endless(min(one.density for one in found), found)
 
 
@@ -166,8 +166,14 @@ def certify(pair: Pair, certificate: Certificate) -> bool:
     return True
 
 
-def _calibrated(pair: Pair, epsilon: float) -> Certificate:
-    """Linearise both directions, solve for the density, and again; believe the check of the last matrices alone."""
+def calibrated(pair: Pair, epsilon: float) -> Certificate:
+    """The largest density of one member, with its certificate, up to a relative 1e-6.
+
+    Linearise both directions, solve for the density, and again; believe the check of the last matrices alone.
+
+    Raises:
+        NotContracting: No density above 0 has a bound.
+    """
     orders = [direction.first_order for direction in pair]
     density = epsilon / (_largest(orders[0] + orders[1]) - 1.0)
     matrices = [order * density for order in orders]

@@ -23,6 +23,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
+from quiltstream.privacy.accounting.constant import rule_for
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.transforms.calibrating import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
 
@@ -113,6 +114,7 @@ def test_the_account_is_kept_under_bounds_or_under_the_chains_by_the_mechanism()
         "mqm-approx": True,
         "mqm-exact": False,
         "pairwise": False,
+        "forward-backward": False,
         "group-dp": True,
         "entry-dp": True,
     }
@@ -151,6 +153,32 @@ def test_the_exact_methods_refuse_bounds_and_name_the_way_out(mechanism: str) ->
         chosen(mechanism, MixingBounds(0.2, 0.75))
 
 
+@pytest.mark.parametrize("guarantee", ["stream", "window"])
+@pytest.mark.parametrize("name", BELIEFS)
+def test_by_forward_backward_epsilon_holds_in_the_account_that_the_belief_names(name: str, guarantee: str) -> None:
+    found = chosen("forward-backward", BELIEFS[name], guarantee=guarantee)
+    density = LaplaceHistogram.from_sigma(3, found.calibration.sigma).epsilon_dp
+    held = belief_from_dict(found.belief)
+    assert found.calibration.method == "forward-backward"
+    ledger = Ledger(held, budget=1.0, rule=rule_for(found.belief))
+    if guarantee == "stream":
+        assert 0.99 < ledger.ceiling(density) <= 1
+        assert ledger.admitted_prefix(Schedule(12, 12, 0, None, density)) is None
+        quilts = Ledger(held).density_for(1.0)
+        assert density > 1.2 * quilts
+    else:
+        assert ledger.charge(0, 12, density).loss_after <= 1
+
+
+def test_by_forward_backward_a_window_has_at_most_the_noise_of_group_privacy() -> None:
+    never = AnyInitial([[[0.0, 1.0], [1.0, 0.0]]])
+    assert chosen("forward-backward", never, guarantee="window").calibration.sigma == pytest.approx(12)
+    with pytest.raises(ChainError, match="no bound for an endless stream"):
+        chosen("forward-backward", never)
+    with pytest.raises(SettingsError, match=r"model\.pi_min is 0\.5"):
+        chosen("forward-backward", MixingBounds(0.5, 0.75), guarantee="window")
+
+
 def test_group_privacy_has_no_noise_for_an_endless_stream() -> None:
     with pytest.raises(SettingsError, match=r"group-dp.*privacy\.guarantee to window"):
         chosen("group-dp", CHAIN)
@@ -163,7 +191,7 @@ def test_chains_of_other_states_than_the_settings_are_refused(mechanism: str) ->
 
 
 def test_an_unknown_mechanism_is_refused() -> None:
-    with pytest.raises(SettingsError, match="mqm-approx, mqm-exact, pairwise, group-dp, entry-dp"):
+    with pytest.raises(SettingsError, match="mqm-approx, mqm-exact, pairwise, forward-backward, group-dp, entry-dp"):
         chosen("magic", CHAIN)
 
 

@@ -100,6 +100,13 @@ def test_a_state_that_only_the_numerator_reaches_is_coupled_elsewhere():
     assert load_bound(p, q, ratios, found.mass)[0] == pytest.approx(2.5)
 
 
+def test_a_gap_that_grows_before_it_falls_is_followed_to_the_end():
+    p, q = np.array([[0.5, 0.4, 0.1]]), np.array([[0.1, 0.5, 0.4]])
+    for size in np.linspace(0.5, 4.0, 30):
+        ratios = closed(np.exp(size * np.array([[0.0, 0.86, 0.89], [0.94, 0.0, 0.97], [0.93, 0.9, 0.0]])))
+        assert couple(p, q, ratios[None]).theta[0] == pytest.approx(primal(p[0], q[0], ratios), rel=1e-6)
+
+
 def test_a_batch_is_solved_as_each_pair_alone():
     rng = np.random.default_rng(7)
     rows = rng.dirichlet(np.full(6, 0.3), size=40)

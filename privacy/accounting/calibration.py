@@ -1,0 +1,95 @@
+"""How much noise by the forward-backward account: the least that its bound by the largest density allows."""
+
+from __future__ import annotations
+
+import math
+from typing import SupportsIndex
+
+from ..chains import ChainError, MarkovChain
+from ..classes import AnyInitial, Belief, FiniteClass, check_belief
+from ..quilts import Calibration, Quilt, target
+from .constant import certificates_at, grid_density
+from .directions import NotContracting
+from .forward_backward import lower_bound
+
+METHOD = "forward-backward"
+
+#: Sigma is raised by this relative amount, so that 1 / sigma stays on the density that is certified.
+_ROOM = 2.0**-40
+
+#: States up to which the lower bound is computed along the way.
+_BOUNDED_STATES = 12
+
+
+def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
+    """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
+
+    The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
+    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and :mod:`.constant` the grid.
+    A ledger with the rule ``forward-backward`` accounts it at most at epsilon.
+
+    Args:
+        belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.
+        epsilon: Target, finite and above 0.
+        length: Slots of the window. What covers an endless stream covers a window; a window that is shorter than the
+            account needs has the noise of group privacy, length / epsilon.
+
+    Raises:
+        ChainError: The belief has no bound for an endless stream, and no length is given.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
+        ValueError: If epsilon or length is out of range.
+    """
+    check_belief(belief)
+    epsilon, slots = target(epsilon, length)
+    none = Quilt(None, None)
+    if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
+        nothing = ("the belief has one state: nothing is secret",)
+        return Calibration(epsilon, 0.0, none, None, 0.0, slots, METHOD, None, nothing)
+    whole = math.inf if slots is None else slots / epsilon * (1 + _ROOM)
+    try:
+        density = grid_density(belief, epsilon)
+    except (ChainError, NotContracting) as error:
+        if slots is None:
+            raise ChainError(
+                f"the forward-backward account has no bound for an endless stream: {error}; a window of known length "
+                "has the noise of group privacy"
+            ) from error
+        density = 0.0
+    if not density or whole <= 1 / density:
+        notes = ("any dependence within the window, which is too short for the forward-backward account",)
+        return Calibration(epsilon, whole, none, None, 0.0, slots, METHOD, None, notes)
+    return Calibration(
+        epsilon=epsilon,
+        sigma=1 / density * (1 + _ROOM),
+        quilt=none,
+        node=None,
+        influence=0.0,
+        length=slots,
+        method=METHOD,
+        pair=None,
+        assumptions=(_note(belief),),
+        lower_bound=_least(belief, epsilon) if slots is None else None,
+        certificates=certificates_at(belief, density),
+    )
+
+
+def _note(belief: Belief) -> str:
+    if isinstance(belief, MarkovChain | FiniteClass):
+        members = 1 if isinstance(belief, MarkovChain) else len(belief.chains)
+        chains = "one transition matrix" if members == 1 else f"{members} transition matrices, of which one holds"
+        return f"{chains}, the same in every slot; any windows in any overlap"
+    return f"every series follows one member of the class {type(belief).__name__}; any windows in any overlap"
+
+
+def _least(belief: Belief, epsilon: float) -> float | None:
+    """The lower bound of the member that needs most noise; its stationary start is one of any start."""
+    if isinstance(belief, MarkovChain):
+        members: tuple[MarkovChain, ...] = (belief,)
+    elif isinstance(belief, FiniteClass | AnyInitial):
+        members = belief.chains
+    else:
+        return None
+    plain = [MarkovChain(one.transition) for one in members]
+    if any(one.states > _BOUNDED_STATES or not one.is_irreducible for one in plain):
+        return None
+    return max(lower_bound(one, epsilon) for one in plain)

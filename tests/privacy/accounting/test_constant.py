@@ -1,0 +1,281 @@
+"""The ledger by its largest density: never below the definition, never above the quilts, one float for each state."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import (
+    AnyInitial,
+    BinaryInterval,
+    BudgetExceeded,
+    ChainError,
+    FiniteClass,
+    Ledger,
+    MarkovChain,
+    MixingBounds,
+    Schedule,
+    forward_backward,
+    from_record,
+    merged,
+    to_record,
+)
+from quiltstream.privacy.accounting import certify, constant, directions_of, lower_bound
+from quiltstream.privacy.accounting.constant import constant_loss, on_grid, rule_for
+
+from .. import reference
+from ..strategies import distributions, transitions, windows
+
+THETA1 = [[0.9, 0.1], [0.4, 0.6]]
+THETA2 = [[0.8, 0.2], [0.3, 0.7]]
+# its reversal is another chain
+CIRCLING = [[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.5, 0.2, 0.3]]
+BOUNDS = MixingBounds(0.2, 0.75)
+
+# slots enumerated: 2^8 sequences of two states, 3^5 of three
+LENGTH = {2: 8, 3: 5}
+TINY = 1e-9
+
+
+def sharp(belief, budget=None, **options):
+    return Ledger(belief, budget, rule="forward-backward", **options)
+
+
+def truth(start, matrix, charges):
+    length = LENGTH[len(matrix)]
+    return max(
+        reference.response_loss(start, matrix, length, charges), reference.count_loss(start, matrix, length, charges)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_stationary_chain_loses_more_than_its_largest_density_says(data):
+    matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
+    chain = MarkovChain(matrix)
+    assume(chain.is_irreducible and chain.period == 1 and chain.gap > 1e-2)
+    charges = data.draw(windows(LENGTH[len(matrix)], epsilon=(0.01, 0.5)))
+    found = truth(reference.stationary(matrix), matrix, charges)
+    both = FiniteClass([chain, MarkovChain(np.full_like(matrix, 1 / len(matrix)))])
+    for belief in (chain, AnyInitial([matrix]), MixingBounds.of(chain), both):
+        ledger = sharp(belief)
+        loss = ledger.replay(charges)
+        assert found - TINY <= loss <= Ledger(belief).loss_of(charges)
+        assert loss == ledger.loss_of(charges)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_no_chain_of_a_fixed_start_loses_more_than_its_largest_density_says(data):
+    matrix = data.draw(transitions(least=1e-2))
+    start = data.draw(distributions(len(matrix)))
+    charges = data.draw(windows(LENGTH[len(matrix)], epsilon=(0.01, 0.5)))
+    belief = MarkovChain(matrix, start)
+    loss = sharp(belief, start=0).replay(charges)
+    assert truth(start, matrix, charges) - TINY <= loss <= Ledger(belief, start=0).loss_of(charges)
+
+
+@settings(max_examples=15, deadline=None)
+@given(windows(8, epsilon=(0.01, 0.5)), st.floats(0.05, 0.5), st.floats(0.5, 0.95))
+def test_no_chain_of_an_interval_loses_more_than_its_largest_density_says(charges, low, high):
+    belief = BinaryInterval((low, high), (0.3, 0.9))
+    for stays in ((low, 0.3), (high, 0.9), (low, 0.9), ((low + high) / 2, 0.5)):
+        matrix = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
+        assert truth(reference.stationary(matrix), matrix, charges) - TINY <= sharp(belief).loss_of(charges)
+
+
+@settings(max_examples=15, deadline=None)
+@given(windows(8, epsilon=(0.01, 0.3)))
+def test_a_belief_that_joins_counts_and_a_switch_leaves_the_quilts_alone(charges):
+    joined, switched, quilts = sharp(MarkovChain(THETA2)), sharp(MarkovChain(THETA2)), Ledger(MarkovChain(THETA2))
+    for ledger in (joined, switched, quilts):
+        ledger.replay(charges)
+    joined.join(MarkovChain(THETA1))
+    for matrix in (THETA1, THETA2):
+        assert joined.loss >= truth(reference.stationary(np.array(matrix)), np.array(matrix), charges) - TINY
+    assert joined.loss == max(sharp(MarkovChain(one)).loss_of(charges) for one in (THETA1, THETA2))
+    assert switched.switch(3, MarkovChain(THETA1)) == quilts.switch(3, MarkovChain(THETA1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(windows(40, most=6, epsilon=(0.01, 0.3)), st.randoms(use_true_random=False), st.sampled_from([THETA2, CIRCLING]))
+def test_the_loss_never_falls_and_its_float_depends_on_the_charges_alone(charges, shuffled, matrix):
+    ledger, other = sharp(MarkovChain(matrix)), sharp(MarkovChain(matrix))
+    before = 0.0
+    for charge in charges:
+        added = ledger.would_cost(*charge)
+        assert ledger.loss == before
+        after = ledger.charge(*charge).loss_after
+        assert after >= before
+        assert after - before == pytest.approx(added, abs=1e-12)
+        before = after
+    mixed = list(charges)
+    shuffled.shuffle(mixed)
+    assert other.replay(mixed) == ledger.loss
+    assert from_record(to_record(ledger)).loss == ledger.loss
+    assert merged(ledger, from_record(to_record(ledger))).loss == ledger.loss
+    constant_loss.cache_clear()
+    constant.certificates_at.cache_clear()
+    assert sharp(MarkovChain(matrix)).replay(charges) == ledger.loss
+
+
+def test_accounts_by_different_rules_do_not_merge():
+    with pytest.raises(ValueError, match="by the rule forward-backward and the other by quilts"):
+        merged(sharp(BOUNDS), Ledger(BOUNDS))
+
+
+def test_slots_that_are_folded_keep_their_density_in_the_account():
+    ledger = sharp(MarkovChain(THETA1), keep=5)
+    first = ledger.charge(0, 50, 0.2).loss_after
+    for slot in range(50, 5000, 50):
+        ledger.charge(slot, slot + 50, 0.01)
+    assert ledger.horizon is not None
+    assert ledger.horizon > 1000
+    assert ledger.loss == first
+    assert from_record(to_record(ledger)).loss == first
+    assert ledger.extended_loss([Schedule(50, 50, 5000, None, 0.01)]) == first
+    late = ledger.charge(10, 20, 0.05, behind="bound")
+    assert late.loss_after >= sharp(MarkovChain(THETA1)).loss_of([(0, 50, 0.2), (10, 20, 0.05)])
+
+
+def test_a_charge_after_a_fold_cannot_make_a_folded_slot_cheaper_than_it_is():
+    # counts at scale 1/2 on slot 1 and 1 on slot 4, folded between
+    chain = MarkovChain(THETA1)
+    ledger = sharp(chain, keep=0)
+    ledger.charge(1, 2, 2.0)
+    ledger.fold(3)
+    ledger.charge(4, 5, 1.0)
+    found = truth(reference.stationary(np.array(THETA1)), np.array(THETA1), [(1, 2, 2.0), (4, 5, 1.0)])
+    assert found - TINY <= ledger.loss
+
+
+def test_a_refused_charge_changes_nothing_and_the_reason_names_the_density():
+    density = forward_backward(BOUNDS, 1.0).epsilon_dp
+    ledger = sharp(BOUNDS, 1.0)
+    done = [ledger.charge(48 * day, 48 * day + 48, density) for day in range(30)][-1]
+    assert 0.999 < done.loss_after <= 1
+    assert done.rule == f"forward-backward account: no slot has a density above {density:.6g}"
+    assert (done.slot, done.quilt) == (None, None)
+    assert Ledger(BOUNDS).loss_of([(0, 1440, density)]) > 2
+    before = ledger.state
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(100, 110, density / 100)
+    assert ledger.state == before
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.floats(0.005, 0.1))
+def test_a_schedule_costs_what_its_windows_cost_written_out(size, every, epsilon_dp):
+    belief = MarkovChain(THETA2)
+    endless = Schedule(size, every, 3, None, epsilon_dp)
+    written = [(3 + every * j, 3 + every * j + size, epsilon_dp) for j in range(300 // every)]
+    loss = sharp(belief).extended_loss([endless])
+    assert loss == pytest.approx(sharp(belief).loss_of(written), rel=1e-10)
+    assert loss <= Ledger(belief).extended_loss([endless])
+    ledger = sharp(belief, 0.6)
+    stop = ledger.admitted_prefix(endless)
+    assert (stop is None) == (loss <= 0.6)
+    if stop is not None and stop > 3:
+        assert ledger.extended_loss([Schedule(size, every, 3, stop, epsilon_dp)]) <= 0.6
+        assert ledger.extended_loss([Schedule(size, every, 3, stop + every, epsilon_dp)]) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("belief", "printed"),
+    [
+        (MarkovChain(THETA1), 3.336),
+        (MarkovChain(THETA2), 3.024),
+        (MixingBounds(0.2, 0.75, "multiplicative"), 8.517),
+        (BOUNDS, 12.958),
+        (FiniteClass([MarkovChain(THETA1), MarkovChain(THETA2)]), 3.336),
+    ],
+)
+def test_the_noise_is_the_published_one_within_the_grid(belief, printed):
+    found = forward_backward(belief, 1.0)
+    assert printed - 6e-4 <= found.sigma <= printed * (1 + 2.0**-11)
+    assert (found.method, found.length, found.node) == ("forward-backward", None, None)
+    pairs = directions_of(belief)
+    assert all(certify(pair, one) for pair, one in zip(pairs, found.certificates, strict=True))
+    assert sharp(belief).ceiling(found.epsilon_dp) <= 1
+    assert sharp(belief).density_for(1.0) >= found.epsilon_dp
+
+
+def test_a_calibration_carries_the_least_noise_there_is_where_it_is_known():
+    chains = [MarkovChain(one) for one in (THETA1, THETA2)]
+    assert forward_backward(chains[0], 1.0).lower_bound == lower_bound(chains[0], 1.0)
+    assert forward_backward(FiniteClass(chains), 1.0).lower_bound == lower_bound(chains[0], 1.0)
+    assert forward_backward(AnyInitial([THETA1]), 1.0).lower_bound == lower_bound(chains[0], 1.0)
+    assert forward_backward(BOUNDS, 1.0).lower_bound is None
+    assert forward_backward(chains[0], 1.0, 3).lower_bound is None
+
+
+def test_a_window_has_the_noise_of_a_stream_or_of_group_privacy():
+    chain, periodic = MarkovChain(THETA1), MarkovChain([[0.0, 1.0], [1.0, 0.0]])
+    stream = forward_backward(chain, 1.0)
+    assert forward_backward(chain, 1.0, 100).sigma == stream.sigma
+    for belief, length in ((chain, 2), (periodic, 10)):
+        found = forward_backward(belief, 1.0, length)
+        assert found.sigma == pytest.approx(length, rel=1e-11)
+        assert sharp(belief).loss_of([(0, length, found.epsilon_dp)]) <= 1
+    with pytest.raises(ChainError, match=r"no bound for an endless stream.*group privacy"):
+        forward_backward(periodic, 1.0)
+    assert forward_backward(MarkovChain([[1.0]]), 1.0).sigma == 0
+
+
+def test_time_reversed_a_chain_costs_the_same():
+    chain = MarkovChain(CIRCLING)
+    assert not chain.is_reversible
+    for density in (0.05, 0.3):
+        turned = constant_loss(MarkovChain(chain.reversal), on_grid(Fraction(density)))
+        assert turned == pytest.approx(constant_loss(chain, on_grid(Fraction(density))), rel=1e-5)
+
+
+def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
+    rng = np.random.default_rng(7)
+    chain = MarkovChain(0.3 * np.eye(14) + 0.7 * rng.dirichlet(np.full(14, 3.0), size=14))
+    found = forward_backward(chain, 1.0)
+    assert sharp(chain).ceiling(found.epsilon_dp) <= 1
+    assert found.lower_bound is None
+    assert 1 / found.sigma <= 1 / lower_bound(chain, 1.0)
+    assert found.sigma < 2 * lower_bound(chain, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [0.5, 0.999, math.nan, -1.0])
+def test_a_matrix_that_no_couplings_prove_is_not_believed(monkeypatch, wrong):
+    made = constant._matrix
+    for belief, density in ((MarkovChain(THETA1), 0.123046875), (BOUNDS, 0.0615234375)):
+        assert constant.certificates_at.__wrapped__(belief, density)
+        with monkeypatch.context() as changed:
+            changed.setattr(constant, "_matrix", lambda direction, density: made(direction, density) * wrong)
+            assert not constant.certificates_at.__wrapped__(belief, density)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.fractions(1e-9, 40))
+def test_a_density_is_rounded_up_by_less_than_one_in_4096(density):
+    found = Fraction(on_grid(density))
+    assert density <= found <= density * (1 + Fraction(1, 4096))
+    assert on_grid(found) == found
+
+
+def test_the_bound_rises_with_the_density():
+    for belief in (MarkovChain(THETA1), MarkovChain(CIRCLING), AnyInitial([CIRCLING]), BOUNDS):
+        losses = [constant_loss(belief, on_grid(Fraction(one))) for one in np.geomspace(0.001, 2.9, 25)]
+        neighbours = [constant_loss(belief, 0.125 * (1 + step / 4096)) for step in range(8)]
+        for found in (losses, neighbours):
+            assert all(one < other or other == math.inf for one, other in itertools.pairwise(found))
+
+
+def test_the_account_of_a_belief_is_read_from_its_plain_form():
+    plain = BOUNDS.to_dict()
+    assert (rule_for(plain), rule_for(constant.by_forward_backward(plain))) == ("quilts", "forward-backward")
+    with pytest.raises(ChainError, match="account is 'magic', but must be one of forward-backward, quilts"):
+        rule_for({**plain, "account": "magic"})
+    with pytest.raises(ValueError, match="rule is 'magic', but must be one of forward-backward, quilts"):
+        Ledger(BOUNDS, rule="magic")  # pyright: ignore[reportArgumentType]
