@@ -7,6 +7,7 @@ from typing import SupportsIndex
 
 from ..chains import ChainError, MarkovChain
 from ..classes import AnyInitial, Belief, FiniteClass, check_belief
+from ..models.belief import Directed
 from ..quilts import Calibration, Quilt, target
 from .constant import certificates_at, grid_density
 from .directions import NotContracting
@@ -21,7 +22,7 @@ _ROOM = 2.0**-40
 _BOUNDED_STATES = 12
 
 
-def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
+def forward_backward(belief: Belief | Directed, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
     The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
@@ -39,7 +40,8 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
         TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon or length is out of range.
     """
-    check_belief(belief)
+    if not isinstance(belief, Directed):
+        check_belief(belief)
     epsilon, slots = target(epsilon, length)
     none = Quilt(None, None)
     if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
@@ -73,7 +75,7 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     )
 
 
-def _note(belief: Belief) -> str:
+def _note(belief: Belief | Directed) -> str:
     if isinstance(belief, MarkovChain | FiniteClass):
         members = 1 if isinstance(belief, MarkovChain) else len(belief.chains)
         chains = "one transition matrix" if members == 1 else f"{members} transition matrices, of which one holds"
@@ -81,7 +83,7 @@ def _note(belief: Belief) -> str:
     return f"every series follows one member of the class {type(belief).__name__}; any windows in any overlap"
 
 
-def _least(belief: Belief, epsilon: float) -> float | None:
+def _least(belief: Belief | Directed, epsilon: float) -> float | None:
     """The lower bound of the member that needs most noise; its stationary start is one of any start."""
     if isinstance(belief, MarkovChain):
         members: tuple[MarkovChain, ...] = (belief,)

@@ -35,9 +35,10 @@ import numpy as np
 from ..chains import ChainError, MarkovChain
 from ..checks import float_above, positive
 from ..classes import AnyInitial, Belief, FiniteClass, starts_stationary
+from ..models.belief import Directed
 from .couplings import FloatArray
-from .directions import STEPS, Direction, Kernel, MixingCurve, NotContracting, OneNumber
-from .forward_backward import Certificate, Pair, calibrated, certify, directions_of, endless
+from .directions import STEPS, Direction, Kernel, MixingCurve, NotContracting, OneNumber, Pair
+from .forward_backward import Certificate, calibrated, certify, directions_of, endless
 
 Rule = Literal["forward-backward", "quilts"]
 """Which account prices: the quilts with the bound by the largest density, or the quilts alone."""
@@ -95,7 +96,7 @@ def _down(density: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def constant_loss(belief: Belief, density: float) -> float:
+def constant_loss(belief: Belief | Directed, density: float) -> float:
     """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
 
     Args:
@@ -111,7 +112,7 @@ def constant_loss(belief: Belief, density: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
+def certificates_at(belief: Belief | Directed, density: float) -> tuple[Certificate, ...]:
     """Certificates of all members that cover a density, each checked; () where one of them was not found."""
     found: list[Certificate] = []
     for pair in _pairs(belief) if density <= _LARGEST else ():
@@ -126,7 +127,7 @@ def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
     return tuple(found)
 
 
-def grid_density(belief: Belief, epsilon: float) -> float:
+def grid_density(belief: Belief | Directed, epsilon: float) -> float:
     """A density of the grid whose endless stream loses at most epsilon; no other is larger by more than 1 in 2000.
 
     Raises:
@@ -146,7 +147,7 @@ def grid_density(belief: Belief, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _pairs(belief: Belief) -> tuple[Pair, ...]:
+def _pairs(belief: Belief | Directed) -> tuple[Pair, ...]:
     """The directions of every member, for kernels of many states those of a larger class; () where there are none."""
     if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
         return ()
@@ -156,7 +157,7 @@ def _pairs(belief: Belief) -> tuple[Pair, ...]:
         return ()
 
 
-def _everywhere(belief: Belief) -> Belief:
+def _everywhere(belief: Belief | Directed) -> Belief | Directed:
     """The belief, with a start that is true in every slot."""
     if isinstance(belief, MarkovChain | FiniteClass) and not starts_stationary(belief):
         members = (belief,) if isinstance(belief, MarkovChain) else belief.chains
@@ -186,21 +187,23 @@ def _matrix(direction: Direction, density: float) -> FloatArray:
         if not math.isfinite(value):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
         return np.asarray(value)
-    if not isinstance(direction, Kernel):
-        raise NotContracting(f"no matrix is computed for {type(direction).__name__}: use a kernel or a curve")
     found = _linearised(direction, density)
-    return _descended(direction, density) if found is None else found
+    if found is None and isinstance(direction, Kernel):
+        return _descended(direction, density)
+    if found is None:
+        raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
+    return found
 
 
 @lru_cache(maxsize=256)
-def _first_order(direction: Kernel) -> FloatArray | None:
+def _first_order(direction: Direction) -> FloatArray | None:
     try:
         return direction.first_order
     except NotContracting:
         return None
 
 
-def _linearised(direction: Kernel, density: float) -> FloatArray | None:
+def _linearised(direction: Direction, density: float) -> FloatArray | None:
     """By linearising the map again and again, which may oscillate at a large density; None then."""
     matrix = _first_order(direction)
     if matrix is None:

@@ -149,7 +149,7 @@ class Kernel(Direction):
         """
         first, second = self._pairs
         p, q = self.transition[first], self.transition[second]
-        ratios = _ratios(matrix)
+        ratios = ratios_of(matrix)
         mass = couple(p, q, ratios[None]).mass
         live = q > 0
         share = np.where(live[:, None, :], mass / np.where(live, q, 1.0)[:, None, :], 0.0)

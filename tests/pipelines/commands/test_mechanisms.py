@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from quiltstream.privacy import Ledger, belief_from_dict, mqm_approx, mqm_exact, pairwise
+from quiltstream.privacy import Ledger, belief_from_dict, forward_backward, mqm_approx, mqm_exact, pairwise
 from quiltstream.privacy.classes import mixing_bounds
 from quiltstream.schemas.models import Model
 from quiltstream.transforms.calibrating import UNPROTECTED
 
 from ..jobs import Job, call, job, readings
 
-NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "group-dp")} | {"entry-dp": UNPROTECTED}
+NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp")} | {
+    "entry-dp": UNPROTECTED
+}
 SLOTS = 48
 
 
@@ -32,6 +34,8 @@ def sigma_of(mechanism: str, model: Model, guarantee: str) -> float:
     length = None if guarantee == "stream" else SLOTS
     if mechanism in ("group-dp", "entry-dp"):
         return float(SLOTS if mechanism == "group-dp" else 1)
+    if mechanism == "forward-backward":
+        return forward_backward(belief, 1.0, length).sigma
     method = {"mqm-approx": mqm_approx, "mqm-exact": mqm_exact, "pairwise": pairwise}[mechanism]
     return method(belief, 1.0, length).sigma
 
@@ -76,9 +80,10 @@ def test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_witho
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": mechanism, "guarantee": "window", "budget": 500.0})
     assert call("run", made.settings).code == 0
     row = made.rows()[0]
-    chains = mechanism in ("mqm-exact", "pairwise")
+    chains = mechanism in ("mqm-exact", "pairwise", "forward-backward")
     belief = belief_from_dict(model.belief)
-    account = Ledger(belief if chains else mixing_bounds(belief))
+    rule = "forward-backward" if mechanism == "forward-backward" else "quilts"
+    account = Ledger(belief if chains else mixing_bounds(belief), rule=rule)
     assert row.loss_after == pytest.approx(account.loss_of([(0, SLOTS, row.epsilon_dp)]), rel=1e-12)
     assert (row.loss_after <= 1) == (mechanism != "entry-dp")
 
