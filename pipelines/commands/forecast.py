@@ -59,6 +59,9 @@ class Forecast:
         cells_per_bin: cells of the smallest histogram divided by the states; ``None`` without a roster.
         relative_error: expected error over that number.
         schedule_loss: loss of the whole schedule on an empty account, epsilon.
+        sharper_loss: the same by the forward-backward account, whichever the domain's is; never more.
+        certified: whether the noise rests on a certificate of the forward-backward account.
+        lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
         naive_loss: the windows' epsilons added up, as if nothing were known about composition.
         budget: the domain's budget.
         account: what is on record already.
@@ -95,6 +98,9 @@ class Forecast:
     cells_per_bin: float | None
     relative_error: float | None
     schedule_loss: float
+    sharper_loss: float
+    certified: bool
+    lower_bound: float | None
     naive_loss: float | None
     budget: float
     account: Standing
@@ -165,6 +171,9 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         cells_per_bin=cells,
         relative_error=None if cells is None else noisy.mean_abs / cells,
         schedule_loss=ledger.extended_loss([charged]),
+        sharper_loss=Ledger(belief_from_dict(believed), rule="forward-backward").extended_loss([charged]),
+        certified=bool(calibration.certificates),
+        lower_bound=calibration.lower_bound,
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
         account=account,
@@ -261,6 +270,11 @@ def show(console: Console, said: Forecast) -> None:
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             ("per bin", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
+            *(
+                [("", f"{said.sharper_loss:.6g} by the forward-backward account, beside that")]
+                if _is_sharper(said)
+                else []
+            ),
             ("budget", _budget(said)),
             ("ledger", said.account.text),
         ],
@@ -289,6 +303,9 @@ def _quilt(said: Forecast) -> str:
     left, right = said.quilt["left"], said.quilt["right"]
     if said.mechanism == UNPROTECTED:
         return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
+    if said.certified:
+        least = "" if said.lower_bound is None else f"; below sigma {said.lower_bound:.4f} no such noise would do"
+        return f"none: a certificate of the forward-backward account bounds every slot{least}"
     if left is None and right is None:
         why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "
         return f"none: {why}the noise is that of group privacy over the whole window"
@@ -308,6 +325,10 @@ def _relative(said: Forecast) -> str:
     if said.relative_error > _DROWNED:
         text += ": the noise drowns it; use longer windows, larger groups or fewer bins"
     return text
+
+
+def _is_sharper(said: Forecast) -> bool:
+    return said.sharper_loss < said.schedule_loss * (1 - 1e-6)
 
 
 def _naive(said: Forecast) -> str:

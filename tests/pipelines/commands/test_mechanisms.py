@@ -99,6 +99,30 @@ def test_the_baseline_without_protection_is_refused_under_a_budget_of_its_epsilo
     assert not made.sink.exists()
 
 
+def test_a_dry_run_says_what_a_release_costs_by_the_sharper_account_and_what_proves_its_noise(tmp_path: Path) -> None:
+    made, _ = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "mqm-approx"})
+    dry, said = (
+        call("run", "--dry-run", made.settings),
+        json.loads(call("run", "--dry-run", "--json", made.settings).out),
+    )
+    assert 0 < said["sharper_loss"] < said["schedule_loss"] / 2
+    assert dry.said(f"{said['sharper_loss']:.6g} by the forward-backward account, beside that")
+    assert (said["certified"], said["lower_bound"]) == (False, None)
+
+    made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "forward-backward"})
+    dry, said = (
+        call("run", "--dry-run", made.settings),
+        json.loads(call("run", "--dry-run", "--json", made.settings).out),
+    )
+    noise = forward_backward(belief_from_dict(model.belief), 1.0)
+    assert noise.lower_bound is not None
+    assert (said["certified"], said["lower_bound"]) == (True, noise.lower_bound)
+    assert said["sharper_loss"] == said["schedule_loss"]
+    assert dry.said("none: a certificate of the forward-backward account bounds every slot")
+    assert dry.said(f"below sigma {noise.lower_bound:.4f} no such noise would do")
+    assert not dry.said("by the forward-backward account, beside that")
+
+
 def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
     windows = {"size": "2d", "every": "1d", "start": "2024-03-01", "stop": "2024-03-08"}
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "pairwise"}, windows=windows)
