@@ -13,6 +13,7 @@ from rich.console import Console
 from ...privacy.accounting.constant import rule_for
 from ...privacy.classes import belief_from_dict
 from ...privacy.ledger import Ledger
+from ...privacy.mechanisms import FixedTotalHistogram
 from ...privacy.schedules import Schedule as ChargedSchedule
 from ...schemas.roster import Roster
 from ...schemas.settings import Constant, Settings
@@ -53,6 +54,7 @@ class Forecast:
         quilt: the quilt that decides.
         influence: its max-influence.
         scale: scale of the noise in each count.
+        noise_law: the law of the noise, as the rows name it.
         expected_error: mean absolute error of a count, in cells.
         half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
         epsilon_dp: loss per slot of one histogram.
@@ -92,6 +94,7 @@ class Forecast:
     quilt: dict[str, int | None]
     influence: float
     scale: float
+    noise_law: str
     expected_error: float
     half_width_95: int
     epsilon_dp: float
@@ -165,6 +168,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
         influence=calibration.influence,
         scale=float(plan.scale),
+        noise_law=noisy.name,
         expected_error=noisy.mean_abs,
         half_width_95=noisy.half_width(0.95),
         epsilon_dp=epsilon_dp,
@@ -266,7 +270,7 @@ def show(console: Console, said: Forecast) -> None:
                 f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
             ),
             ("quilt", _quilt(said)),
-            ("scale", f"{said.scale:.4f} cells in each count{_share(said)}"),
+            ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             ("per bin", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
@@ -312,6 +316,10 @@ def _quilt(said: Forecast) -> str:
     back = "the start" if left is None else f"{left} slots back"
     ahead = "the end" if right is None else f"{right} slots ahead"
     return f"from {back} to {ahead}, influence {said.influence:.4g}"
+
+
+def _keeps(said: Forecast) -> str:
+    return "; counts add up to the public total" if said.noise_law == FixedTotalHistogram.name else ""
 
 
 def _share(said: Forecast) -> str:

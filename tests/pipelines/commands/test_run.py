@@ -263,6 +263,7 @@ def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) 
         "7 windows of 1d (48 slots)",
         "2 group histograms of 3 series",
         "naive adding says 7",
+        "counts add up to the public total",
         "sigma",
         "quilt",
     ):
@@ -281,6 +282,8 @@ def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path)
     assert said["budget"] == 0.5
     row = made.rows()[0]
     assert (row.half_width_95, row.epsilon_dp) == (said["half_width_95"], said["epsilon_dp"])
+    assert row.noise_law == said["noise_law"] == "discrete-laplace-zero-sum"
+    assert all(sum(one.counts) == one.total for one in made.rows())
     after = json.loads(call("run", "--dry-run", "--json", made.settings).out)
     assert after["account"]["loss"] == result["loss_after"]
 
