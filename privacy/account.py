@@ -10,10 +10,10 @@ from fractions import Fraction
 from .accounting.constant import Rule
 from .branches import Branch
 from .charges import Span, outward
-from .classes import Belief
 from .density import Density, Run, steps_of
 from .entries import Entry, doubled
 from .influence import Bound
+from .models.belief import AnyBelief
 from .running import Patch, Worst
 from .states import AccountState
 
@@ -46,12 +46,12 @@ class Account:
         )
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> AnyBelief:
         """What was believed first about the series; ``worlds`` has what joined or followed."""
         return self._branches[0].world.segments[0].belief
 
     @property
-    def worlds(self) -> tuple[tuple[tuple[int | None, Belief], ...], ...]:
+    def worlds(self) -> tuple[tuple[tuple[int | None, AnyBelief], ...], ...]:
         """What is believed: per world the beliefs in order, each with the slot from which on it holds (None: ever)."""
         return tuple(
             tuple((segment.start, segment.belief) for segment in branch.world.segments) for branch in self._branches

@@ -37,10 +37,10 @@ from .accounting.constant import Rule, constant_loss, grid_density, on_grid
 from .chains import ChainError, FloatArray, frozen
 from .charges import outward
 from .checks import float_above
-from .classes import Belief
 from .density import Density
 from .influence import Bound, SidedInfluence, sided_influence
 from .inverse import largest_density
+from .models.belief import AnyBelief
 from .places import pricer_of
 from .running import Patch, Running, View, Worst
 from .timeline import Timeline
@@ -162,7 +162,7 @@ class Branch:
         return max(steady, Running(world, line, View(open_left=True, open_right=True)).worst.loss)
 
 
-def joined_world(belief: Belief, kept: int | None, bound: Bound) -> World:
+def joined_world(belief: AnyBelief, kept: int | None, bound: Bound) -> World:
     """The world of a belief that joins an account, its tables ended so early that the slots kept are enough.
 
     Ending a table early only takes quilts away, so every loss stays an upper bound.

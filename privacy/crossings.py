@@ -41,8 +41,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .chains import FloatArray, MarkovChain, frozen
-from .classes import AnyInitial, Belief, FiniteClass
+from .classes import AnyInitial, FiniteClass
 from .influence import PairLabel, SidedInfluence
+from .models.belief import AnyBelief
 
 _MAX_WORK = 2**24
 _MAX_ENTRIES = 2**22
@@ -53,7 +54,7 @@ _ULP = 2.0**-52
 _MARGIN = 1e-12
 
 
-def matrices_of(belief: Belief) -> tuple[FloatArray, ...] | None:
+def matrices_of(belief: AnyBelief) -> tuple[FloatArray, ...] | None:
     """The transition matrices of a belief that is a list of chains; None for others.
 
     The worst members of an interval decide within one belief; across a change they need not.
@@ -78,7 +79,7 @@ class Crossing:
     left: FloatArray
 
     @classmethod
-    def between(cls, old: tuple[Belief, SidedInfluence], new: tuple[Belief, SidedInfluence]) -> Crossing | None:
+    def between(cls, old: tuple[AnyBelief, SidedInfluence], new: tuple[AnyBelief, SidedInfluence]) -> Crossing | None:
         """The tables between two beliefs; None where they would be too large."""
         before, after = matrices_of(old[0]), matrices_of(new[0])
         lags = old[1].reach, new[1].reach

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .chains import FloatArray, MarkovChain, frozen
-from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, check_belief
+from .classes import AnyInitial, BinaryInterval, FiniteClass, MixingBounds, check_belief
+from .models.belief import AnyBelief, Directed
 from .powers import ULP, PowerTables
 
 RESOLUTION = 1e-12
@@ -289,11 +290,15 @@ def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
     )
 
 
+_NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
+
+
 @lru_cache(maxsize=8)
-def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluence:
+def sided_influence(belief: AnyBelief, bound: Bound = "lemma-4.8") -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
-    Ending a table early only takes quilts away, so every loss computed from it stays an upper bound.
+    A belief that names its directions has no quilt: its entries are infinite. Ending a table early only takes quilts
+    away, so every loss computed from it stays an upper bound.
 
     Args:
         belief: What is believed about the series.
@@ -304,8 +309,11 @@ def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluenc
         TypeError: If it is no belief.
         ValueError: If there is no bound of that name.
     """
-    check_belief(belief)
     check_bound(bound)
+    if isinstance(belief, Directed):
+        nothing = np.full((1, 1), np.inf)
+        return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
+    check_belief(belief)
     if isinstance(belief, MixingBounds):
         return mixing_influence(belief, min(MAX_LAGS, lemma_4_8_reach(belief)), bound)
     if isinstance(belief, MarkovChain):

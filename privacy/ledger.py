@@ -42,10 +42,10 @@ from .accounting.constant import Rule
 from .branches import Branch, joined_world
 from .charges import OUTWARD, BudgetExceeded, Charge, Span, outward, rule_of
 from .checks import float_above, positive, whole
-from .classes import Belief
 from .density import Density, steps_of
 from .entries import Entry
 from .influence import Bound
+from .models.belief import AnyBelief
 from .reserving import extended_loss, saturated
 from .running import Patch, Worst
 from .schedules import Schedule
@@ -78,7 +78,7 @@ class Ledger(Account):
 
     def __init__(
         self,
-        belief: Belief,
+        belief: AnyBelief,
         budget: float | None = None,
         *,
         start: int | None = None,
@@ -236,7 +236,7 @@ class Ledger(Account):
         peaks = (level for slot, level in zip(line.slots, line.levels, strict=False) if slot < horizon)
         self._open(self.state.folded(horizon, min(floors), max([self._peak, *peaks]), found))
 
-    def join(self, belief: Belief) -> float:
+    def join(self, belief: AnyBelief) -> float:
         """Let another belief join for the whole history: everything charged so far is repriced under it, too.
 
         The loss is the largest of both from now on. What is folded is priced by its largest density, which marks the
@@ -261,7 +261,7 @@ class Ledger(Account):
                 settled = Branch(world, Timeline()).ceiling(float_above(self._peak))
         return self._changed(self.state.with_world(world, settled, live), "the belief that joins")
 
-    def switch(self, slot: int, belief: Belief) -> float:
+    def switch(self, slot: int, belief: AnyBelief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
 
         From that slot on nothing rests on a stationary start, see ``crossings``.
@@ -471,7 +471,7 @@ class Ledger(Account):
                 )
         return schedule
 
-    def _same_states(self, belief: Belief) -> None:
+    def _same_states(self, belief: AnyBelief) -> None:
         known, wanted = (getattr(one, "states", None) for one in (self.belief, belief))
         if known is not None and wanted is not None and known != wanted:
             raise ValueError(

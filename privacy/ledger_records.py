@@ -21,10 +21,11 @@ from fractions import Fraction
 from typing import Any
 
 from .branches import joined_world
-from .classes import Belief, belief_from_dict
 from .entries import Entry, Forgotten
 from .influence import Bound
 from .ledger import Ledger
+from .models.belief import AnyBelief
+from .models.reading import read_belief
 from .states import AccountState
 from .worlds import World
 
@@ -238,5 +239,5 @@ def _world(record: Mapping[str, Any], bound: Bound) -> World:
     return world
 
 
-def _belief(text: str) -> Belief:
-    return belief_from_dict(json.loads(text))
+def _belief(text: str) -> AnyBelief:
+    return read_belief(json.loads(text))

@@ -8,10 +8,11 @@ from fractions import Fraction
 
 from .accounting.constant import Rule
 from .chains import MarkovChain
-from .classes import Belief, FiniteClass
+from .classes import FiniteClass
 from .density import Density, steps_of
 from .entries import Entry, Forgotten
 from .influence import Bound
+from .models.belief import AnyBelief
 from .timeline import Timeline
 from .worlds import World
 
@@ -116,7 +117,7 @@ class AccountState:
         )
 
 
-def has_start(belief: Belief) -> bool:
+def has_start(belief: AnyBelief) -> bool:
     """Whether some chain of a belief has a fixed initial distribution."""
     chains = belief.chains if isinstance(belief, FiniteClass) else (belief,)
     return any(isinstance(chain, MarkovChain) and chain.initial is not None for chain in chains)

@@ -11,9 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from .chains import FloatArray, MarkovChain
-from .classes import AnyInitial, Belief, FiniteClass
+from .classes import AnyInitial, FiniteClass
 from .crossings import Crossing, tolls
 from .influence import Bound, sided_influence
+from .models.belief import AnyBelief
 from .places import Place, Pricer, pricer_of
 from .sides import IntArray, Surroundings
 from .timeline import Timeline
@@ -29,7 +30,7 @@ class Segment:
     """The belief from a slot on (None: from the beginning), and its prices."""
 
     start: int | None
-    belief: Belief
+    belief: AnyBelief
     pricer: Pricer
 
 
@@ -78,7 +79,7 @@ class _Through:
         return costs, lags
 
 
-def any_start(belief: Belief) -> Belief:
+def any_start(belief: AnyBelief) -> AnyBelief:
     """The same chains with any initial distribution: what is known from a change on."""
     if isinstance(belief, MarkovChain):
         return AnyInitial([belief.transition])
@@ -106,7 +107,7 @@ class World:
         self.segments, self.crossings, self.shortened = segments, crossings, shortened
 
     @classmethod
-    def of(cls, belief: Belief, bound: Bound = "lemma-4.8") -> World:
+    def of(cls, belief: AnyBelief, bound: Bound = "lemma-4.8") -> World:
         """One belief for all time; ``bound`` is the closed form under mixing bounds.
 
         Raises:
@@ -114,7 +115,7 @@ class World:
         """
         return cls((Segment(None, belief, pricer_of(sided_influence(belief, bound))),))
 
-    def switched(self, slot: int, belief: Belief, bound: Bound = "lemma-4.8") -> World:
+    def switched(self, slot: int, belief: AnyBelief, bound: Bound = "lemma-4.8") -> World:
         """The world whose transitions out of a slot, and all later ones, follow another belief."""
         last = self.segments[-1]
         tables = sided_influence(any_start(belief), bound)

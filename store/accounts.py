@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.accounting.constant import rule_for
-from ..privacy.classes import belief_from_dict
 from ..privacy.ledger import Ledger, Span
+from ..privacy.models.reading import read_belief
 from ..privacy.schedules import Schedule as Priced
 from ..schemas.slots import Schedule
 from .continuity import forgotten
@@ -42,9 +42,9 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     What is charged later is priced as if it had been there when a belief changed: the loss depends on the charges and
     the changes, not on which of them came first.
     """
-    ledger = Ledger(belief_from_dict(domain.belief), budget, rule=rule_for(domain.belief))
+    ledger = Ledger(read_belief(domain.belief), budget, rule=rule_for(domain.belief))
     for change in domain.changes:
-        belief = belief_from_dict(change.belief)
+        belief = read_belief(change.belief)
         if change.slot is None:
             ledger.join(belief)
         else:

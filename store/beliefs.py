@@ -23,7 +23,7 @@ from typing import Any, Literal
 from sqlalchemy.engine import Connection
 
 from ..privacy.chains import ChainError
-from ..privacy.classes import belief_from_dict
+from ..privacy.models.reading import read_belief
 from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
 from . import tables
@@ -227,7 +227,7 @@ def estimates_of(connection: Connection, domain: str, query: str) -> list[Estima
 
 def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
     try:
-        found = getattr(belief_from_dict(change.belief), "states", None)
+        found = getattr(read_belief(change.belief), "states", None)
     except (ChainError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
     wanted = StateSpace.size_of(domain.states)

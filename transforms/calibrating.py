@@ -29,11 +29,12 @@ from ..privacy.classes import (
     BinaryInterval,
     FiniteClass,
     MixingBounds,
-    belief_from_dict,
     mixing_bounds,
     starts_stationary,
 )
 from ..privacy.ledger import Ledger
+from ..privacy.models.belief import AnyBelief, Directed
+from ..privacy.models.reading import read_belief
 from ..privacy.quilts import Calibration, Quilt, mqm_approx, mqm_exact, pairwise
 from ..schemas.settings import Mechanism, SettingsError
 
@@ -64,7 +65,14 @@ class Chosen:
 
 
 def choose(
-    mechanism: str, belief: Mapping[str, Any], *, states: int, epsilon: float, window: int, guarantee: str
+    mechanism: str,
+    belief: Mapping[str, Any],
+    *,
+    states: int,
+    epsilon: float,
+    window: int,
+    guarantee: str,
+    interval_us: int | None = None,
 ) -> Chosen:
     """Find the domain's belief and the noise.
 
@@ -75,19 +83,27 @@ def choose(
         epsilon: target.
         window: slots of a window.
         guarantee: ``stream``: one calibration for ever; ``window``: for each window alone.
+        interval_us: length of a slot in microseconds, which a belief with a rhythm must fit.
 
     Raises:
         ChainError: the belief is none, or the mechanism has no noise for it.
         SettingsError: the mechanism does not fit the model or the guarantee.
     """
-    given = belief_from_dict(belief)
+    given = read_belief(belief)
     _check_states(given, states)
+    if isinstance(given, Directed) and interval_us is not None:
+        given.check_interval(interval_us)
     length = None if guarantee == "stream" else window
     if mechanism == "forward-backward":
-        held = given if isinstance(given, MixingBounds) else _everywhere(mechanism, given)
+        held = given if isinstance(given, MixingBounds | Directed) else _everywhere(mechanism, given)
         if isinstance(held, MixingBounds):
             _check_rare(held, states)
         return Chosen(by_forward_backward(held.to_dict()), forward_backward(held, epsilon, length))
+    if isinstance(given, Directed):
+        raise SettingsError(
+            f"privacy.mechanism is {mechanism}, which needs quilts or a spectral gap, and the model is of kind "
+            f"{belief['kind']}, which has none: use forward-backward, or fit a model with --belief pooled"
+        )
     if mechanism in EXACT:
         chains = _everywhere(mechanism, given)
         return Chosen(chains.to_dict(), _exact(mechanism, chains, epsilon, length))
@@ -115,13 +131,13 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
     A stream that has no room for that would have to add noise at its first change, for ever.
     """
-    held = belief_from_dict(belief)
+    held = read_belief(belief)
     ledger = Ledger(held, rule=rule_for(belief))
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
 
 
-def _check_states(belief: Belief, states: int) -> None:
+def _check_states(belief: AnyBelief, states: int) -> None:
     found = getattr(belief, "states", None)
     if found is not None and found != states:
         raise SettingsError(

@@ -300,6 +300,7 @@ def make_plan(
         epsilon=settings.privacy.epsilon,
         window=schedule.size,
         guarantee=guarantee,
+        interval_us=grid.interval_us,
     )
     calibration = chosen.calibration
     share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from ...privacy.accounting.constant import rule_for
-from ...privacy.classes import belief_from_dict
 from ...privacy.ledger import Ledger
 from ...privacy.mechanisms import FixedTotalHistogram
+from ...privacy.models.reading import read_belief
 from ...privacy.schedules import Schedule as ChargedSchedule
 from ...schemas.roster import Roster
 from ...schemas.settings import Constant, Settings
@@ -141,7 +141,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
     )
     believed = plan.domain.belief
-    ledger = Ledger(belief_from_dict(believed), plan.domain.budget, rule=rule_for(believed))
+    ledger = Ledger(read_belief(believed), plan.domain.budget, rule=rule_for(believed))
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
     cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size
@@ -175,7 +175,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         cells_per_bin=cells,
         relative_error=None if cells is None else noisy.mean_abs / cells,
         schedule_loss=ledger.extended_loss([charged]),
-        sharper_loss=Ledger(belief_from_dict(believed), rule="forward-backward").extended_loss([charged]),
+        sharper_loss=Ledger(read_belief(believed), rule="forward-backward").extended_loss([charged]),
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
         naive_loss=None if windows is None else windows * plan.epsilon,

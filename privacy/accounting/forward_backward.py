@@ -32,8 +32,8 @@ import numpy as np
 
 from ..chains import ChainError, MarkovChain
 from ..checks import positive
-from ..classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, check_belief
-from ..models.belief import Directed
+from ..classes import AnyInitial, BinaryInterval, FiniteClass, MixingBounds, check_belief
+from ..models.belief import AnyBelief, Directed
 from .couplings import FloatArray
 from .directions import STEPS, AnyStart, Kernel, Linear, MixingCurve, NotContracting, Pair
 
@@ -83,7 +83,7 @@ class Endless:
     certificates: tuple[Certificate, ...]
 
 
-def directions_of(belief: Belief | Directed) -> tuple[Pair, ...]:
+def directions_of(belief: AnyBelief) -> tuple[Pair, ...]:
     """The two directions of every member of a belief.
 
     Raises:
@@ -135,7 +135,7 @@ def _mixing(bounds: MixingBounds) -> Pair:
     return curve(1 / math.sqrt(2 * rare)), curve(1 / rare - 1)
 
 
-def endless(belief: Belief | Directed, epsilon: float) -> Endless:
+def endless(belief: AnyBelief, epsilon: float) -> Endless:
     """The largest density whose endless stream loses at most epsilon, up to a relative 1e-6.
 
     Args:

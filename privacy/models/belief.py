@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from ..accounting.directions import Pair
+    from ..classes import Belief
+
+AnyBelief: TypeAlias = "Belief | Directed"
+"""What an account may be kept under: a belief with quilts, or one that names its directions."""
 
 
 @runtime_checkable
@@ -17,6 +21,17 @@ class Directed(Protocol):
 
     def directions(self) -> tuple[Pair, ...]:
         """Forward and backward of each member, at least one."""
+        ...
+
+    def check_interval(self, interval_us: int) -> None:
+        """Refuse slots that the belief cannot be about.
+
+        Args:
+            interval_us: Length of a slot in microseconds.
+
+        Raises:
+            ChainError: Then.
+        """
         ...
 
     def to_dict(self) -> dict[str, Any]:

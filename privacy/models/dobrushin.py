@@ -130,6 +130,9 @@ class DobrushinBounds:
         """One number for each direction, each by its own curve."""
         return ((MixingCurve(self.forward), MixingCurve(self.backward)),)
 
+    def check_interval(self, interval_us: int) -> None:
+        """Nothing: the class may be about slots of any length."""
+
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {

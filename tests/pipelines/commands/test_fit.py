@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from quiltstream.privacy import FiniteClass, belief_from_dict
-from quiltstream.privacy.models import DobrushinBounds
+from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
 
 from ..jobs import HOMES, Row, call, job, readings, write_as
@@ -241,3 +243,42 @@ def test_a_cover_that_the_history_cannot_give_writes_nothing(
     assert done.code == 2
     assert done.said(message)
     assert not (tmp_path / "model.json").exists()
+
+
+def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(tmp_path: Path) -> None:
+    made = job(
+        tmp_path,
+        model="model.json",
+        privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"},
+    )
+    assert call("fit", made.settings, "--belief", "level", "--cover", "0.5").code == 0
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
+    rows = pl.read_parquet(tmp_path / "releases.parquet")
+    assert rows["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
+    # all windows of the endless stream together, on a budget of 1
+    assert 0.99 < max(rows["loss_after"]) <= 1.0
+
+
+def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    assert call("fit", made.settings, "--belief", "level", "--cover", "0.5").code == 0
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("privacy.mechanism is mqm-approx")
+    assert done.said("use forward-backward, or fit a model with --belief pooled")
+
+
+@pytest.mark.parametrize("slots", [47, 49])
+def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots: int) -> None:
+    made = job(tmp_path, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
+    assert call("fit", made.settings).code == 0
+    model = Model.load(tmp_path / "model.json")
+    kernel = model.belief["transition"]
+    replace(model, belief=PeriodicChain([kernel] * slots).to_dict()).save(tmp_path / "model.json")
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said(f"{slots} matrices, one a slot, but a day has 48 slots")
+    replace(model, belief=PeriodicChain([kernel] * 48).to_dict()).save(tmp_path / "model.json")
+    assert call("run", made.settings, "--dry-run").code == 0

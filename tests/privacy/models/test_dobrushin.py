@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy import BudgetExceeded, ChainError, Ledger, MarkovChain, from_record, to_record
 from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
+from quiltstream.privacy.accounting.calibration import forward_backward
+from quiltstream.privacy.accounting.constant import by_forward_backward
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
+from quiltstream.privacy.models.reading import read_belief
 
 from .. import reference
 from ..homes import moves, runs_by_home, table_by_slot
@@ -112,6 +115,36 @@ def test_no_chain_of_the_class_loses_more_though_it_changes_in_time(data):
         reference.changing_loss(start, steps, charges), reference.changing_loss(start, steps, charges, counts=True)
     )
     assert truth <= density.certificates[0].loss + TINY
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_no_chain_of_the_class_loses_more_than_its_ledger_says(data):
+    k = data.draw(st.integers(2, 3))
+    start = data.draw(distributions(k))
+    steps = [data.draw(transitions(states=st.just(k), least=0.1)) for _ in range(LENGTH[k] - 1)]
+    belief = DobrushinBounds(*curves_of(start, steps))
+    # a window of the whole length has one density, so that the class and not the sum of all decides at times
+    charges = [*data.draw(windows(LENGTH[k], epsilon=(0.001, 0.3))), (0, LENGTH[k], data.draw(st.floats(0.01, 0.5)))]
+    ledger = Ledger(belief, rule="forward-backward")
+    for charge in charges:
+        ledger.charge(*charge)
+    assert reference.changing_loss(start, steps, charges) <= ledger.loss + TINY
+    assert ledger.loss <= Ledger(belief).loss_of(charges) * (1 + 1e-9)
+
+
+def test_a_ledger_keeps_the_budget_of_an_endless_stream_of_the_class():
+    belief = DobrushinBounds({1: 0.8, 4: 0.35, 16: 0.02}, {1: 0.85, 4: 0.4, 16: 0.03})
+    noise = forward_backward(belief, 1.0)
+    assert noise.sigma == pytest.approx(sigma(belief), rel=1e-3)
+    ledger = Ledger(belief, budget=1.0, rule="forward-backward")
+    for start in range(0, 480, 48):
+        ledger.charge(start, start + 48, noise.epsilon_dp)
+    assert 0.999 < ledger.loss <= 1.0
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(470, 480, noise.epsilon_dp)
+    assert from_record(to_record(ledger)).loss == ledger.loss
+    assert read_belief(by_forward_backward(belief.to_dict())) == belief
 
 
 def test_the_forward_curve_does_not_bound_the_past():

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy import BudgetExceeded, ChainError, Ledger, MarkovChain
 from quiltstream.privacy.accounting import NotContracting, certify, directions_of, endless
+from quiltstream.privacy.accounting.calibration import forward_backward
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 
 from .. import reference
@@ -128,6 +129,22 @@ def test_the_contraction_of_a_periodic_chain_covers_it():
         .rounded(3)
         .covers(PeriodicChain([*chain.transitions[:1], np.eye(3) * 0.9 + 0.1 / 3]))
     )
+
+
+def test_a_ledger_keeps_the_budget_of_an_endless_stream_with_a_rhythm():
+    kernels = np.random.default_rng(14).dirichlet(np.ones(2), size=(3, 2))
+    chain = PeriodicChain(kernels)
+    noise = forward_backward(chain, 1.0)
+    assert noise.sigma == pytest.approx(1 / endless(chain, 1.0).density, rel=1e-3)
+    ledger = Ledger(chain, budget=1.0, rule="forward-backward")
+    for start in range(0, 8, 2):
+        ledger.charge(start, start + 2, noise.epsilon_dp)
+    assert ledger.loss <= 1
+    start = reference_marginals(list(kernels))[0]
+    steps = [kernels[slot % 3] for slot in range(7)]
+    assert reference.changing_loss(start, steps, [(0, 8, noise.epsilon_dp)]) <= ledger.loss
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(2, 9, noise.epsilon_dp)
 
 
 def test_a_chain_survives_pickle_and_its_plain_form():
