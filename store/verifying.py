@@ -9,7 +9,6 @@ makes all of them anew, a head that is kept elsewhere is the only witness.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import sqlite3
 from collections import Counter, defaultdict
@@ -26,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from ..privacy.chains import ChainError
 from . import tables
 from .accounts import ledger_of, loss_of, promised
+from .bounds import same_loss
 from .codec import (
     block_from_bytes,
     changes_from_text,
@@ -39,9 +39,6 @@ from .integrity import HEAD_BYTES, Chain, Row, drawn_of, is_whole, link_of, name
 from .lookups import domain_row, events_of
 from .reading import charge_rows
 from .specs import DomainSpec
-
-#: Two losses that differ by less are the same: they were summed in another order.
-_CLOSE = 1e-12
 
 _MODES = (None, "private", "none")
 
@@ -325,7 +322,7 @@ class _Reader:
         except (StoreError, ChainError, ValueError, TypeError, ArithmeticError) as error:
             self._tell(tables.charges, where, f"the account cannot be priced ({type(error).__name__})")
             return
-        if not math.isclose(reserved, domain["reserved_loss"], rel_tol=1e-9):
+        if not same_loss(spec, reserved, domain["reserved_loss"], share=1e-9):
             self._tell(
                 tables.domains,
                 named(tables.domains, domain),
@@ -350,7 +347,9 @@ class _Reader:
             while True:
                 made = account.charge(*span) if charged else None
                 before, after = (account.loss, None) if made is None else (made.loss_before, made.loss_after)
-                agree = _close(before, row["loss_before"]) and (after is None or _close(after, row["loss_after"]))
+                agree = same_loss(spec, before, row["loss_before"]) and (
+                    after is None or same_loss(spec, after, row["loss_after"])
+                )
                 if agree or known == len(spec.changes):
                     break
                 known += 1
@@ -364,7 +363,7 @@ class _Reader:
                 lost = row["loss_after"]
         whole = ledger_of(spec).replay(spans)
         recorded = max(lost, domain["merged_loss"] or 0.0)
-        if not spec.changes and domain["merged_loss"] is not None and not _close(recorded, whole):
+        if not spec.changes and domain["merged_loss"] is not None and not same_loss(spec, recorded, whole):
             self._tell(
                 tables.domains, named(tables.domains, domain), f"the loss is {recorded!r}, and by the core {whole!r}"
             )
@@ -459,10 +458,6 @@ def _head_of(domain: Row, charges: list[Row], blocks: list[Row], events: list[Ro
 
 def _window(row: Row) -> tuple[Any, Any]:
     return row["query_id"], row["window_start"]
-
-
-def _close(one: Any, other: Any) -> bool:
-    return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
 
 
 def _decode(table: sa.Table, row: Row) -> None:
