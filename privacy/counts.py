@@ -107,6 +107,11 @@ class LaplaceCount:
         noise += counts
         return noise
 
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of a count."""
+        return DiscreteLaplace(self.scale).mean_abs
+
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise lies within -h..h with probability `level`."""
         return DiscreteLaplace(self.scale).half_width(level)
