@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import multiprocessing
 import os
 import pickle
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
