@@ -142,19 +142,19 @@ def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
     assert api.cancelled == ([] if leave else [job])
 
 
-@pytest.mark.parametrize("ending", ["FINISHED", "CANCELED", "FAILED"])
-def test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster(one: Job, api: FlinkApi, ending: str) -> None:
+@pytest.mark.parametrize("state", ["FINISHED", "CANCELED", "FAILED"])
+def test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster(one: Job, api: FlinkApi, state: str) -> None:
     job = api.add("load-1")
     looks = api.overview
 
     def overview() -> bytes:
         if api.listed > 3:
-            api.jobs[job] = ("load-1", ending)
+            api.jobs[job] = ("load-1", state)
         return looks()
 
     api.overview = overview  # type: ignore[method-assign]
     graph = in_flink(one, Pipeline(Server()), api.place)
-    if ending == "FINISHED":
+    if state == "FINISHED":
         assert followed(graph)[0] == "DONE"
     else:
         with pytest.raises(CommandError):

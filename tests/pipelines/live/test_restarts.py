@@ -368,6 +368,7 @@ def test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_n
         assert store.summary("streets").history_lost
 
 
+@pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize(
     "damage",
     [
