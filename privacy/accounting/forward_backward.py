@@ -175,6 +175,11 @@ def calibrated(pair: Pair, epsilon: float) -> Certificate:
         NotContracting: No density above 0 has a bound.
     """
     orders = [direction.first_order for direction in pair]
+    if not all(np.isfinite(order).all() for order in orders):
+        raise NotContracting(
+            "the class has no bound at any density: its chains need not forget where they were; use a class that mixes "
+            "faster, or group privacy"
+        )
     density = epsilon / (_largest(orders[0] + orders[1]) - 1.0)
     matrices = [order * density for order in orders]
     lines: list[Linear] = []
