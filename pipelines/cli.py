@@ -116,10 +116,10 @@ def init(data: Path, output: Path, *, force: bool) -> None:
 )
 @click.option(
     "--belief",
-    type=click.Choice(["pooled", "level", "series"]),
-    default="pooled",
+    type=click.Choice(["level", "series", "pooled"]),
+    default="level",
     show_default=True,
-    help="One chain of all series together; all chains that forget as fast as most series; or most series' own chains.",
+    help="All chains that forget as fast as most series do; most series' own chains; or one chain of all series.",
 )
 @click.option(
     "--cover",
@@ -158,14 +158,15 @@ def fit(
 ) -> None:
     r"""Estimate what is to be believed about the data from a history, and write it as a model file.
 
-    Transitions between adjacent slots are counted over all series together, a gap cuts the chain. The model protects
-    only series that were not among those it was fitted on: leave the ones you publish out. The model file and what
-    this command prints are exact statistics of the history; treat them as you treat the history.
+    Transitions between adjacent slots are counted per series, a gap cuts the chain. The belief is the class of all
+    chains that forget as fast as most series of the history do; a history of one series takes --belief pooled. The
+    model protects only series that were not among those it was fitted on: leave the ones you publish out. The model
+    file and what this command prints are exact statistics of the history; treat them as you treat the history.
 
     \b
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
-      quiltstream fit settings.yaml --exclude roster.csv --belief level --cover 0.9
+      quiltstream fit settings.yaml --exclude roster.csv --cover 0.8
       quiltstream fit history.csv -o model.json --series id --time ts --value kwh \
           --interval 30min --scale 2000 --edges 250,500,1000,2000 --unit W
     """

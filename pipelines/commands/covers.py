@@ -13,23 +13,33 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
 from ...privacy.accounting.directions import NotContracting
-from ...privacy.accounting.forward_backward import endless
+from ...privacy.accounting.forward_backward import endless, lower_bound
 from ...privacy.chains import ChainError, MarkovChain
-from ...privacy.classes import FiniteClass
-from ...privacy.contraction import DIGITS, PSEUDO_VISITS, Contractions, contractions
+from ...privacy.classes import FiniteClass, MixingBounds
+from ...privacy.contraction import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation import EstimationError, TransitionCounts
 from ...privacy.models.dobrushin import DobrushinBounds
+from ...privacy.quilts import mqm_approx, mqm_exact
 from ...schemas.models import Model
 from ..console import facts, heading, number
 from ..failures import CommandError
 
-Believed: TypeAlias = Literal["pooled", "level", "series"]
+Believed: TypeAlias = Literal["level", "series", "pooled"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: The usual cover.
 USUAL = "0.9"
+
+#: What a belief about how fast a chain forgets leaves out.
+REGIMES = (
+    "holidays and seasons are regimes that no chain of this class knows; the promise is against someone who believes a "
+    "chain with these mixing rates"
+)
 
 #: Covers of the table, beside the one that is chosen and the largest that there is.
 _COVERS = ("0.5", "0.8", "0.9", "0.95")
@@ -58,15 +68,19 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         CommandError: the history has too few series for the cover, or says nothing of a state.
     """
     labels = None if model.states is None else model.states.labels
+    rank = _rank(cover, len(counts.series))
     try:
         history = contractions(counts, labels=labels)
-        rank = history.rank(cover)
         exact = _exact(history)
         made = history.envelope(rank) if belief == "level" else _own_chains(history, exact, rank)
         sigma = 1 / endless(made, 1.0).density
     except (EstimationError, ChainError, NotContracting) as error:
-        raise CommandError(f"{error} (--cover, --only and --exclude choose; --edges make the bins)") from error
+        raise CommandError(
+            f"{error} (--cover, --only and --exclude choose, --edges make the bins, and --belief pooled takes one "
+            "chain of all series together)"
+        ) from error
     own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": _finite(float(exact.max()))}
+    order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
     low, high = history.share_range(rank)
     form = made.to_dict()
     method = f"contraction class, cover {cover}" if belief == "level" else f"chains of single series, cover {cover}"
@@ -88,20 +102,55 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
                 "probability": history.probability(rank),
                 "range": [low, high],
                 "own": own,
+                "others": {} if exact is None else _others(history, exact, order[:rank].tolist()),
                 "table": _table(history, exact, cover),
             },
         },
     )
 
 
-def _exact(history: Contractions) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+def _rank(cover: str, series: int) -> int:
+    """The rank of a cover.
+
+    Raises:
+        CommandError: the history has too few series for it, or it is no number.
+    """
+    try:
+        return rank_of(cover, series)
+    except EstimationError as error:
+        most = math.floor(100 * series / (series + 1)) / 100
+        raise CommandError(
+            f"--{error}; the largest for this history is --cover {most:g}; without a cover, --belief pooled takes one "
+            "chain of all series together, whose promise holds for series that follow it"
+        ) from error
+
+
+def _others(history: Contractions, exact: Floats, chosen: list[int]) -> dict[str, float | None]:
+    """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise in every count.
+
+    The least is that of the slowest kept chain, which is in the class and in the list (:func:`lower_bound`).
+    """
+    chains = [history.chains[at] for at in chosen]
+    slowest = history.chains[max(chosen, key=lambda at: exact[at])]
+    found = {"least": lower_bound(slowest, 1.0), "own": float(exact[chosen].max())}
+    try:
+        found["mqm-exact"] = max(mqm_exact(chain, 1.0).sigma for chain in chains)
+        bounds = [MixingBounds.of(chain) for chain in chains]
+        around = MixingBounds(min(one.pi_min for one in bounds), min(one.gap for one in bounds))
+        found["mqm-approx"] = mqm_approx(around, 1.0).sigma
+    except ValueError:  # a chain that no quilt cuts off, or no gap: then quilts have no answer
+        pass
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _exact(history: Contractions) -> Floats | None:
     """What each series' own chain needs, where that is cheap."""
     if len(history.chains) > _MOST_SERIES or history.chains[0].states > _MOST_STATES:
         return None
     return history.exact_scores()
 
 
-def _own_chains(history: Contractions, exact: np.ndarray[Any, np.dtype[np.float64]] | None, rank: int) -> FiniteClass:
+def _own_chains(history: Contractions, exact: Floats | None, rank: int) -> FiniteClass:
     if exact is None:
         raise CommandError(
             f"--belief series: {len(history.chains)} series with {history.chains[0].states} states take too long; at "
@@ -119,7 +168,7 @@ def _rounded(chain: MarkovChain) -> MarkovChain:
     return MarkovChain(whole / unit)
 
 
-def _table(history: Contractions, exact: np.ndarray[Any, np.dtype[np.float64]] | None, cover: str) -> list[Any]:
+def _table(history: Contractions, exact: Floats | None, cover: str) -> list[Any]:
     n = len(history.chains)
     ordered = None if exact is None else np.sort(exact)
     wanted = sorted({Fraction(one) for one in (*_COVERS, cover)} | {Fraction(n, n + 1)})
@@ -194,6 +243,23 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
                 "the history",
                 f"{own['within']} of the {n} series lose at most epsilon by their own chains at this noise"
                 + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"),
+            )
+        )
+    others = found.get("others", {})
+    if others.get("least") is not None:
+        said.append(
+            (
+                "at least",
+                f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list "
+                f"of them {_shown(others['own'])} is enough",
+            )
+        )
+    quilts = [f"{name} {number(others[name])}" for name in ("mqm-exact", "mqm-approx") if others.get(name) is not None]
+    if quilts:
+        said.append(
+            (
+                "by quilts",
+                f"{' for the list of these chains, '.join(quilts)} for bounds on pi_min and gap that hold them",
             )
         )
     said.append(("model id", f"{model.model_id}, of the belief rounded to {DIGITS} decimals"))

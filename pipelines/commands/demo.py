@@ -18,14 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from ...privacy.accounting.constant import constant_loss
+from ...privacy.contraction import contractions
+from ...privacy.estimation import TransitionCounts
 from ...schemas.files import reason, write_whole
 from ...schemas.releases import Release
 from ...schemas.settings import Settings, read_settings
-from ...transforms.plan import make_plan
+from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..console import facts, heading, notes, paragraph, plural, results, working
 from ..failures import CommandError
 from ..places.sinks import released
+from .covers import REGIMES
 from .fit import Choice, fit_settings
 from .picture import comparison
 from .run import Summary, run_job
@@ -47,7 +51,7 @@ model:    model.json
 roster:   {{file: roster.csv, series: household}}
 group_by: feeder
 windows:  {{size: 7d, start: 2013-01-01, stop: 2013-12-31}}
-privacy:  {{epsilon: 1.0, mechanism: mqm-approx, guarantee: stream, budget: 1.0}}
+privacy:  {{epsilon: 1.0, mechanism: forward-backward, guarantee: stream, budget: 1.0}}
 sink:     {{parquet: releases.parquet}}
 query:    weekly-load
 domain:   london-feeder
@@ -63,11 +67,13 @@ class Errors:
         counts: median relative error of the noisy counts, over all windows and bins that are not empty.
         estimates: the same of the projected estimates; ``None`` where there are none.
         covered: share of the counts within their 95 % half-width.
+        share: absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows.
     """
 
     counts: float
     estimates: float | None
     covered: float
+    share: float
 
 
 def split_households() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -96,19 +102,40 @@ def _weeks(settings: Settings, times: npt.NDArray[np.int64]) -> tuple[npt.NDArra
     return weeks, (weeks >= 0) & (weeks < len(settings.schedule))
 
 
+def beyond(settings: Settings, members: tuple[str, ...], sigma: float) -> int:
+    """How many homes lose more than epsilon 1 by their own chains, fitted as those of a history are."""
+    table = pq.read_table(data.path(_FILE))
+    names = {name: at for at, name in enumerate(sorted(members))}
+    home = np.array([names.get(name, -1) for name in table["household"].cast("string").to_pylist()])
+    slots = (table["ts"].cast("timestamp[us]").cast("int64").to_numpy() - settings.grid.origin_us) // (
+        settings.grid.interval_us
+    )
+    states = np.digitize(table["kwh"].to_numpy().astype(np.float64) * 2000, settings.states.edges)
+    k, n = settings.space.size, len(names)
+    order = np.lexsort((slots, home))
+    home, slots, states = (column[order] for column in (home, slots, states))
+    follows = (home[1:] == home[:-1]) & (slots[1:] == slots[:-1] + 1) & (home[1:] >= 0)
+    pairs = (home[:-1][follows] * k + states[:-1][follows]) * k + states[1:][follows]
+    counts = np.bincount(pairs, minlength=n * k * k).reshape(n, k, k)
+    visits = np.bincount(home[home >= 0] * k + states[home >= 0], minlength=n * k).reshape(n, k)
+    found = contractions(TransitionCounts(tuple(names), counts, visits))
+    return sum(constant_loss(chain, 1 / sigma) > 1 for chain in found.chains)
+
+
 def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
     """Compare published rows with the truth."""
     counts = np.array([row.counts for row in rows], dtype=np.float64)
     there = truth > 0
     off = np.abs(counts - truth)
-    estimates = None
+    estimates, best = None, counts
     if all(row.estimate is not None for row in rows):
-        estimate = np.array([row.estimate for row in rows], dtype=np.float64)
+        best = estimate = np.array([row.estimate for row in rows], dtype=np.float64)
         estimates = float(np.median((np.abs(estimate - truth) / np.maximum(truth, 1))[there]))
     return Errors(
         counts=float(np.median((off / np.maximum(truth, 1))[there])),
         estimates=estimates,
         covered=float(np.mean(off <= rows[0].half_width_95)),
+        share=float(np.mean(np.abs(best - truth).sum(axis=1) / truth.sum(axis=1))),
     )
 
 
@@ -127,9 +154,13 @@ def demonstrate(out: Path) -> None:
     rows = sorted(released(settings), key=lambda row: row.window_start)
     truth = true_histograms(settings, feeder)
     errors = errors_of(rows, truth)
-    _write_summary(out, summary, errors)
+    plan = make_plan(settings)
+    lost = beyond(settings, feeder, plan.calibration.sigma)
+    _write_summary(out, summary, errors, lost)
     console = results()
-    _show(console, settings, summary, rows, truth, errors)
+    _show_belief(console, plan, rows[0], lost)
+    _show_picture(console, settings, rows, truth, errors)
+    _show_cost(console, summary, len(rows))
     _files(console, out, perf_counter() - began)
 
 
@@ -148,31 +179,38 @@ def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     return settings
 
 
-def _show(
-    console: Console,
-    settings: Settings,
-    summary: Summary,
-    rows: list[Release],
-    truth: npt.NDArray[np.int64],
-    errors: Errors,
-) -> None:
-    plan = make_plan(settings)
-    origin, noise = plan.model.provenance, plan.calibration
+def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
+    noise, cover = plan.calibration, plan.model.diagnostics["cover"]
+    rank, n, others = cover["rank"], cover["series"], cover["others"]
+    low, high = cover["range"]
     heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
-    found, row = plan.model.diagnostics, rows[_WEEK]
     facts(
         console,
         [
             ("data", "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)"),
             ("split", "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder"),
-            ("belief", f"every home follows a chain with pi_min at least {found['pi_min']:.5f} and gap at least "
-                       f"{found['gap']:.4f}, as the chain fitted on the history has"),
-            ("not in it", f"{origin.outside} of the {origin.series} fitted homes, by their own counts; "
-                          "for such a home the loss below does not hold"),
-            ("noise", f"{noise.method}: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
-            ("", f"of scale {float(plan.scale):.1f} half-hours in every count, 95 % within {row.half_width_95:,}"),
+            ("belief", f"every home is a chain, also one that changes in time, that forgets as fast as {rank} of the "
+                       f"{n} homes of the history do (a class of total-variation bounds, both directions of time)"),
+            ("holds for", f"{rank} of the {n}; a new home that is exchangeable with them loses at most 1 by its own "
+                          f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this "
+                          f"history that share of homes may be {low:.2f} to {high:.2f})"),
+            ("on the feeder", f"{lost} of the 30 homes lose more than 1 by their own chains"),
+            ("not known", REGIMES),
+            ("noise", f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
+                      f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}"),
+            ("at least", f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "
+                         f"for the list of these chains alone, which allows no change in time, {others['own']:.2f} is "
+                         f"enough"),
+            ("by quilts", f"mqm-exact {others['mqm-exact']:.1f} for the list of the {rank} chains, mqm-approx "
+                          f"{others['mqm-approx']:.1f} for bounds on pi_min and gap that hold them"),
         ],
     )  # fmt: skip
+
+
+def _show_picture(
+    console: Console, settings: Settings, rows: list[Release], truth: npt.NDArray[np.int64], errors: Errors
+) -> None:
+    row = rows[_WEEK]
     week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
     heading(console, f"Half-hours of 30 homes in each band, week of {week}")
     lines = comparison(
@@ -186,10 +224,11 @@ def _show(
         console.print("  ", line, sep="", no_wrap=True, overflow="crop")
     console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
     heading(console, "How good")
-    better = "" if errors.estimates is None else f"; of the estimates with the known total, {errors.estimates:.1%}"
+    better = "" if errors.estimates is None else f"; of the estimates, which are never negative, {errors.estimates:.1%}"
     facts(
         console,
         [
+            ("a week", f"is off by {errors.share:.1%} of its {truth[_WEEK].sum():,} half-hours, all bands together"),
             ("median error", f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}"),
             (
                 "in the band",
@@ -197,6 +236,9 @@ def _show(
             ),
         ],
     )
+
+
+def _show_cost(console: Console, summary: Summary, releases: int) -> None:
     heading(console, "What it cost")
     facts(
         console,
@@ -204,7 +246,8 @@ def _show(
             ("this run", _this_run(summary)),
             (
                 "loss",
-                f"{summary.loss_after:.9f} of the budget {summary.budget:g}, after {plural(len(rows), 'release')}",
+                f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}; "
+                "docs/ledger-mathematics.md has the proof",
             ),
             ("naive adding", f"says {summary.naive_loss:g}"),
         ],
@@ -213,10 +256,12 @@ def _show(
     notes(
         console,
         [
-            "private, so they may be published: the released counts, their estimates and bands, the noise, the ledger",
-            "only this demo may print: the true histogram, the median error, the share in the band",
-            "exact statistics of the history, which no ledger counts: pi_min, gap, how many homes lie outside. "
-            "Publishing them is fine here because the data are public",
+            "private, so they may be published: the released counts, their estimates and bands, the ledger",
+            "only this demo may print: the true histogram, the errors, the share in the band, how many homes of the "
+            "feeder lose more than 1",
+            "exact statistics of the history, which no ledger counts: the belief, and so the noise of every row and "
+            "its model id. Here the history is public; where it is not, give bounds by hand, or estimate from noisy "
+            "counts (docs/estimates.md)",
         ],
     )
 
@@ -248,8 +293,10 @@ def _files(console: Console, out: Path, seconds: float) -> None:
     )
 
 
-def _write_summary(out: Path, summary: Summary, errors: Errors) -> None:
+def _write_summary(out: Path, summary: Summary, errors: Errors, lost: int) -> None:
     only_the_demo: dict[str, Any] = {
+        "homes_that_lose_more_than_1": lost,
+        "mean_error_of_a_week": errors.share,
         "median_relative_error": errors.counts,
         "median_relative_error_of_estimates": errors.estimates,
         "share_within_half_width_95": errors.covered,

@@ -1,7 +1,8 @@
 """``quiltstream fit``: a model from a history.
 
-Transitions are counted exactly, per series, by a Beam pipeline; the chain is that of all chosen series together. What
-comes out is a function of the history and as secret as it is.
+Transitions are counted exactly, per series, by a Beam pipeline. The belief is a class that holds for most series, the
+list of most series' own chains, or the chain of all series together. What comes out is a function of the history and as
+secret as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 import apache_beam as beam
 from rich.console import Console
 
+from ...privacy.accounting.calibration import METHOD as FORWARD_BACKWARD
 from ...privacy.chains import ChainError, MarkovChain
 from ...privacy.classes import MixingBounds
 from ...privacy.diagnostics import diagnose, outside
 from ...privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.models.belief import Directed
 from ...privacy.models.reading import read_belief
 from ...privacy.quilts import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
@@ -56,8 +59,8 @@ class Choice:
         start: use readings from this instant on.
         stop: use readings before this instant.
         smoothing: added to the count of every transition.
-        belief: ``pooled``, the chain of all series together; ``level``, the class of chains that forget as fast as most
-            series do; ``series``, the list of the chains of most series.
+        belief: ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains
+            of most series; ``pooled``, the chain of all series together.
         cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
     """
 
@@ -68,7 +71,7 @@ class Choice:
     start: str | None = None
     stop: str | None = None
     smoothing: float = 0.0
-    belief: Believed = "pooled"
+    belief: Believed = "level"
     cover: str | None = None
 
 
@@ -80,11 +83,13 @@ class Fitted:
         model: the model.
         path: where it is.
         protected: how many of its series the settings' roster protects; ``None`` without a roster.
+        mechanism: the mechanism of the settings; ``None`` where a data file was fitted on.
     """
 
     model: Model
     path: Path
     protected: int | None
+    mechanism: str | None = None
 
 
 def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Path | None) -> Fitted:
@@ -94,6 +99,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         SettingsError: the settings, or what stands for them, are wrong.
         CommandError: nothing can be fitted.
     """
+    mechanism = None
     if path.suffix.lower() in _SETTINGS_ENDINGS:
         given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
         if given:
@@ -101,6 +107,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
                 f"--{given[0].replace('_', '-')} is for data files; {path} is a settings file, so set it there"
             )
         settings = read_settings(path)
+        mechanism = settings.privacy.mechanism
         if output is None:
             if not isinstance(settings.model, str):
                 raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
@@ -122,7 +129,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
-    return Fitted(model, output, protected)
+    return Fitted(model, output, protected, mechanism)
 
 
 def _kind_of(settings: Settings) -> str:
@@ -175,8 +182,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         return model
     if choice.smoothing:
         raise CommandError(
-            f"--smoothing {choice.smoothing:g}: --belief {choice.belief} adds visits of the pooled row to each series; "
-            "leave --smoothing out"
+            f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
+            "pooled row to each series: leave --smoothing out, or give --belief pooled"
         )
     return covering_model(model, chosen, choice.belief, choice.cover or USUAL)
 
@@ -193,7 +200,9 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
         chain = chain_from_counts(pooled, smoothing, labels=labels)
         bounds = MixingBounds.of(chain)
     except (EstimationError, ChainError) as error:
-        raise CommandError(f"{error} (--smoothing smooths; states.edges or --edges make the bins)") from error
+        raise CommandError(
+            f"{error} (--smoothing smooths, with --belief pooled; states.edges or --edges make the bins)"
+        ) from error
     found = diagnose(pooled, visits)
     outsiders = len(outside(bounds, counts))
     warnings = found.warnings()
@@ -385,6 +394,11 @@ def _remember(console: Console, fitted: Fitted) -> None:
         said.append(
             f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
             "'given the model', which is a function of their data; leave them out with --exclude"
+        )
+    if fitted.mechanism not in (None, FORWARD_BACKWARD) and isinstance(read_belief(fitted.model.belief), Directed):
+        said.append(
+            f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
+            f"set {FORWARD_BACKWARD}, or fit with --belief pooled"
         )
     said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
     heading(console, "Remember")

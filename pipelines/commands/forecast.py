@@ -22,6 +22,7 @@ from ...transforms.calibrating import UNPROTECTED
 from ...transforms.plan import Plan
 from ..console import facts, heading, notes, number, plural
 from ..record import Standing, standing_of
+from .beside import by_quilts, said_by_quilts
 from .cautions import cautions
 
 #: An error of a bin above this share of an evenly filled bin is worth a warning.
@@ -64,6 +65,8 @@ class Forecast:
         sharper_loss: the same by the forward-backward account, whichever the domain's is; never more.
         certified: whether the noise rests on a certificate of the forward-backward account.
         lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
+        by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
+            noise is of another account.
         naive_loss: the windows' epsilons added up, as if nothing were known about composition.
         budget: the domain's budget.
         account: what is on record already.
@@ -104,6 +107,7 @@ class Forecast:
     sharper_loss: float
     certified: bool
     lower_bound: float | None
+    by_quilts: dict[str, float]
     naive_loss: float | None
     budget: float
     account: Standing
@@ -178,6 +182,9 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         sharper_loss=Ledger(read_belief(believed), rule="forward-backward").extended_loss([charged]),
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
+        by_quilts=by_quilts(read_belief(believed), plan.epsilon, calibration.length)
+        if calibration.certificates
+        else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
         account=account,
@@ -270,6 +277,7 @@ def show(console: Console, said: Forecast) -> None:
                 f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
             ),
             ("quilt", _quilt(said)),
+            *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             ("per bin", _relative(said)),

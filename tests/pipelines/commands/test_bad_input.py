@@ -226,7 +226,7 @@ def test_local_hours_doubled_by_a_clock_change_count_once(tmp_path: Path) -> Non
 
 def test_a_history_in_one_state_makes_no_model(tmp_path: Path) -> None:
     made = job(tmp_path, [(m, t, 0.1) for m, t, _ in readings(days=2)], model="model.json")
-    done = call("fit", made.settings)
+    done = call("fit", made.settings, "--belief", "pooled")
     assert done.code == 2
     assert done.said("never visited")
     assert done.said("--smoothing smooths")
@@ -235,10 +235,10 @@ def test_a_history_in_one_state_makes_no_model(tmp_path: Path) -> None:
 
 def test_a_state_never_visited_in_the_history_is_refused_unless_smoothed(tmp_path: Path) -> None:
     made = job(tmp_path, [(m, t, min(v, 0.9)) for m, t, v in readings()], model="model.json")
-    done = call("fit", made.settings)
+    done = call("fit", made.settings, "--belief", "pooled")
     assert done.code == 2
     assert done.said("2000 W and above")
-    assert call("fit", made.settings, "--smoothing", "0.5").code == 0
+    assert call("fit", made.settings, "--belief", "pooled", "--smoothing", "0.5").code == 0
     assert call("run", made.settings).code == 0
 
 

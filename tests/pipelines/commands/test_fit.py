@@ -20,6 +20,7 @@ from quiltstream.schemas.models import Model
 from ..jobs import HOMES, Row, call, job, readings, write_as
 
 OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", "30min", "--scale", "2000")
+POOLED = ("--belief", "pooled")
 EDGES = ("--edges", "250,500,1000,2000", "--unit", "W")
 
 
@@ -36,7 +37,7 @@ def chain_of(rows: list[Row], homes: Iterable[str]) -> list[list[float]]:
 def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: Path, form: str) -> None:
     rows = readings()
     path = write_as(form, tmp_path / f"history.{form}", rows)
-    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
+    done = call("fit", path, *POOLED, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
     assert done.code == 0, done.err
     model = Model.load(tmp_path / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES))
@@ -49,7 +50,7 @@ def test_settings_say_what_to_read_and_where_the_model_goes(tmp_path: Path) -> N
     rows = readings()
     made = job(tmp_path, rows, model="models/model.json")
     (tmp_path / "out.csv").write_text("series\nm1\nm2\n", encoding="utf-8")
-    done = call("fit", made.settings, "--exclude", tmp_path / "out.csv")
+    done = call("fit", made.settings, *POOLED, "--exclude", tmp_path / "out.csv")
     assert done.code == 0, done.err
     model = Model.load(tmp_path / "models" / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
@@ -61,7 +62,9 @@ def test_only_and_the_times_choose_what_is_counted(tmp_path: Path) -> None:
     rows = readings()
     made = job(tmp_path, rows, model="model.json")
     (tmp_path / "only.csv").write_text("meter,street\nm5,x\nm6,x\n", encoding="utf-8")
-    done = call("fit", made.settings, "--only", tmp_path / "only.csv", "--start", "2024-03-02", "--stop", "2024-03-08")
+    done = call(
+        "fit", made.settings, *POOLED, "--only", tmp_path / "only.csv", "--start", "2024-03-02", "--stop", "2024-03-08"
+    )
     assert done.code == 0, done.err
     model = Model.load(tmp_path / "model.json")
     chosen = [row for row in rows if "2024-03-02" <= row[1] < "2024-03-08"]
@@ -70,7 +73,7 @@ def test_only_and_the_times_choose_what_is_counted(tmp_path: Path) -> None:
 
 def test_the_diagnostics_and_the_picture_say_what_the_belief_is(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings)
+    done = call("fit", made.settings, *POOLED)
     found = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
     diagnostics = found["diagnostics"]
     assert sum(diagnostics["visits"]) == 6 * 48 * 8
@@ -85,10 +88,10 @@ def test_the_diagnostics_and_the_picture_say_what_the_belief_is(tmp_path: Path) 
 def test_the_order_of_the_rows_and_duplicates_do_not_change_the_model(tmp_path: Path) -> None:
     rows = readings()
     made = job(tmp_path, rows, model="model.json")
-    call("fit", made.settings)
+    call("fit", made.settings, *POOLED)
     first = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
     job(tmp_path, [*rows[::-1], *rows[:500]], model="model.json")
-    call("fit", made.settings)
+    call("fit", made.settings, *POOLED)
     again = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
     assert first["provenance"].pop("source_digests") != again["provenance"].pop("source_digests")
     assert first.pop("digest") != again.pop("digest")
@@ -97,7 +100,7 @@ def test_the_order_of_the_rows_and_duplicates_do_not_change_the_model(tmp_path: 
 
 def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=1, homes=["m1", "m2"]), model="model.json")
-    done = call("fit", made.settings, "--smoothing", "0.2")
+    done = call("fit", made.settings, *POOLED, "--smoothing", "0.2")
     assert done.code == 0, done.err
     assert done.said("the rarest state was visited")
     assert Model.load(tmp_path / "model.json").provenance.notes
@@ -147,11 +150,11 @@ def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(
     made = job(tmp_path, rows, model="model.json", roster=roster, group_by=None)
     homes = tmp_path / "homes.csv"
     homes.write_text("series,home,other\nx,m1,m3\ny,m2,m4\n", encoding="utf-8")
-    assert call("fit", made.settings, "--exclude", homes).code == 0
+    assert call("fit", made.settings, *POOLED, "--exclude", homes).code == 0
     assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
-    assert call("fit", made.settings, "--exclude", homes, "--exclude-column", "other").code == 0
+    assert call("fit", made.settings, *POOLED, "--exclude", homes, "--exclude-column", "other").code == 0
     assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES) - {"m3", "m4"})
-    assert call("fit", made.settings, "--only", homes, "--only-column", "other").code == 0
+    assert call("fit", made.settings, *POOLED, "--only", homes, "--only-column", "other").code == 0
     assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, {"m3", "m4"})
 
 
@@ -171,7 +174,7 @@ def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
 ) -> None:
     made = job(tmp_path, model="model.json")
     (tmp_path / "list.csv").write_text(content, encoding="utf-8")
-    done = call("fit", made.settings, f"--{option}", tmp_path / "list.csv")
+    done = call("fit", made.settings, *POOLED, f"--{option}", tmp_path / "list.csv")
     assert done.code == 2
     assert done.said(message)
     assert done.said(f"--{option}-column")
@@ -181,14 +184,14 @@ def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
 
 def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", source={"csv": "read*.csv"})
-    call("fit", made.settings)
+    call("fit", made.settings, *POOLED)
     digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
     assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
 
 
 def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, "--belief", "level", "--cover", "0.7")
+    done = call("fit", made.settings, "--cover", "0.7")
     assert done.code == 0, done.err
     model = Model.load(tmp_path / "model.json")
     bounds = DobrushinBounds.from_dict(model.belief)
@@ -204,8 +207,13 @@ def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_hol
         "Holidays and seasons are regimes that no chain of this class knows",
         "forward-backward at epsilon 1",
         model.model_id,
+        "the settings say privacy.mechanism: mqm-approx, which needs quilts, and this belief has none",
     ):
         assert done.said(text), text
+    others = model.diagnostics["cover"]["others"]
+    assert others["least"] <= others["own"] <= min(others["mqm-exact"], model.diagnostics["cover"]["sigma"])
+    assert others["mqm-exact"] <= others["mqm-approx"]
+    assert done.said(f"mqm-exact {others['mqm-exact']:.4g} for the list of these chains")
     assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
@@ -225,13 +233,14 @@ def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--belief", "level", "--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
-        (("--belief", "level", "--cover", "1.0"), "with probability 6/7"),
-        (("--belief", "level", "--cover", "0"), "cover: 0 is not above 0"),
+        (("--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
+        (("--cover", "1.0"), "with probability 6/7"),
+        (("--cover", "0"), "--cover: 0 is not above 0"),
         (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
-        (("--belief", "level"), "cover: 0.9 of a history of 6 series"),
-        (("--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
-        (("--belief", "level", "--cover", "0.5", "--smoothing", "1"), "leave --smoothing out"),
+        ((), "--cover: 0.9 of a history of 6 series"),
+        ((), "the largest for this history is --cover 0.85; without a cover, --belief pooled takes one chain"),
+        (("--belief", "pooled", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
+        (("--cover", "0.5", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
         (("--belief", "weekly"), "'weekly' is not one of"),
     ],
 )
@@ -245,13 +254,25 @@ def test_a_cover_that_the_history_cannot_give_writes_nothing(
     assert not (tmp_path / "model.json").exists()
 
 
+def test_a_history_of_one_series_is_told_to_take_one_chain(tmp_path: Path) -> None:
+    path = write_as("csv", tmp_path / "history.csv", readings(homes=["m1"]))
+    words = ("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
+    done = call(*words)
+    assert done.code == 2
+    assert done.said("--cover: 0.9 of a history of 1 series")
+    assert done.said("with probability 1/2 = 0.500")
+    assert done.said("the largest for this history is --cover 0.5; without a cover, --belief pooled")
+    assert not (tmp_path / "model.json").exists()
+    assert call(*words, *POOLED).code == 0
+
+
 def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(tmp_path: Path) -> None:
     made = job(
         tmp_path,
         model="model.json",
         privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"},
     )
-    assert call("fit", made.settings, "--belief", "level", "--cover", "0.5").code == 0
+    assert call("fit", made.settings, "--cover", "0.5").code == 0
     done = call("run", made.settings)
     assert done.code == 0, done.err
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
@@ -263,7 +284,7 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(tmp_path: 
 
 def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
-    assert call("fit", made.settings, "--belief", "level", "--cover", "0.5").code == 0
+    assert call("fit", made.settings, "--cover", "0.5").code == 0
     done = call("run", made.settings)
     assert done.code == 2
     assert done.said("privacy.mechanism is mqm-approx")
@@ -273,7 +294,7 @@ def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(tmp_path: P
 @pytest.mark.parametrize("slots", [47, 49])
 def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots: int) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
-    assert call("fit", made.settings).code == 0
+    assert call("fit", made.settings, *POOLED).code == 0
     model = Model.load(tmp_path / "model.json")
     kernel = model.belief["transition"]
     replace(model, belief=PeriodicChain([kernel] * slots).to_dict()).save(tmp_path / "model.json")

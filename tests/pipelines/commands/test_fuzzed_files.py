@@ -87,7 +87,7 @@ def check(done: Done, document: Any) -> None:
 def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - of a test
     made = job(tmp_path)
-    assert call("fit", made.settings, "-o", tmp_path / "model.json").code == 0
+    assert call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "model.json").code == 0
     base: dict[str, Any] = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
     broker = {"kafka": {"servers": "h:1", "topic": "t", "registry": {"url": "http://h"}}}
     mapped = {"series": {"path": "$.a"}, "time": {"path": "$.t"}, "value": {"path": "$.v"}}
@@ -129,7 +129,7 @@ def test_no_model_file_is_an_unexpected_failure(tmp_path: Path, seed: int) -> No
     draw = random.Random(seed)  # noqa: S311 - of a test
     made = job(tmp_path, model="model.json", privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "mqm-exact"})
     path = tmp_path / "model.json"
-    assert call("fit", made.settings, "-o", path).code == 0
+    assert call("fit", made.settings, "--belief", "pooled", "-o", path).code == 0
     base = json.loads(path.read_text(encoding="utf-8"))
     assert json.loads(signed(copy.deepcopy(base)))["digest"] == base["digest"]
     beliefs = [

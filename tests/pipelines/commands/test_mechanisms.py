@@ -24,7 +24,7 @@ SLOTS = 48
 def fitted(folder: Path, privacy: dict[str, Any], **changes: Any) -> tuple[Job, Model]:
     """A job over a model with a chain, fitted on series that it does not publish."""
     other = job(folder / "history", readings(days=30, homes=["x1", "x2"], seed=3), model="model.json")
-    assert call("fit", other.settings).code == 0
+    assert call("fit", other.settings, "--belief", "pooled").code == 0
     made = job(folder / "job", model="../history/model.json", privacy=privacy, **changes)
     return made, Model.load(folder / "history" / "model.json")
 
@@ -179,7 +179,7 @@ def test_the_london_homes_need_the_noise_of_the_papers_methods(tmp_path: Path, s
         roster=None,
         model="model.json",
     )
-    assert call("fit", made.settings).code == 0
+    assert call("fit", made.settings, "--belief", "pooled").code == 0
     text = made.settings.read_text(encoding="utf-8")
     for mechanism, sigma in (("mqm-approx", 84.4445), ("mqm-exact", 43.4090)):
         made.settings.write_text(

@@ -70,7 +70,7 @@ def test_series_that_no_roster_has_are_rejects_however_many_there_are(tmp_path: 
 
 def test_a_fit_over_more_series_than_the_limit_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, most_series=5, model="model.json", roster=None, group_by=None)
-    done = call("fit", made.settings)
+    done = call("fit", made.settings, "--belief", "pooled")
     assert done.code == 2, done.err
     assert done.said("source, whose series are counted: it has more than 5 series, the limit of most_series")
     assert not (tmp_path / "model.json").exists()

@@ -41,7 +41,7 @@ MAKERS_OF_TARGETS = pytest.mark.parametrize(
 
 def fitted(folder: Path) -> Job:
     made = job(folder)
-    assert call("fit", made.settings, "-o", folder / "model.json").code == 0
+    assert call("fit", made.settings, "--belief", "pooled", "-o", folder / "model.json").code == 0
     return made
 
 
@@ -107,7 +107,7 @@ def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path,
     make(out)
     before = out.lstat()
     done: dict[str, Done] = {
-        "fit": call("fit", made.settings, "-o", out),
+        "fit": call("fit", made.settings, "--belief", "pooled", "-o", out),
         "init": call("init", tmp_path / "readings.csv", "-o", out, "--force"),
         "backup": call("ledger", "backup", made.ledger, "-o", out),
         "merge": call("ledger", "merge", made.ledger, made.ledger, "-o", out),
@@ -148,7 +148,7 @@ def test_model_and_rejects_are_for_their_owner_alone_and_releases_as_the_umask_s
     try:
         made = fitted(tmp_path)
         (tmp_path / "model.json").chmod(0o644)
-        assert call("fit", made.settings, "-o", tmp_path / "model.json").code == 0
+        assert call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "model.json").code == 0
         assert call("run", made.settings).code == 0
     finally:
         os.umask(before)
@@ -168,7 +168,7 @@ def test_files_above_their_limit_are_refused_with_the_limit(tmp_path: Path) -> N
         if before is not None:
             (tmp_path / name).write_bytes(before)
         elif name == "model.json":
-            assert call("fit", made.settings, "-o", tmp_path / "other.json").code == 0
+            assert call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "other.json").code == 0
             (tmp_path / "other.json").rename(tmp_path / name)
 
 
@@ -178,7 +178,7 @@ def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: P
     (tmp_path / "readings.csv").rename(tmp_path / "jane-doe.csv")
     renamed = tmp_path / "jane-doe.yaml"
     made.settings.rename(renamed)
-    assert call("fit", renamed).code == 0
+    assert call("fit", renamed, "--belief", "pooled").code == 0
     assert call("run", renamed).code == 0
     assert "jane" not in (tmp_path / "model.json").read_text(encoding="utf-8")
     rows = made.rows()

@@ -290,7 +290,7 @@ def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path)
 
 def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
-    call("fit", made.settings)
+    call("fit", made.settings, "--belief", "pooled")
     assert call("run", "--dry-run", made.settings).said("estimated from 6 series that it is to protect")
     done = call("run", made.settings)
     assert done.code == 0, done.err

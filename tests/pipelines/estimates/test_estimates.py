@@ -312,7 +312,7 @@ def test_another_belief_joins_or_follows_by_command(tmp_path: Path) -> None:
     )
     assert run(one).code == 0
     model = tmp_path / "second.json"
-    assert call("fit", one.settings, "-o", model, "--smoothing", "0.5").code == 0
+    assert call("fit", one.settings, "--belief", "pooled", "-o", model, "--smoothing", "0.5").code == 0
     done = call("ledger", "belief", one.settings, "streets", model, "--yes")
     assert done.code == 0, done.err
     assert done.said("of a budget of 9")

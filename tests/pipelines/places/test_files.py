@@ -35,7 +35,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("jobs")
     fresh, fitted, ran = (job(folder / name) for name in ("fresh", "fitted", "ran"))
     change(fitted, model="model.json")
-    assert call("fit", fitted.settings).code == 0
+    assert call("fit", fitted.settings, "--belief", "pooled").code == 0
     change(ran, rejects=None)
     assert call("run", ran.settings).code == 0
     ran.sink.unlink()

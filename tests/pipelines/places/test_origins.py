@@ -29,6 +29,8 @@ def fit_one(made: Job, name: str) -> None:
     done = call(
         "fit",
         made.folder / "readings.csv",
+        "--belief",
+        "pooled",
         "-o",
         made.folder / "model.json",
         "--series-name",
@@ -105,7 +107,7 @@ def test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it(
 ) -> None:
     made = job(tmp_path, readings(days=20), model="model.json", group_by=None)
     (tmp_path / "out.csv").write_text("\n".join(["series", *excluded]), encoding="utf-8")
-    assert call("fit", made.settings, "--exclude", tmp_path / "out.csv").code == 0
+    assert call("fit", made.settings, "--belief", "pooled", "--exclude", tmp_path / "out.csv").code == 0
     if roster is None:
         job(tmp_path, readings(days=20), model="model.json", **NO_ROSTER)
     else:
@@ -118,7 +120,9 @@ def test_names_of_another_column_of_the_file_show_nothing(tmp_path: Path) -> Non
     path = tmp_path / "readings.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([f"{lines[0]},alias", *(f"{line},a{line[1]}" for line in lines[1:])]), encoding="utf-8")
-    done = call("fit", path, "-o", tmp_path / "model.json", "--series", "alias", *OPTIONS[2:], *EDGES)
+    done = call(
+        "fit", path, "--belief", "pooled", "-o", tmp_path / "model.json", "--series", "alias", *OPTIONS[2:], *EDGES
+    )
     assert done.code == 0, done.err
     assert is_given(made)
 
