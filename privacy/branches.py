@@ -34,6 +34,7 @@ from fractions import Fraction
 import numpy as np
 
 from .accounting.constant import Rule, constant_loss, grid_density, on_grid
+from .accounting.events import around
 from .chains import ChainError, FloatArray, frozen
 from .charges import outward
 from .checks import float_above
@@ -64,7 +65,7 @@ class Branch:
         *,
         settled: float = 0.0,
         live: int | None = None,
-        rule: Rule = "quilts",
+        rule: Rule = "forward-backward",
     ) -> None:
         """Price a timeline whose cuts hold those of the world and ``live``."""
         self.world, self.settled, self.live, self.rule = world, settled, live, rule
@@ -77,8 +78,15 @@ class Branch:
             patch: None for what is committed.
             top: Largest density of all slots with the patch, the folded ones included.
         """
-        worst = self.running.worst if patch is None else patch.worst
-        return self.least(Worst(self.settled) if self.settled > worst.loss else worst, top)
+        return self.least(self._by_slots(self.running.worst if patch is None else patch.worst), top)
+
+    @property
+    def quilts(self) -> Worst:
+        """The worst of all slots by the quilts alone."""
+        return self._by_slots(self.running.worst)
+
+    def _by_slots(self, worst: Worst) -> Worst:
+        return Worst(self.settled) if self.settled > worst.loss else worst
 
     def least(self, worst: Worst, top: Fraction) -> Worst:
         """The loss by the quilts, or the one that the largest density bounds, whichever is less."""
@@ -96,6 +104,12 @@ class Branch:
         if self.rule != "forward-backward" or self.world.changes or top <= 0:
             return math.inf
         return constant_loss(self.world.segments[0].belief, on_grid(top))
+
+    def around(self, top: Fraction) -> float:
+        """What the slots around an event tell about it at most, where no slot has more density; infinite alike."""
+        if self.rule != "forward-backward" or self.world.changes:
+            return math.inf
+        return around(self.world.segments[0].belief, on_grid(top)) if top > 0 else 0.0
 
     def settled_at(self, line: Timeline, horizon: int) -> tuple[float, int]:
         """What is kept of the slots that a fold at a horizon settles: the bound, and the first slot still priced."""

@@ -1,21 +1,24 @@
-"""The quilt ledger: what all releases on one series have cost together, in epsilon.
+"""The ledger: what all releases on one series have cost together, in epsilon.
 
-A release over a window whose every slot it can move by epsilon_dp adds epsilon_dp to the density d of those slots. Then
+A release over a window whose every slot it can move by epsilon_dp adds epsilon_dp to the density d of those slots.
+For releases in any number, overlap and order, later ones chosen in the light of earlier ones, the loss is the smaller
+of two numbers: the forward-backward account at the largest density of any slot (:mod:`.accounting.constant`, with
+theorem and certificate), as long as no belief changes at a slot; and the quilts' account,
 
-    loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ],
+    loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ].
 
-for releases in any number, overlap and order, later ones chosen in the light of earlier ones. Proof: given the state
-of the quilt, only the slots inside it can differ between the two secrets, so by group privacy the density ratio of
-each release is at most e to the power of its epsilon_dp times the slots of it inside, independent noise multiplies,
-and the quilt itself tells at most its influence. Take the best quilt for each pair, then the worst pair. The seeds'
-rules are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2):
-``bounds`` says what each of them gives, or why it does not apply.
+Proof of the second: given the state of the quilt, only the slots inside it can differ between the two secrets, so by
+group privacy the density ratio of each release is at most e to the power of its epsilon_dp times the slots of it
+inside, independent noise multiplies, and the quilt itself tells at most its influence. Take the best quilt for each
+pair, then the worst pair. The seeds' rules are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1,
+3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2): ``bounds`` says what each of them gives, or why it does not apply.
 
-Which slots are looked at. None before the first charged slot or behind the last: all outputs are then functions of the
-slots on one side, so their law given X_i is a mixture of their laws given the neighbour on that side, and a mixture of
-numbers has no larger ratio than the numbers. In a run of equal density the slots further than the reach from both edges
-see either an end within the run, the same for all, or none: the sum of both sides is concave and piecewise linear
-there, so its maximum is at a kink. All other slots are looked at, those of density 0 between windows included.
+Which slots the quilts look at. None before the first charged slot or behind the last: all outputs are then functions
+of the slots on one side, so their law given X_i is a mixture of their laws given the neighbour on that side, and a
+mixture of numbers has no larger ratio than the numbers. In a run of equal density the slots further than the reach
+from both edges see either an end within the run, the same for all, or none: the sum of both sides is concave and
+piecewise linear there, so its maximum is at a kink. All other slots are looked at, those of density 0 between windows
+included.
 
 >>> from quiltstream.privacy.classes import MixingBounds
 >>> from quiltstream.privacy.quilts import mqm_approx
@@ -24,8 +27,8 @@ there, so its maximum is at a kink. All other slots are looked at, those of dens
 >>> ledger = Ledger(belief)
 >>> for week in range(52):
 ...     charge = ledger.charge(336 * week, 336 * (week + 1), density)
->>> round(ledger.loss, 9)
-1.0
+>>> round(ledger.loss, 4), round(ledger.bounds()["quilts"].loss, 9)
+(0.3842, 1.0)
 """
 
 from __future__ import annotations
@@ -46,10 +49,10 @@ from .density import Density, steps_of
 from .entries import Entry
 from .influence import Bound
 from .models.belief import AnyBelief
-from .reserving import extended_loss, saturated
+from .reserving import extended_loss, largest, saturated
 from .running import Patch, Worst
 from .schedules import Schedule
-from .seeds import Charges, SeedsBound, seeds_bounds
+from .seeds import NOTHING, Charges, SeedsBound, seeds_bounds
 from .states import AccountState, has_start
 from .timeline import Timeline
 from .worlds import World
@@ -66,7 +69,8 @@ class Ledger(Account):
     """An account of the loss of one belief, or of several that follow each other or are held side by side.
 
     The loss is a function of the density alone: the same charges in any order give the same float. It is rounded
-    outward by ``OUTWARD``. It never falls when a charge is added, up to that rounding.
+    outward by ``OUTWARD``. It never falls when a charge is added, up to that rounding. Losses need not add up: two
+    charges may cost more than the sum of what each costs alone, though never more than by the quilts.
 
     Beliefs: mixing bounds by Lemma 4.8; a stationary chain by its exact influence; a chain with a fixed initial
         distribution by the bound that holds at every slot for every initial distribution, so that no slot need be
@@ -84,7 +88,7 @@ class Ledger(Account):
         start: int | None = None,
         keep: int | None = None,
         bound: Bound = "lemma-4.8",
-        rule: Rule = "quilts",
+        rule: Rule = "forward-backward",
     ) -> None:
         """Open an empty account.
 
@@ -95,9 +99,7 @@ class Ledger(Account):
             keep: How many slots before the end of the latest charge another charge may still begin; what lies further
                 back is folded from time to time. None keeps everything until ``fold`` is called.
             bound: The closed form under mixing bounds, as for ``mqm_approx``.
-            rule: ``forward-backward`` for the smaller of the quilts' loss and the one that the largest density of all
-                slots bounds (``accounting``), as long as no belief changes at a slot. Losses then need not add up: two
-                charges may cost more than the sum of what each costs alone, though never more than by the quilts.
+            rule: ``quilts`` leaves the forward-backward account out, to compare with.
 
         Raises:
             ChainError: If a stationary chain is reducible.
@@ -287,19 +289,86 @@ class Ledger(Account):
         return self._changed(replace(self.state, worlds=worlds), "the change of belief")
 
     def bounds(self) -> Mapping[str, SeedsBound]:
-        """What the seeds' own theorems say about all charges so far, by name: a loss, or why one does not apply.
+        """What the quilts and the seeds' own theorems say about all charges so far: a loss, or why one does not apply.
 
-        With the same belief and influence tables. The ledger's own loss is never above any of them.
+        By name, ``quilts`` for the quilts' account alone. With the same belief and influence tables. The ledger's own
+        loss is never above any of them.
         """
         whole_history = Charges(tuple(self._entries.values()), self._forgotten)
         changes = any(branch.world.changes for branch in self._branches)
-        return seeds_bounds(
+        quilts = SeedsBound(outward(max(branch.quilts.loss for branch in self._branches)))
+        if not whole_history.shapes:
+            quilts = SeedsBound(None, NOTHING)
+        theorems = seeds_bounds(
             whole_history,
             [branch.world.segments[0].pricer for branch in self._branches],
             self._quilts_of,
             changes=changes,
             late=self._upper_bound,
         )
+        return {"quilts": quilts, **theorems}
+
+    def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
+        """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
+
+        The secret is the whole path of one series through these slots: any two paths that are both possible there.
+        Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.accounting.events`
+        has theorem and proof). With m the slots, D the largest density of any slot, F and B one certificate:
+        m D + max(F - D) + max(B - D), and never more than the sum of all density (group privacy).
+
+        Args:
+            slots: Length of the event; for 1 it is the loss itself.
+            schedules: Priced on top of what is charged.
+
+        Returns:
+            Epsilon; infinite where no bound is known: on an endless schedule without a certificate, or where the belief
+            changes at a slot.
+
+        Raises:
+            TypeError: If slots is not a whole number.
+            ValueError: If slots is below 1, or a schedule begins before the chain or the horizon.
+        """
+        slots = whole("slots", slots, "give the length of the event in slots", least=1)
+        listed = [self._started(schedule) for schedule in schedules]
+        alone = self.extended_loss(listed) if listed else self.loss
+        if slots == 1:
+            return alone
+        density = self._line.density()
+        top = max(self._peak, largest(density, listed))
+        each = [branch.around(top) + slots * float_above(top) for branch in self._branches if not branch.world.is_idle]
+        # the sum of all density is rounded, and must not come out below the loss of a slot
+        return max(alone, min(outward(max(each, default=0.0)), self._all(listed) if each else 0.0))
+
+    def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
+        """How many slots an event may have to lose at most epsilon by ``event_loss``.
+
+        Returns:
+            0 where not even one slot stays within it; None where any number does.
+
+        Raises:
+            ValueError: If epsilon is not finite and above 0, or a schedule begins before the chain or the horizon.
+        """
+        epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+        listed = [self._started(schedule) for schedule in schedules]
+        if self._all(listed) <= epsilon or all(branch.world.is_idle for branch in self._branches):
+            return None
+        if self.event_loss(1, listed) > epsilon:
+            return 0
+        low, high = 1, 2
+        while self.event_loss(high, listed) <= epsilon:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.event_loss(middle, listed) <= epsilon else (low, middle)
+        return low
+
+    def _all(self, schedules: Sequence[Schedule]) -> float:
+        """The sum of all density, charged and scheduled."""
+        total = float(self._line.mass)
+        for schedule in schedules:
+            windows = math.inf if schedule.windows is None else schedule.windows
+            total += windows * schedule.size * schedule.epsilon_dp
+        return outward(total)
 
     def ceiling(self, density: float) -> float:
         """Loss of an endless stream whose every slot has this density.
@@ -313,12 +382,12 @@ class Ledger(Account):
     def density_for(self, epsilon: float) -> float:
         """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
 
-        By the quilts alone this is the pairwise calibration: each secret pair uses its own quilt. Where the belief
-        changes, it is lowered until the stream stays within epsilon at the change, too.
+        This is what ``forward_backward`` calibrates, or by the quilts alone ``pairwise``. Where the belief changes,
+        it is lowered until the stream stays within epsilon at the change, too.
 
         Raises:
             ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix,
-                and the forward-backward account, where it is asked, has no bound.
+                and the forward-backward account has no bound.
             ValueError: If epsilon is not finite and above 0.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")

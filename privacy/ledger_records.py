@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from .accounting.constant import ACCURACY
 from .branches import joined_world
 from .entries import Entry, Forgotten
 from .influence import Bound
@@ -32,7 +33,6 @@ from .worlds import World
 RECORD_VERSION = 1
 """Version of the record; a reader refuses what is newer."""
 
-_SAME = 1e-9
 _LONG = 2**63
 
 
@@ -187,7 +187,7 @@ def from_record(record: Mapping[str, Any]) -> Ledger:
         named = float(record["loss"])
     except KeyError as missing:
         raise ValueError(f"the record lacks the field {missing.args[0]}: it is damaged or no account") from None
-    if not math.isclose(ledger.loss, named, rel_tol=_SAME):
+    if not math.isclose(ledger.loss, named, rel_tol=ACCURACY):
         raise ValueError(
             f"loss is {named!r}, but the charges of the record cost {ledger.loss!r}: it is damaged, or was computed by "
             "another version; restore an undamaged copy"
@@ -200,7 +200,7 @@ def _state(record: Mapping[str, Any]) -> AccountState:
     return AccountState(
         worlds=tuple(_world(world, bound) for world in worlds),
         bound=bound,
-        rule=record.get("rule", "quilts"),
+        rule=record["rule"],
         budget=record["budget"],
         start=record["start"],
         keep=record["keep"],

@@ -7,7 +7,7 @@ in common: their settled bounds are added, by the subadditivity of the rule (``b
 an upper bound.
 
 >>> from quiltstream.privacy.classes import MixingBounds
->>> one, other = (Ledger(MixingBounds(pi_min=0.2, gap=0.75), budget=1.5) for _ in range(2))
+>>> one, other = (Ledger(MixingBounds(pi_min=0.2, gap=0.75), budget=0.7) for _ in range(2))
 >>> for ledger in (one, other):
 ...     charge = ledger.charge(0, 336, 0.03, key="weekly-load/0")
 >>> both = merged(one, other)

@@ -36,6 +36,9 @@ from .running import Worst
 
 _OUTWARD = 4 * OUTWARD
 _FORGOTTEN = "does not apply: {} charges lie behind the horizon, and the windows they had are not kept"
+NOTHING = "does not apply: nothing is charged"
+"""Why there is no bound on an account without charges."""
+
 _TWO = "does not apply: it is about two segments, and there are {} different windows"
 
 
@@ -93,7 +96,7 @@ def seeds_bounds(
     """
     names = ("[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2")
     if not charges.shapes:
-        return {name: SeedsBound(None, "does not apply: nothing is charged") for name in names}
+        return {name: SeedsBound(None, NOTHING) for name in names}
     if late:
         text = "does not apply: something behind the horizon was priced from above, in the account's number, too"
         return {name: SeedsBound(None, text) for name in names}

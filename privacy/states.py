@@ -51,7 +51,7 @@ class AccountState:
     forgotten: Forgotten = field(default_factory=Forgotten)
     entries: tuple[Entry, ...] = ()
     bound: Bound = "lemma-4.8"
-    rule: Rule = "quilts"
+    rule: Rule = "forward-backward"
 
     def line(self, cuts: Iterable[int] = ()) -> Timeline:
         """The density that is kept, split where a run must begin.

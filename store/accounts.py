@@ -14,7 +14,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ..privacy.accounting.constant import rule_for
 from ..privacy.ledger import Ledger, Span
 from ..privacy.models.reading import read_belief
 from ..privacy.schedules import Schedule as Priced
@@ -42,7 +41,7 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     What is charged later is priced as if it had been there when a belief changed: the loss depends on the charges and
     the changes, not on which of them came first.
     """
-    ledger = Ledger(read_belief(domain.belief), budget, rule=rule_for(domain.belief))
+    ledger = Ledger(read_belief(domain.belief), budget)
     for change in domain.changes:
         belief = read_belief(change.belief)
         if change.slot is None:

@@ -1,11 +1,12 @@
-"""A domain's charges priced anew: the loss by the core, and what the theorems of the sources say beside it."""
+"""A domain's charges priced anew: the loss by the core, and what quilts and theorems of the sources say beside it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 
-from ..privacy.accounting.constant import ACCURACY, rule_for
+from ..privacy.accounting.constant import ACCURACY
+from ..privacy.charges import Span
 from ..privacy.seeds import SeedsBound
 from ..schemas.ledger import LedgerEntry
 from .accounts import ledger_of
@@ -20,10 +21,10 @@ _CLOSE = 1e-12
 
 
 def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, SeedsBound]:
-    """Every theorem's bound on what a domain's charges cost together, or why there is none (theory section 4).
+    """What the quilts and every theorem say of a domain's charges, or why there is no such bound (theory section 4).
 
-    The account is made anew from its entries, as the store itself does. Each bound rests on the same belief and
-    influence, so the loss on record is never above any of them.
+    The account is made anew from its entries, as the store itself does. Each bound rests on the same belief, so the
+    loss on record is never above any of them.
 
     Args:
         domain: the domain of record.
@@ -31,7 +32,7 @@ def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int =
         most: how many charges are looked at; of a longer account every bound is left out, and the reason says so.
 
     Returns:
-        Bounds by theorem, see :meth:`quiltstream.privacy.Ledger.bounds`.
+        Bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
     """
     return priced_anew(domain, entries, most=most)[1]
 
@@ -52,18 +53,25 @@ def priced_anew(
     return lost, ledger.bounds()
 
 
-def same_loss(domain: DomainSpec, one: float, other: float, share: float = _CLOSE) -> bool:
-    """Whether two numbers are the same loss, summed in another order or computed by another processor.
+def costs_alone(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, float]:
+    """What the charges of each query would cost without the others, epsilon, by the query's name.
 
     Args:
-        domain: whose loss it is.
-        one: a number.
-        other: the other.
-        share: what the order of a sum may change, relative.
+        domain: the domain of record.
+        entries: its charges; refusals are passed over.
+        most: how many charges are looked at; a query with more is left out.
     """
-    if rule_for(domain.belief) == "forward-backward":
-        share = max(share, ACCURACY)
-    return math.isclose(one, other, rel_tol=share, abs_tol=_CLOSE)
+    spans: dict[str, list[Span]] = {}
+    for entry in entries:
+        if entry.decision == "charged":
+            spans.setdefault(entry.query, []).append((entry.window_start, entry.window_stop, entry.epsilon_dp))
+    ledger = ledger_of(domain)
+    return {name: ledger.loss_of(charged) for name, charged in spans.items() if len(charged) <= most}
+
+
+def same_loss(one: float, other: float) -> bool:
+    """Whether two numbers are the same loss, summed in another order or computed by another processor."""
+    return math.isclose(one, other, rel_tol=ACCURACY, abs_tol=_CLOSE)
 
 
 def check_loss(domain: DomainSpec, said: float, found: float) -> None:
@@ -74,5 +82,5 @@ def check_loss(domain: DomainSpec, said: float, found: float) -> None:
     Raises:
         StoreDamaged: they differ.
     """
-    if not same_loss(domain, said, found) and not (domain.changes and said > found):
+    if not same_loss(said, found) and not (domain.changes and said > found):
         raise damaged(f"domain {domain.name!r}", f"says that {said!r} is lost, and its charges cost {found!r}")

@@ -322,7 +322,7 @@ class _Reader:
         except (StoreError, ChainError, ValueError, TypeError, ArithmeticError) as error:
             self._tell(tables.charges, where, f"the account cannot be priced ({type(error).__name__})")
             return
-        if not same_loss(spec, reserved, domain["reserved_loss"], share=1e-9):
+        if not same_loss(reserved, domain["reserved_loss"]):
             self._tell(
                 tables.domains,
                 named(tables.domains, domain),
@@ -347,9 +347,7 @@ class _Reader:
             while True:
                 made = account.charge(*span) if charged else None
                 before, after = (account.loss, None) if made is None else (made.loss_before, made.loss_after)
-                agree = same_loss(spec, before, row["loss_before"]) and (
-                    after is None or same_loss(spec, after, row["loss_after"])
-                )
+                agree = same_loss(before, row["loss_before"]) and (after is None or same_loss(after, row["loss_after"]))
                 if agree or known == len(spec.changes):
                     break
                 known += 1
@@ -363,7 +361,7 @@ class _Reader:
                 lost = row["loss_after"]
         whole = ledger_of(spec).replay(spans)
         recorded = max(lost, domain["merged_loss"] or 0.0)
-        if not spec.changes and domain["merged_loss"] is not None and not same_loss(spec, recorded, whole):
+        if not spec.changes and domain["merged_loss"] is not None and not same_loss(recorded, whole):
             self._tell(
                 tables.domains, named(tables.domains, domain), f"the loss is {recorded!r}, and by the core {whole!r}"
             )

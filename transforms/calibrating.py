@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, get_args
 
 from ..privacy.accounting.calibration import forward_backward
-from ..privacy.accounting.constant import by_forward_backward, rule_for
 from ..privacy.baselines import Baseline, entry_dp, group_dp
 from ..privacy.chains import ChainError, MarkovChain
 from ..privacy.classes import (
@@ -98,7 +97,7 @@ def choose(
         held = given if isinstance(given, MixingBounds | Directed) else _everywhere(mechanism, given)
         if isinstance(held, MixingBounds):
             _check_rare(held, states)
-        return Chosen(by_forward_backward(held.to_dict()), forward_backward(held, epsilon, length))
+        return Chosen(held.to_dict(), forward_backward(held, epsilon, length))
     if isinstance(given, Directed):
         raise SettingsError(
             f"privacy.mechanism is {mechanism}, which needs quilts or a spectral gap, and the model is of kind "
@@ -132,7 +131,7 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     A stream that has no room for that would have to add noise at its first change, for ever.
     """
     held = read_belief(belief)
-    ledger = Ledger(held, rule=rule_for(belief))
+    ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
 

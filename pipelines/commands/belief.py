@@ -7,7 +7,6 @@ from typing import Literal
 
 import click
 
-from ...privacy.accounting.constant import by_forward_backward, rule_for
 from ...privacy.chains import ChainError, MarkovChain
 from ...privacy.classes import AnyInitial, FiniteClass, MixingBounds, belief_from_dict, mixing_bounds
 from ...schemas.models import Model
@@ -72,11 +71,6 @@ def _slot(domain: DomainSpec, instant: str) -> int:
 
 def _like(domain: DomainSpec, model: Model) -> dict[str, object]:
     """The model's belief in the form that the domain's account rests on: bounds, or the chains themselves."""
-    like = _same_kind(domain, model)
-    return like if rule_for(domain.belief) == "quilts" else by_forward_backward(like)
-
-
-def _same_kind(domain: DomainSpec, model: Model) -> dict[str, object]:
     try:
         given, account = belief_from_dict(model.belief), belief_from_dict(domain.belief)
         if isinstance(account, MixingBounds):

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from ...privacy.accounting.constant import rule_for
 from ...privacy.ledger import Ledger
 from ...privacy.mechanisms import FixedTotalHistogram
 from ...privacy.models.reading import read_belief
@@ -24,6 +23,7 @@ from ..console import facts, heading, notes, number, plural
 from ..record import Standing, standing_of
 from .beside import by_quilts, said_by_quilts
 from .cautions import cautions
+from .costs import Cost
 
 #: An error of a bin above this share of an evenly filled bin is worth a warning.
 _DROWNED = 0.5
@@ -62,7 +62,7 @@ class Forecast:
         cells_per_bin: cells of the smallest histogram divided by the states; ``None`` without a roster.
         relative_error: expected error over that number.
         schedule_loss: loss of the whole schedule on an empty account, epsilon.
-        sharper_loss: the same by the forward-backward account, whichever the domain's is; never more.
+        cost: the same beside what the noise was calibrated to, and how long an event is protected.
         certified: whether the noise rests on a certificate of the forward-backward account.
         lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
         by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
@@ -104,7 +104,7 @@ class Forecast:
     cells_per_bin: float | None
     relative_error: float | None
     schedule_loss: float
-    sharper_loss: float
+    cost: Cost
     certified: bool
     lower_bound: float | None
     by_quilts: dict[str, float]
@@ -144,8 +144,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         stop=None if schedule.start is None else schedule.stop,
         epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
     )
-    believed = plan.domain.belief
-    ledger = Ledger(read_belief(believed), plan.domain.budget, rule=rule_for(believed))
+    ledger = Ledger(read_belief(plan.domain.belief), plan.domain.budget)
+    cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
     cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size
@@ -178,8 +178,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         epsilon_dp=epsilon_dp,
         cells_per_bin=cells,
         relative_error=None if cells is None else noisy.mean_abs / cells,
-        schedule_loss=ledger.extended_loss([charged]),
-        sharper_loss=Ledger(read_belief(believed), rule="forward-backward").extended_loss([charged]),
+        schedule_loss=cost.loss,
+        cost=cost,
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
         by_quilts=by_quilts(read_belief(believed), plan.epsilon, calibration.length)
@@ -282,11 +282,8 @@ def show(console: Console, said: Forecast) -> None:
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             ("per bin", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
-            *(
-                [("", f"{said.sharper_loss:.6g} by the forward-backward account, beside that")]
-                if _is_sharper(said)
-                else []
-            ),
+            *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
+            ("event", said.cost.protection),
             ("budget", _budget(said)),
             ("ledger", said.account.text),
         ],
@@ -341,10 +338,6 @@ def _relative(said: Forecast) -> str:
     if said.relative_error > _DROWNED:
         text += ": the noise drowns it; use longer windows, larger groups or fewer bins"
     return text
-
-
-def _is_sharper(said: Forecast) -> bool:
-    return said.sharper_loss < said.schedule_loss * (1 - 1e-6)
 
 
 def _naive(said: Forecast) -> str:

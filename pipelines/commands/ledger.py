@@ -18,7 +18,7 @@ from ...schemas.ledger import LedgerEntry
 from ...schemas.settings import read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
-from ...store.bounds import check_loss, priced_anew
+from ...store.bounds import check_loss, costs_alone, priced_anew
 from ...store.populations import SHARING
 from ...store.reading import DomainSummary
 from ...store.records import Store
@@ -72,28 +72,31 @@ class _Account:
     Attributes:
         said: what it has spent and promised.
         entries: every charge and refusal.
-        bounds: what each theorem of the sources says of the charges; none for a domain without queries.
+        bounds: what the quilts and each theorem of the sources say of the charges; none for a domain without queries.
+        alone: what the charges of each query would cost without the others, epsilon.
     """
 
     said: DomainSummary
     entries: list[LedgerEntry]
     bounds: Mapping[str, SeedsBound]
+    alone: Mapping[str, float]
 
     @classmethod
     def of(cls, store: Store, name: str) -> _Account:
         said, entries = store.summary(name), store.entries(name)
         held = store.registered(name, said.queries[0].name) if said.queries else None
         if held is None:
-            return cls(said, entries, {})
+            return cls(said, entries, {}, {})
         store.check_blocks(name)
         lost, bounds = priced_anew(held.domain, entries)
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
-        return cls(said, entries, bounds)
+        return cls(said, entries, bounds, costs_alone(held.domain, entries))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""
-        return {**asdict(self.said), "bounds": {name: asdict(bound) for name, bound in self.bounds.items()}}
+        bounds = {name: asdict(bound) for name, bound in self.bounds.items()}
+        return {**asdict(self.said), "bounds": bounds, "alone": dict(self.alone)}
 
 
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
@@ -135,18 +138,19 @@ def _show_domain(console: Console, account: _Account) -> None:
             *([("flagged", _flagged(said))] if said.flagged_charges or said.flagged_blocks else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
-            *((f"query {one.name}", _query(one)) for one in said.queries),
+            *((f"query {one.name}", _query(one, account.alone.get(one.name))) for one in said.queries),
             *(("decision", _event(event)) for event in said.events),
         ],
     )
 
 
 def _bounds(bounds: Mapping[str, SeedsBound]) -> list[tuple[str, str]]:
-    """A line for each theorem, or one for all if the same reason rules out all of them."""
+    """The quilts and a line for each theorem, or one for all if the same reason rules out all of them."""
     texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
-    if len(set(texts.values())) == 1 and all(bound.loss is None for bound in bounds.values()):
-        return [("by theorem", next(iter(texts.values())))]
-    return [(f"by {name}", text) for name, text in texts.items()]
+    lines = [("by quilts", texts.pop("quilts"))] if "quilts" in texts else []
+    if len(set(texts.values())) == 1 and all(bounds[name].loss is None for name in texts):
+        return [*lines, ("by theorem", next(iter(texts.values())))]
+    return [*lines, *((f"by {name}", text) for name, text in texts.items())]
 
 
 _LOST = (
@@ -166,10 +170,11 @@ def _flagged(said: DomainSummary) -> str:
     )
 
 
-def _query(one: Any) -> str:
+def _query(one: Any, alone: float | None) -> str:
     windows = "endless" if one.windows is None else f"of {one.windows:,} windows"
-    epsilon = "" if one.epsilon is None else f", epsilon {one.epsilon:g}"
-    return f"{one.charged:,} charged, {one.refused:,} refused {windows}{epsilon}, {one.epsilon_dp:.6g} a slot"
+    epsilon = "" if one.epsilon is None else f", calibrated to {one.epsilon:g}"
+    cost = "" if alone is None else f", costs {alone:.4g} alone in this account"
+    return f"{one.charged:,} charged, {one.refused:,} refused {windows}, {one.epsilon_dp:.6g} a slot{epsilon}{cost}"
 
 
 def _event(event: tuple[str, str | None, str, str, int]) -> str:

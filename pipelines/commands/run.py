@@ -18,6 +18,7 @@ from rich.console import Console
 from ...schemas.readings import OF_VALUES, RejectReason
 from ...schemas.settings import Settings, SettingsError, read_settings
 from ...schemas.slots import Window, format_instant
+from ...store.accounts import priced
 from ...store.address import StoreAddress
 from ...store.errors import StoreError
 from ...store.records import Store
@@ -48,6 +49,7 @@ from ..record import (
     unknown_releases,
 )
 from .cautions import of_units
+from .costs import Cost
 from .forecast import assumptions, forecast, goes_on, left_to_data
 from .forecast import show as show_forecast
 
@@ -72,6 +74,7 @@ class Summary:
         loss_before: loss of the domain before the run, epsilon.
         loss_after: loss of the domain after it.
         budget: the domain's budget in force.
+        cost: what the query's schedule costs alone, what it was calibrated to, and how long an event is protected.
         naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
         from_data: what was taken from the data, as public, and what it came to.
         given_model: whether the model was estimated from series it protects.
@@ -95,6 +98,7 @@ class Summary:
     loss_before: float
     loss_after: float
     budget: float
+    cost: Cost
     naive_loss: float | None
     from_data: tuple[str, ...]
     given_model: bool
@@ -352,6 +356,7 @@ def summary_of(
         loss_before=before.account.loss,
         loss_after=after.account.loss,
         budget=after.account.budget,
+        cost=Cost.of(plan, priced(schedule, registration.query.epsilon_dp)),
         naive_loss=after.account.naive,
         from_data=tuple(found),
         given_model=registration.query.given_model,
@@ -412,6 +417,8 @@ def show(console: Console, summary: Summary) -> None:
                 "loss",
                 f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",
             ),
+            *([] if summary.cost.calibration is None else [("", summary.cost.calibration)]),
+            ("event", summary.cost.protection),
         ],
     )
     if summary.windows_on_record and not summary.windows_published:

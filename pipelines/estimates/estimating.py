@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...privacy.accounting.constant import rule_for
 from ...privacy.chains import ChainError
 from ...privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
 from ...privacy.diagnostics import outside
@@ -231,7 +230,8 @@ def counting_query(
     start = settings.schedule.first
     stop = settings.schedule.stop
     believed = plan.domain.belief
-    density = Ledger(belief_from_dict(believed), rule=rule_for(believed)).density_for(estimate.epsilon)
+    # once the belief changes at a slot the quilts price alone, so the noise is theirs
+    density = Ledger(belief_from_dict(believed), rule="quilts").density_for(estimate.epsilon)
     scale = rational_scale(1 / density, SENSITIVITY)
     labels = settings.space.labels
     states = Roster.of([f"{number:04d} from {label}" for number, label in enumerate(labels)])

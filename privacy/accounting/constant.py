@@ -25,10 +25,9 @@ the exact map takes seconds there and a charge must not wait for it; `endless` c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -43,9 +42,6 @@ from .forward_backward import Certificate, calibrated, certify, directions_of, e
 Rule = Literal["forward-backward", "quilts"]
 """Which account prices: the quilts with the bound by the largest density, or the quilts alone."""
 
-#: The key of a domain's belief that names the account, and is left out where the quilts price alone.
-_ACCOUNT = "account"
-
 #: Binary digits of a density on the grid.
 _DIGITS = 13
 
@@ -54,6 +50,9 @@ _EXACT_STATES = 12
 
 #: A density above which no number is computed: there a slot alone has lost more than any budget.
 _LARGEST = 3.0
+
+#: A loss between two states above which their ratio is not followed; far above any budget.
+_MOST_LOSS = 100.0
 
 _TOLERANCES = (1e-4, 1e-7, 1e-9)
 _MOST_ROUNDS = 10
@@ -69,23 +68,6 @@ _POWER_ERROR = 1e-9
 #: What a loss may differ by, as a share, where another processor computes it: its couplings end in other digits, and
 #: may need the next larger excess.
 ACCURACY = 1e-4
-
-
-def rule_for(belief: Mapping[str, Any]) -> Rule:
-    """Which account a domain's frozen belief is kept by.
-
-    Raises:
-        ChainError: It names none that is known.
-    """
-    rule = belief.get(_ACCOUNT, "quilts")
-    if rule not in get_args(Rule):
-        raise ChainError(f"the belief's account is {rule!r:.40}, but must be one of {', '.join(get_args(Rule))}")
-    return rule
-
-
-def by_forward_backward(belief: Mapping[str, Any]) -> dict[str, Any]:
-    """A belief in its plain form, for a domain whose account is the forward-backward one."""
-    return {**belief, _ACCOUNT: "forward-backward"}
 
 
 def on_grid(density: Fraction) -> float:
@@ -217,6 +199,8 @@ def _linearised(direction: Direction, density: float) -> FloatArray | None:
     matrix = matrix * density
     try:
         for turn in range(_MOST_ROUNDS):
+            if not matrix.max() < _MOST_LOSS:
+                return None
             line = direction.approach(matrix, _TOLERANCES[min(turn, len(_TOLERANCES) - 1)])
             before, matrix = matrix, line.at(density)[0]
             if turn + 1 >= len(_TOLERANCES) and np.abs(matrix - before).max() <= _SETTLED * matrix.max():

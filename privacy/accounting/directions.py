@@ -361,6 +361,8 @@ def _odds(power: FloatArray) -> float:
     for column in range(power.shape[1]):
         for other in range(column):
             possible = (power[:, column] > 0) | (power[:, other] > 0)
+            if not possible.any():  # no secret: neither state comes after so many steps
+                continue
             ratio = logarithms[possible, column] - logarithms[possible, other]
             largest = max(largest, float(ratio.max() - ratio.min())) if np.isfinite(ratio).all() else math.inf
     return largest

@@ -475,6 +475,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
     Mutant(
+        name="an event leaves out what its past tells",
+        file="privacy/accounting/events.py",
+        old="float(one.forward.max()) + float(one.backward.max()) - 2 * one.density",
+        new="float(one.forward.max()) - one.density",
+        tests=("tests/privacy/accounting/test_events.py",),
+    ),
+    Mutant(
+        name="an event counts a slot too few",
+        file="privacy/ledger.py",
+        old="slots * float_above(top)",
+        new="(slots - 1) * float_above(top)",
+        tests=("tests/privacy/accounting/test_events.py",),
+    ),
+    Mutant(
         name="a changed cell moves a histogram by 1",
         file="privacy/mechanisms.py",
         old="sensitivity: ClassVar[int] = 2",

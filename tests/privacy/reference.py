@@ -81,15 +81,17 @@ def joint_influence(
     return worst_ratio(law(pair[0]), law(pair[1]))
 
 
-def _loss_over_outputs(every: np.ndarray, chance: np.ndarray, likelihood: np.ndarray, states: int) -> float:
-    """max over slots, pairs and outputs of log P(output | x) / P(output | x'); likelihood has shape (outputs,
-    sequences).
+def _loss_over_outputs(
+    every: np.ndarray, chance: np.ndarray, likelihood: np.ndarray, states: int, slots: int = 1
+) -> float:
+    """max over events of so many slots, pairs of paths and outputs of log P(output | path) / P(output | path');
+    likelihood has shape (outputs, sequences).
     """
     worst = 0.0
-    for slot in range(every.shape[1]):
+    for slot in range(every.shape[1] - slots + 1):
         laws = []
-        for state in range(states):
-            here = every[:, slot] == state
+        for path in itertools.product(range(states), repeat=slots):
+            here = (every[:, slot : slot + slots] == path).all(axis=1)
             weight = chance[here].sum()
             if weight > 0:
                 laws.append(likelihood[:, here] @ (chance[here] / weight))
@@ -98,7 +100,9 @@ def _loss_over_outputs(every: np.ndarray, chance: np.ndarray, likelihood: np.nda
     return worst
 
 
-def response_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
+def response_loss(
+    initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window], slots: int = 1
+) -> float:
     """True loss when every release answers each slot of its window by k-ary randomised response of its epsilon_dp.
 
     All outputs in which the answers of the overlapping releases to one slot agree are tried: the likelihood is then
@@ -109,10 +113,12 @@ def response_loss(initial: np.ndarray, transition: np.ndarray, length: int, wind
         density[start:stop] += epsilon_dp
     every, chance = sequences(initial, transition, length)
     truly = every[:, np.newaxis, :] == every[np.newaxis, :, :]
-    return _loss_over_outputs(every, chance, np.exp(truly @ density), len(transition))
+    return _loss_over_outputs(every, chance, np.exp(truly @ density), len(transition), slots)
 
 
-def count_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window]) -> float:
+def count_loss(
+    initial: np.ndarray, transition: np.ndarray, length: int, windows: Sequence[Window], slots: int = 1
+) -> float:
     """True loss when every release is the count of state 1 in its window plus discrete Laplace noise of its epsilon_dp.
 
     Outputs below 0 and above the window's length have the likelihood ratios of 0 and of the length, so these ends
@@ -123,7 +129,7 @@ def count_loss(initial: np.ndarray, transition: np.ndarray, length: int, windows
     counts = np.array([(every[:, start:stop] == 1).sum(axis=1) for start, stop, _ in windows])
     rates = np.array([epsilon_dp for _, _, epsilon_dp in windows])
     likelihood = np.array([np.exp(-rates @ np.abs(np.array(output)[:, np.newaxis] - counts)) for output in outputs])
-    return _loss_over_outputs(every, chance, likelihood, len(transition))
+    return _loss_over_outputs(every, chance, likelihood, len(transition), slots)
 
 
 def rule(

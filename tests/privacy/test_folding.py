@@ -111,10 +111,12 @@ def test_a_charge_behind_the_horizon_is_refused_or_priced_from_above(belief, dat
 
 
 def test_a_late_charge_costs_at_most_itself_and_at_most_the_largest_density_for_ever():
-    ledger = Ledger(QUICK)
-    ledger.replay([(0, 400, 0.05)])
-    ledger.fold(400)
-    before, alone = ledger.loss, Ledger(QUICK).loss_of([(10, 12, 0.01)])
+    ledger, sharp = Ledger(QUICK, rule="quilts"), Ledger(QUICK)
+    for account in (ledger, sharp):
+        account.replay([(0, 400, 0.05)])
+        account.fold(400)
+    before, alone = ledger.loss, Ledger(QUICK, rule="quilts").loss_of([(10, 12, 0.01)])
+    assert sharp.charge(10, 12, 0.01, behind="bound").loss_after == sharp.ceiling(0.05 + 0.01)
     charge = ledger.charge(10, 12, 0.01, behind="bound")
     assert charge.upper_bound
     assert charge.rule == "quilt ledger: a slot behind the horizon is worst"

@@ -197,7 +197,7 @@ def test_an_account_comes_back_from_avro_and_json_bit_for_bit(belief, data):
     [
         ({"version": 2}, "version is 2, but this program reads 1"),
         ({"version": None}, "version is None"),
-        ({"loss": 0.1}, "loss is 0.1, but the charges of the record cost"),
+        ({"loss": 0.2}, "loss is 0.2, but the charges of the record cost"),
         ({"entries": []}, "the charges of the record cost 0.0"),
         ({"peak": None}, "lacks the field peak"),
     ],

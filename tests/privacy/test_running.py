@@ -84,7 +84,7 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
 def test_after_every_charge_the_loss_is_that_of_the_whole_timeline(tables, shapes):
     # short windows and a short reach: most runs do not see a charge, and some that do are the worst
     world = World((Segment(None, THREE, Pricer(SidedInfluence(tables[0], tables[1], (), "any"))),))
-    ledger, density = Ledger.from_state(AccountState((world,))), Density()
+    ledger, density = Ledger.from_state(AccountState((world,), rule="quilts")), Density()
     for start, size, rate in shapes:
         ledger.charge(start, start + size, rate)
         density = density.plus(start, start + size, rate)

@@ -23,7 +23,7 @@ from .strategies import transitions, windows
 
 ABOVE = 1e-12
 QUICK = MixingBounds(pi_min=0.5, gap=2.0)
-NAMES = ["[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2"]
+NAMES = ["quilts", "[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2"]
 
 
 def check(ledger):
@@ -33,6 +33,8 @@ def check(ledger):
         assert (bound.loss is None) == bool(bound.reason)
         if bound.loss is not None:
             assert ledger.loss <= bound.loss
+            # each theorem is about quilts that the quilts' account has
+            assert found["quilts"].loss <= bound.loss * (1 + ABOVE)
     return {name: bound.loss for name, bound in found.items()}
 
 
@@ -72,6 +74,7 @@ def test_the_ledger_is_never_above_a_bound_of_the_seeds(belief, charges):
     found = check(ledger)
     # per-entry privacy always adds up
     assert found["[SC17] 3.7"] is not None
+    assert found["quilts"] == pytest.approx(Ledger(belief, rule="quilts").loss_of(charges), rel=1e-12)
 
 
 def test_many_releases_of_one_window():
@@ -89,11 +92,11 @@ def test_many_releases_of_one_window():
 
 @pytest.mark.parametrize("belief", [QUICK, MarkovChain([[0.6, 0.4], [0.3, 0.7]])])
 def test_two_adjacent_windows_have_theorem_3_1_and_3_6_and_cost_less(belief):
-    density = Ledger(belief).density_for(1.0)
+    density = Ledger(belief, rule="quilts").density_for(1.0)
     ledger = Ledger(belief)
     ledger.replay([(0, 300, density), (300, 600, density)])
     found = check(ledger)
-    assert ledger.loss == pytest.approx(1.0)
+    assert found["quilts"] == pytest.approx(1.0)
     tables = sided_influence(belief)
     assert found["[SC17] 3.1"] == pytest.approx(two_segments((0, 300, 1.0), (300, 600, 1.0), tables))
     assert found["[SC17] 3.6"] == pytest.approx(2.0 + 2 * float(tables.right[:, 0].max()))
@@ -149,11 +152,14 @@ def test_behind_a_horizon_or_across_a_switch_the_theorems_say_so():
     assert "1 charges lie behind the horizon" in found["[SC17] 3.1"].reason
     check(ledger)
     ledger.charge(10, 20, 0.01, behind="bound")
-    assert all("priced from above" in bound.reason for bound in ledger.bounds().values())
+    check(ledger)
+    assert all("priced from above" in bound.reason for name, bound in ledger.bounds().items() if name != "quilts")
     changed = Ledger(QUICK)
     changed.charge(0, 100, 0.01)
     changed.switch(50, QUICK)
-    assert all("the belief changes at a slot" in bound.reason for bound in changed.bounds().values())
+    quilts, *theorems = changed.bounds().values()
+    assert quilts.loss == pytest.approx(changed.loss)
+    assert all("the belief changes at a slot" in bound.reason for bound in theorems)
     joined = Ledger(QUICK)
     joined.join(MarkovChain([[0.6, 0.4], [0.3, 0.7]]))
     joined.replay([(0, 100, 0.01), (100, 400, 0.01)])

@@ -31,6 +31,7 @@ from .samples import BELIEF, OTHER, SERIES, SIGMA, domain, drafts, query
 
 FASTER = MixingBounds(pi_min=0.25, gap=0.9)
 SLOWER = MixingBounds(pi_min=0.15, gap=0.6)
+SLOWEST = MixingBounds(pi_min=0.05, gap=0.3)
 MODEL = {"belief": FASTER.to_dict(), "method": "test"}
 
 
@@ -160,10 +161,11 @@ class BeliefContract(OnLedger):
         assert store.summary("homes").given_model
 
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
-        held = store.register(domain(), endless(query()))
+        # at the noise of mqm-approx the stream costs .384 of its belief, and .62 of the slower one
+        held = store.register(domain(budget=0.4), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 1)))
         before = store.summary("homes"), store.registered("homes", "weekly")
-        with pytest.raises(BudgetRefused, match=r"new belief about domain 'homes' would cost .* of the budget 1 "):
+        with pytest.raises(BudgetRefused, match=r"new belief about domain 'homes' would cost .* of the budget 0\.4 "):
             store.change_belief("homes", joined())
         with pytest.raises(BudgetRefused):
             store.change_belief("homes", switched(144, SLOWER))
@@ -324,28 +326,28 @@ class BeliefContract(OnLedger):
         store.publish(held, drafts(held, windows_of(held, 3)))
         late = switched(96 + 3 * 48, SLOWER)
         store.change_belief("homes", late)
-        done = store.change_belief("homes", joined(SLOWER))
+        done = store.change_belief("homes", joined(SLOWEST))
         truth = Ledger(BELIEF)
         truth.switch(96 + 3 * 48, SLOWER)
-        truth.join(SLOWER)
+        truth.join(SLOWEST)
         truth.replay(spans(store.entries()))
         assert done.after == truth.loss > done.before
         assert [event[0] for event in store.summary("homes").events] == ["belief-switched", "belief-joined"]
 
     def test_a_belief_that_joined_before_another_was_switched_to_may_join_once_more(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), query(share=0.5))
-        store.change_belief("homes", joined(SLOWER))
+        store.change_belief("homes", joined(SLOWEST))
         store.change_belief("homes", switched(96, FASTER))
-        done = store.change_belief("homes", joined(SLOWER))
+        done = store.change_belief("homes", joined(SLOWEST))
         assert done.reserved_after > done.reserved_before
         truth = Ledger(BELIEF)
-        truth.join(SLOWER)
+        truth.join(SLOWEST)
         truth.switch(96, FASTER)
-        truth.join(SLOWER)
+        truth.join(SLOWEST)
         truth.replay((window.start, window.stop, held.query.epsilon_dp) for window in held.query.schedule.windows())
         assert done.reserved_after == pytest.approx(truth.loss, rel=1e-9)
         # and now it is held
-        assert store.change_belief("homes", joined(SLOWER)).after == done.after
+        assert store.change_belief("homes", joined(SLOWEST)).after == done.after
         assert len(store.summary("homes").events) == 3
 
     def test_of_two_jobs_with_an_estimate_for_one_slot_the_first_one_decides(self, store: Store) -> None:

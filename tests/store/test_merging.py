@@ -132,23 +132,23 @@ def test_a_united_ledger_goes_on_where_the_longest_ended(tmp_path: Path) -> None
 
 def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
     """Alone each of the two is within its budget, together they are not."""
-    paths = [fill(tmp_path / f"{name}.db", windows=3) for name in "ab"]
+    paths = [fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"]
     both = united(tmp_path / "both.db", *paths)
     with Store(address(both), create=True) as store:
         said = store.summary("homes")
         assert said.closed
-        assert said.loss == recomputed(both) > said.budget == 1.0
+        assert said.loss == recomputed(both) > said.budget == 0.5
         assert said.remaining == said.unreserved == 0.0
-        held = store.register(domain(), query())
+        held = store.register(domain(budget=0.5), query())
         windows = list(held.query.schedule.windows())
         refused = store.publish(held, [Draft(windows[-1], 0, never)])
         assert refused[0].block is None
         assert "closed" in refused[0].entry.rule
-        assert refused[0].entry.loss_after >= refused[0].entry.loss_before > 1.0
+        assert refused[0].entry.loss_after >= refused[0].entry.loss_before > 0.5
         # what was published is published
         assert not any(record.fresh for record in store.publish(held, drafts(held, windows[:3])))
         with pytest.raises(BudgetRefused):
-            store.register(domain(), query("another", share=0.01))
+            store.register(domain(budget=0.5), query("another", share=0.01))
         assert store.summary("homes").loss == said.loss
     shown = CliRunner().invoke(main, ["ledger", "show", str(both)])
     assert shown.exit_code == 0
@@ -157,7 +157,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
 
 
 def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_window_that_was_refused(tmp_path: Path) -> None:
-    both = united(tmp_path / "both.db", *(fill(tmp_path / f"{name}.db", windows=3) for name in "ab"))
+    both = united(tmp_path / "both.db", *(fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"))
     with Store(address(both), create=True) as store:
         held = store.registered("homes", "weekly")
         assert held is not None

@@ -90,7 +90,7 @@ def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_pa
 
 
 def test_the_command_unites_ledgers_and_says_what_became_of_each_domain(tmp_path: Path) -> None:
-    first, second = fill(tmp_path / "a.db", windows=3), fill(tmp_path / "b.db", windows=3)
+    first, second = (fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab")
     run: Callable[..., Any] = CliRunner().invoke
     target = tmp_path / "new" / "both.db"
     done = run(main, ["ledger", "merge", str(first), address(second), "-o", str(target)])
@@ -104,7 +104,7 @@ def test_the_command_unites_ledgers_and_says_what_became_of_each_domain(tmp_path
     assert run(main, ["ledger", "merge", str(first), "none.db", "-o", str(tmp_path / "c.db")]).exit_code == 2
     assert run(main, ["ledger", "merge", str(first), str(second), "-o", str(tmp_path / "c.yaml")]).exit_code == 2
     with Store(address(tmp_path / "d.db"), create=True) as store:
-        store.register(domain(), query(shards=7))
+        store.register(domain(budget=0.5), query(shards=7))
     done = run(main, ["ledger", "merge", str(first), str(tmp_path / "d.db"), "-o", str(tmp_path / "c.db")])
     assert done.exit_code == 4
     assert "shards is 2" in " ".join(done.output.split())

@@ -54,10 +54,13 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
     (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
     bounds = domain["bounds"]
     assert {name: one["loss"] for name, one in bounds.items() if one["loss"] is not None} == pytest.approx(
-        {"[SC17] 3.7": 7 * 48 / 102.6105, "[BHGKM] 6.2": 7 * 48 / 102.6105}, rel=1e-4
+        {"quilts": 1.0, "[SC17] 3.7": 7 * 48 / 102.6105, "[BHGKM] 6.2": 7 * 48 / 102.6105}, rel=1e-4
     )
     assert min(one["loss"] for one in bounds.values() if one["loss"] is not None) > domain["loss"]
+    assert domain["alone"] == {"daily": domain["loss"]} == {"daily": pytest.approx(0.5550, abs=1e-4)}
     shown = call("ledger", "show", ran.ledger)
+    assert shown.said("calibrated to 1, costs 0.555 alone in this account")
+    assert shown.said("by quilts 1.0000000")
     assert shown.said("by [SC17] 3.7 3.274521464")
     assert shown.said("by [SWC17] 4.4 does not apply: 7 different windows cannot share their quilts")
     assert shown.said("by [SC17] 3.3 does not apply: it is about two segments, and there are 7 different windows")
@@ -68,6 +71,7 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
 def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "priced_anew", partial(priced_anew, most=6))
     shown = call("ledger", "show", ran.ledger)
+    assert shown.said("by quilts left out: 7 charges would have to be priced again, and 6 are the most")
     assert shown.said("by theorem left out: 7 charges would have to be priced again, and 6 are the most")
     assert "[SC17]" not in shown.out
 
@@ -147,7 +151,7 @@ def test_a_budget_is_raised_after_asking_and_on_record_and_never_lowered(tmp_pat
     assert agreed.exit_code == 0
     shown = call("ledger", "show", made.ledger)
     assert shown.said("budget raised: 1.0 to 2.0")
-    assert shown.said("2; 1.000000 is left")
+    assert shown.said("2; 1.444969 is left")
     lowered = call("ledger", "budget", made.ledger, "streets", "1.5", "--yes")
     assert lowered.code == 4
     assert lowered.said("can only be raised")

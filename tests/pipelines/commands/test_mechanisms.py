@@ -66,8 +66,13 @@ def test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_an
     assert len(rows) == 14
     assert {(row.mechanism, row.guarantee, row.scale) for row in rows} == {(NAMES[mechanism], guarantee, said["scale"])}
     assert rows[-1].loss_after == pytest.approx(said["schedule_loss"], rel=1e-12)
-    if within:
-        assert 0.5 < rows[-1].loss_after <= 1
+    if within and mechanism != "forward-backward":
+        assert 0.2 < rows[-1].loss_after < 0.5
+        assert done.said(f"calibrated to 1, costs {rows[-1].loss_after:.4g} in this account")
+    elif within:
+        assert 0.99 < rows[-1].loss_after <= 1
+        assert not done.said("calibrated to")
+    assert done.said(f"any single slot (30min) loses at most {rows[-1].loss_after:.4g}")
     first = made.sink.read_bytes()
     assert call("run", made.settings).said("Nothing was charged")
     assert made.sink.read_bytes() == first
@@ -82,10 +87,12 @@ def test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_witho
     row = made.rows()[0]
     chains = mechanism in ("mqm-exact", "pairwise", "forward-backward")
     belief = belief_from_dict(model.belief)
-    rule = "forward-backward" if mechanism == "forward-backward" else "quilts"
-    account = Ledger(belief if chains else mixing_bounds(belief), rule=rule)
+    account = Ledger(belief if chains else mixing_bounds(belief))
     assert row.loss_after == pytest.approx(account.loss_of([(0, SLOTS, row.epsilon_dp)]), rel=1e-12)
     assert (row.loss_after <= 1) == (mechanism != "entry-dp")
+    done = call("run", "--dry-run", made.settings)
+    text = f"each window calibrated to 1, costs {row.loss_after:.4g} alone in this account"
+    assert done.said(text) == (row.loss_after < 0.999)
 
 
 def test_the_baseline_without_protection_is_refused_under_a_budget_of_its_epsilon(tmp_path: Path) -> None:
@@ -99,14 +106,20 @@ def test_the_baseline_without_protection_is_refused_under_a_budget_of_its_epsilo
     assert not made.sink.exists()
 
 
-def test_a_dry_run_says_what_a_release_costs_by_the_sharper_account_and_what_proves_its_noise(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_a_release_costs_and_was_calibrated_to_and_what_proves_its_noise(tmp_path: Path) -> None:
     made, _ = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "mqm-approx"})
     dry, said = (
         call("run", "--dry-run", made.settings),
         json.loads(call("run", "--dry-run", "--json", made.settings).out),
     )
-    assert 0 < said["sharper_loss"] < said["schedule_loss"] / 2
-    assert dry.said(f"{said['sharper_loss']:.6g} by the forward-backward account, beside that")
+    assert 0 < said["schedule_loss"] == said["cost"]["loss"] < said["cost"]["quilts"] / 2
+    assert said["cost"]["quilts"] == pytest.approx(1.0)
+    assert dry.said(f"calibrated to 1, costs {said['schedule_loss']:.4g} in this account")
+    within = said["cost"]["events"]
+    assert [loss for loss, _ in within] == [1.0, 2.0, 4.0]
+    assert 1 < within[0][1] < within[1][1] < within[2][1]
+    lengths = ", ".join(f"up to {most} slots ({most / 2:.6g} h) within {loss:g}" for loss, most in within)
+    assert dry.said(f"any single slot (30min) loses at most {said['schedule_loss']:.4g}; events {lengths}")
     assert (said["certified"], said["lower_bound"]) == (False, None)
 
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "forward-backward"})
@@ -117,10 +130,10 @@ def test_a_dry_run_says_what_a_release_costs_by_the_sharper_account_and_what_pro
     noise = forward_backward(belief_from_dict(model.belief), 1.0)
     assert noise.lower_bound is not None
     assert (said["certified"], said["lower_bound"]) == (True, noise.lower_bound)
-    assert said["sharper_loss"] == said["schedule_loss"]
+    assert said["cost"]["calibrated"] == 1.0 >= said["schedule_loss"] > 0.99
     assert dry.said("none: a certificate of the forward-backward account bounds every slot")
     assert dry.said(f"below sigma {noise.lower_bound:.4f} no such noise would do")
-    assert not dry.said("by the forward-backward account, beside that")
+    assert not dry.said("calibrated to")
 
 
 def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
@@ -129,7 +142,7 @@ def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
     assert call("run", made.settings).code == 0
     rows = made.rows()
     assert [row.scale for row in rows] == pytest.approx([4 * sigma_of("pairwise", model, "stream")] * 12, rel=1e-6)
-    assert 0.9 < rows[-1].loss_after <= 1
+    assert 0.2 < rows[-1].loss_after < 0.25  # as much as adjacent windows of pairwise
 
 
 @pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
@@ -181,10 +194,11 @@ def test_the_london_homes_need_the_noise_of_the_papers_methods(tmp_path: Path, s
     )
     assert call("fit", made.settings, "--belief", "pooled").code == 0
     text = made.settings.read_text(encoding="utf-8")
-    for mechanism, sigma in (("mqm-approx", 84.4445), ("mqm-exact", 43.4090)):
+    for mechanism, sigma, loss in (("mqm-approx", 84.4445, 0.4862), ("mqm-exact", 43.4090, 0.2406)):
         made.settings.write_text(
             text.replace("epsilon: 1.0", f"epsilon: 1.0\n  mechanism: {mechanism}"), encoding="utf-8"
         )
         said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
         assert said["sigma"] == pytest.approx(sigma, abs=5e-5)
-        assert 0.9 < said["schedule_loss"] <= 1
+        assert said["cost"]["quilts"] == pytest.approx(1.0)
+        assert said["schedule_loss"] == pytest.approx(loss, abs=5e-4)

@@ -48,10 +48,12 @@ def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finis
     ]
     assert {row.total for row in rows} == {3 * 48}
     assert done.said("7 newly on record (7 of them drawn by this job), 0 on record before, of 7")
-    assert done.said("0 before, 1 after, of 1; naive adding says 7")
+    assert done.said(f"0 before, {rows[-1].loss_after:.9g} after, of 1; naive adding says 7")
+    assert done.said("calibrated to 1, costs 0.555 in this account")
+    assert done.said("any single slot (30min) loses at most 0.555; events up to 46 slots (23 h) within 1")
     assert done.said("2,016 in the schedule")
     assert done.said("288 before or after the schedule")
-    assert 0.999_999_999 < rows[-1].loss_after <= 1
+    assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
 def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) -> None:
@@ -72,7 +74,8 @@ def test_a_changed_input_gives_the_old_rows_and_says_so(ran: Job) -> None:
 
 
 def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_path: Path) -> None:
-    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.5, "guarantee": "window"})
+    # one window of epsilon 0.3 costs that, all of them together 0.353
+    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.32, "guarantee": "window"})
     done = call("run", made.settings)
     assert done.code == 3
     published = len(made.rows())
@@ -268,18 +271,19 @@ def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) 
         "quilt",
     ):
         assert done.said(text), text
-    assert done.said("1 for the whole schedule")
+    assert done.said("for the whole schedule")
+    assert done.said("calibrated to 1, costs 0.555 in this account")
     assert done.said("the noise drowns it")
     assert not made.ledger.exists()
     assert not made.sink.exists()
 
 
 def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path) -> None:
-    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.5, "guarantee": "window"})
+    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.32, "guarantee": "window"})
     said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
     result = json.loads(call("run", "--json", made.settings).out)
     assert said["admitted"] == result["windows_published"]
-    assert said["budget"] == 0.5
+    assert said["budget"] == 0.32
     row = made.rows()[0]
     assert (row.half_width_95, row.epsilon_dp) == (said["half_width_95"], said["epsilon_dp"])
     assert row.noise_law == said["noise_law"] == "discrete-laplace-zero-sum"

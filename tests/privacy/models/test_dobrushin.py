@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from quiltstream.privacy import BudgetExceeded, ChainError, Ledger, MarkovChain, from_record, to_record
 from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
 from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.accounting.constant import by_forward_backward
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.privacy.models.reading import read_belief
 
@@ -126,7 +125,7 @@ def test_no_chain_of_the_class_loses_more_than_its_ledger_says(data):
     belief = DobrushinBounds(*curves_of(start, steps))
     # a window of the whole length has one density, so that the class and not the sum of all decides at times
     charges = [*data.draw(windows(LENGTH[k], epsilon=(0.001, 0.3))), (0, LENGTH[k], data.draw(st.floats(0.01, 0.5)))]
-    ledger = Ledger(belief, rule="forward-backward")
+    ledger = Ledger(belief)
     for charge in charges:
         ledger.charge(*charge)
     assert reference.changing_loss(start, steps, charges) <= ledger.loss + TINY
@@ -137,14 +136,14 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_of_the_class():
     belief = DobrushinBounds({1: 0.8, 4: 0.35, 16: 0.02}, {1: 0.85, 4: 0.4, 16: 0.03})
     noise = forward_backward(belief, 1.0)
     assert noise.sigma == pytest.approx(sigma(belief), rel=1e-3)
-    ledger = Ledger(belief, budget=1.0, rule="forward-backward")
+    ledger = Ledger(belief, budget=1.0)
     for start in range(0, 480, 48):
         ledger.charge(start, start + 48, noise.epsilon_dp)
     assert 0.999 < ledger.loss <= 1.0
     with pytest.raises(BudgetExceeded):
         ledger.charge(470, 480, noise.epsilon_dp)
     assert from_record(to_record(ledger)).loss == ledger.loss
-    assert read_belief(by_forward_backward(belief.to_dict())) == belief
+    assert read_belief(belief.to_dict()) == belief
 
 
 def test_the_forward_curve_does_not_bound_the_past():

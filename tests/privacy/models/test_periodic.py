@@ -136,7 +136,7 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_with_a_rhythm():
     chain = PeriodicChain(kernels)
     noise = forward_backward(chain, 1.0)
     assert noise.sigma == pytest.approx(1 / endless(chain, 1.0).density, rel=1e-3)
-    ledger = Ledger(chain, budget=1.0, rule="forward-backward")
+    ledger = Ledger(chain, budget=1.0)
     for start in range(0, 8, 2):
         ledger.charge(start, start + 2, noise.epsilon_dp)
     assert ledger.loss <= 1
