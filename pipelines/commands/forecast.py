@@ -182,7 +182,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         cost=cost,
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
-        by_quilts=by_quilts(read_belief(believed), plan.epsilon, calibration.length)
+        by_quilts=by_quilts(read_belief(plan.domain.belief), plan.epsilon, calibration.length)
         if calibration.certificates
         else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
