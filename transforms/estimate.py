@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..privacy.belief_checks import Path
 from ..privacy.estimation import TransitionCounts
 from ..schemas.digests import stable_hash
 from ..schemas.roster import check_number
@@ -30,6 +31,10 @@ from .batches import reading_columns
 from .cells import pack, state_bits
 
 Ints = npt.NDArray[np.int64]
+
+#: Series, and slots of one, up to which their states are kept.
+MOST_PATHS = 200
+MOST_SLOTS = 2_000_000
 
 #: A series' pieces are put together when this many have gathered, so that duplicates do not pile up.
 _PIECES = 64
@@ -180,23 +185,113 @@ class CountTransitions(beam.CombineFn):
 
     def extract_output(self, accumulator: Traces) -> TransitionCounts:
         """Count between adjacent slots."""
-        states, bits, window = self._space.size, state_bits(self._space.size), self._scope.window
+        states = self._space.size
         names = tuple(sorted(accumulator.pieces))
         counts = np.zeros((len(names), states, states), dtype=np.int64)
         visits = np.zeros((len(names), states), dtype=np.int64)
         for i, name in enumerate(names):
-            trace = Trace.join(accumulator.pieces[name])
-            slots, path = trace.slots, trace.packed & ((1 << bits) - 1)
-            if self._space.missing_state and len(slots):
-                first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
-                dense = np.full(stop - first, states - 1, dtype=np.int64)
-                dense[slots - first] = path
-                slots, path = np.arange(len(dense), dtype=np.int64), dense
+            slots, path = self._states_of(accumulator.pieces[name])
             visits[i] = np.bincount(path, minlength=states)
             adjacent = np.flatnonzero(np.diff(slots) == 1)
             pairs = path[adjacent] * states + path[adjacent + 1]
             counts[i] = np.bincount(pairs, minlength=states * states).reshape(states, states)
         return TransitionCounts(series=names, counts=counts, visits=visits)
+
+    def _states_of(self, pieces: list[Trace]) -> tuple[Ints, Ints]:
+        """The slots of a series, strictly increasing, and the states in them."""
+        trace, states, window = Trace.join(pieces), self._space.size, self._scope.window
+        slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
+        if not (self._space.missing_state and len(slots)):
+            return slots, path
+        first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
+        dense = np.full(stop - first, states - 1, dtype=np.int64)
+        dense[slots - first] = path
+        return np.arange(first, stop, dtype=np.int64), dense
+
+
+class _KeepPaths(CountTransitions):
+    """``{series: Trace}`` elements to ``{series: Path}``, or to None where that is too much to keep."""
+
+    def add_input(self, mutable_accumulator: Traces, element: dict[str, Trace]) -> Traces:
+        """Take the pieces of a batch in, until there are too many series."""
+        if len(mutable_accumulator.pieces) > MOST_PATHS:
+            return mutable_accumulator
+        return _thinned(super().add_input(mutable_accumulator, element))
+
+    def compact(self, accumulator: Traces) -> Traces:
+        """Join the pieces before they travel, where there are some."""
+        return accumulator if len(accumulator.pieces) > MOST_PATHS else super().compact(accumulator)
+
+    def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
+        """Unite the pieces of several workers, likewise."""
+        merged = Traces()
+        for one in accumulators:
+            for series, pieces in one.pieces.items():
+                merged.pieces.setdefault(series, []).extend(pieces)
+            merged = _thinned(merged)
+        return merged
+
+    def extract_output(self, accumulator: Traces) -> dict[str, Path] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - another result
+        if len(accumulator.pieces) > MOST_PATHS:
+            return None
+        found: dict[str, Path] = {}
+        for name, pieces in accumulator.pieces.items():
+            slots, states = self._states_of(pieces)
+            first, stop = (int(slots[0]), int(slots[-1]) + 1) if len(slots) else (0, 0)
+            if stop - first > MOST_SLOTS:
+                return None
+            path = np.full(stop - first, -1, dtype=np.int8)
+            path[slots - first] = states
+            found[name] = Path(first, path)
+        return found
+
+
+def _thinned(held: Traces) -> Traces:
+    """Only the names, where there are too many."""
+    if len(held.pieces) > MOST_PATHS:
+        held.pieces = {name: [] for name in held.pieces}
+    return held
+
+
+class SeriesPaths(beam.PTransform[Any, Any]):
+    """Readings to the states of every series, slot by slot: ``{series: Path}``, exact and secret.
+
+    None in its place where there are more than ``MOST_PATHS`` series, or one of more than ``MOST_SLOTS`` slots.
+
+    Args:
+        grid: the slots.
+        space: the states, at most 127.
+        start: first slot to use; all if left out.
+        stop: first slot not to use.
+        shards: parallel parts.
+    """
+
+    def __init__(
+        self, grid: SlotGrid, space: StateSpace, *, start: int | None = None, stop: int | None = None, shards: int = 8
+    ) -> None:
+        super().__init__()
+        if space.size > np.iinfo(np.int8).max:
+            raise ValueError(f"space has {space.size} states, but may have at most 127: merge bins")
+        self._grid, self._space, self._scope, self._shards = grid, space, Scope(start, stop), shards
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """A ``PCollection`` of one element."""
+        return (
+            input_or_inputs
+            | "Split" >> beam.ParDo(SplitSeries(self._grid, self._space, self._shards, self._scope))
+            | "Keep" >> beam.CombinePerKey(_KeepPaths(self._space, self._scope, None, self._shards))
+            | "Values" >> beam.Values()
+            | "Unite" >> beam.CombineGlobally(_united)
+        )
+
+
+def _united(parts: Iterable[dict[str, Path] | None]) -> dict[str, Path] | None:
+    together: dict[str, Path] = {}
+    for part in parts:
+        if part is None or len(together) + len(part) > MOST_PATHS:
+            return None
+        together.update(part)
+    return together
 
 
 class EstimateTransitions(beam.PTransform[Any, Any]):

@@ -27,6 +27,7 @@ from ...privacy.quilts import mqm_approx, mqm_exact
 from ...schemas.models import Model
 from ..console import facts, heading, number
 from ..failures import CommandError
+from .richer import show_checks
 
 Believed: TypeAlias = Literal["level", "series", "pooled"]
 
@@ -46,7 +47,7 @@ _COVERS = ("0.5", "0.8", "0.9", "0.95")
 
 #: Series and states up to which every series' own chain is calibrated exactly.
 _MOST_SERIES = 200
-_MOST_STATES = 12
+MOST_STATES = 12
 
 #: Decimals of the chains of ``series``.
 _CHAIN_DIGITS = 4
@@ -145,7 +146,7 @@ def _others(history: Contractions, exact: Floats, chosen: list[int]) -> dict[str
 
 def _exact(history: Contractions) -> Floats | None:
     """What each series' own chain needs, where that is cheap."""
-    if len(history.chains) > _MOST_SERIES or history.chains[0].states > _MOST_STATES:
+    if len(history.chains) > _MOST_SERIES or history.chains[0].states > MOST_STATES:
         return None
     return history.exact_scores()
 
@@ -154,7 +155,7 @@ def _own_chains(history: Contractions, exact: Floats | None, rank: int) -> Finit
     if exact is None:
         raise CommandError(
             f"--belief series: {len(history.chains)} series with {history.chains[0].states} states take too long; at "
-            f"most {_MOST_SERIES} series and {_MOST_STATES} states do not: use --belief level"
+            f"most {_MOST_SERIES} series and {MOST_STATES} states do not: use --belief level"
         )
     chosen = np.argsort(exact, kind="stable")[:rank]
     return FiniteClass(dict.fromkeys(_rounded(history.chains[at]) for at in sorted(chosen.tolist())))
@@ -219,7 +220,6 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
         for name in ("forward", "backward"):
             points = "  ".join(f"{m}: {eta:g}" for m, eta in bounds[name])
             console.print(f"  {name:<9} {points}", soft_wrap=True)
-    own = found["own"]
     low, high = found["range"]
     said = [
         ("interval", interval),
@@ -237,14 +237,6 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
             f"such series may be {low:.2f} to {high:.2f}",
         ),
     ]
-    if own:
-        said.append(
-            (
-                "the history",
-                f"{own['within']} of the {n} series lose at most epsilon by their own chains at this noise"
-                + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"),
-            )
-        )
     others = found.get("others", {})
     if others.get("least") is not None:
         said.append(
@@ -264,11 +256,16 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
         )
     said.append(("model id", f"{model.model_id}, of the belief rounded to {DIGITS} decimals"))
     facts(console, said)
-    heading(console, "Not known")
-    console.print(
-        "  Holidays and seasons are regimes that no chain of this class knows: what a whole week of them tells about a "
-        "slot is not bounded by this belief."
+    own = found["own"]
+    show_checks(
+        console,
+        found["checks"],
+        f"{own['within']} of the {n} series lose at most epsilon by their own chains"
+        + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}")
+        if own
+        else "",
     )
+    console.print(f"  {REGIMES[0].upper()}{REGIMES[1:]}.")
 
 
 def _shown(value: float | None, digits: int = 2) -> str:

@@ -32,6 +32,7 @@ from ..places.sinks import released
 from .covers import REGIMES
 from .fit import Choice, fit_settings
 from .picture import comparison
+from .richer import said_of
 from .run import Summary, run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
@@ -175,7 +176,7 @@ def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     settings = read_settings(path)
     if not (out / "model.json").exists():
         source = "London households 2013, the 30 that are not on the feeder"
-        fit_settings(settings, Choice(exclude=out / "roster.csv"), source=source).save(out / "model.json")
+        fit_settings(settings, Choice(exclude=out / "roster.csv", quick=True), source=source).save(out / "model.json")
     return settings
 
 
@@ -195,7 +196,7 @@ def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
                           f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this "
                           f"history that share of homes may be {low:.2f} to {high:.2f})"),
             ("on the feeder", f"{lost} of the 30 homes lose more than 1 by their own chains"),
-            ("not known", REGIMES),
+            ("not known", f"{REGIMES}; of the history {said_of('week', cover['checks']['week'])}"),
             ("noise", f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
                       f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}"),
             ("at least", f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "
@@ -260,8 +261,8 @@ def _show_cost(console: Console, summary: Summary, releases: int) -> None:
             "only this demo may print: the true histogram, the errors, the share in the band, how many homes of the "
             "feeder lose more than 1",
             "exact statistics of the history, which no ledger counts: the belief, and so the noise of every row and "
-            "its model id. Here the history is public; where it is not, give bounds by hand, or estimate from noisy "
-            "counts (docs/estimates.md)",
+            "its model id, and how many of its homes lose more. Here the history is public; "
+            "where it is not, give bounds by hand, or estimate from noisy counts (docs/estimates.md)",
         ],
     )
 

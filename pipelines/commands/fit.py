@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import apache_beam as beam
 from rich.console import Console
 
 from ...privacy.accounting.calibration import METHOD as FORWARD_BACKWARD
+from ...privacy.belief_checks import Path as SeriesPath
 from ...privacy.chains import ChainError, MarkovChain
 from ...privacy.classes import MixingBounds
 from ...privacy.diagnostics import diagnose, outside
@@ -30,20 +31,22 @@ from ...schemas.models import Model, Provenance, hash_of_series
 from ...schemas.roster_files import read_roster, under_pseudonyms
 from ...schemas.settings import Settings, read_settings
 from ...schemas.slots import format_duration, parse_instant
-from ...transforms.estimate import EstimateTransitions
+from ...transforms.estimate import EstimateTransitions, SeriesPaths
 from ..console import facts, heading, notes, plural, working
 from ..engine import new_pipeline, options_of, read_source
 from ..failures import CommandError
 from ..places.files import Place, check_places, places_of
 from ..places.origins import SERIES_COLUMN, series_column, source_digests
-from .covers import USUAL, Believed, covering_model, show_covers
+from .covers import MOST_STATES, USUAL, Believed, covering_model, show_covers
 from .look import FORMATS, format_of
 from .picture import shares
+from .richer import check
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
 _RESULTS: dict[int, TransitionCounts] = {}
+_PATHS: dict[int, dict[str, SeriesPath] | None] = {}
 _NUMBERS = itertools.count()
 
 
@@ -62,6 +65,7 @@ class Choice:
         belief: ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains
             of most series; ``pooled``, the chain of all series together.
         cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
+        quick: leave out the checks under richer beliefs that take more than a second.
     """
 
     only: Path | None = None
@@ -73,6 +77,7 @@ class Choice:
     smoothing: float = 0.0
     belief: Believed = "level"
     cover: str | None = None
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     """
     wanted = _listed("only", choice.only, choice.only_column, settings)
     unwanted = _listed("exclude", choice.exclude, choice.exclude_column, settings)
-    counts = count_transitions(settings, choice)
+    counts, paths = _history(settings, choice)
     for option, names in (("only", wanted), ("exclude", unwanted)):
         if names is not None and names.isdisjoint(counts.series):
             raise CommandError(
@@ -185,7 +190,11 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
             f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
             "pooled row to each series: leave --smoothing out, or give --belief pooled"
         )
-    return covering_model(model, chosen, choice.belief, choice.cover or USUAL)
+    made = covering_model(model, chosen, choice.belief, choice.cover or USUAL)
+    cover = made.diagnostics["cover"]
+    kept_paths = None if paths is None else [paths[name] for name in chosen.series]
+    checks = check(kept_paths, chosen.states, settings.grid.interval_us, cover["sigma"], quick=choice.quick)
+    return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
@@ -235,14 +244,17 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
     )
 
 
-def count_transitions(settings: Settings, choice: Choice) -> TransitionCounts:
-    """Count the transitions of every series of a source, in this process."""
+def _history(settings: Settings, choice: Choice) -> tuple[TransitionCounts, dict[str, SeriesPath] | None]:
+    """The transitions of every series of a source and its states, in this process.
+
+    The states are None where they are not needed, or too many to keep.
+    """
     zone = settings.slots.timezone
     first, last = (
         None if text is None else settings.grid.slots_of(parse_instant(text, zone))
         for text in (choice.start, choice.stop)
     )
-    return transitions_in(settings, first, last)
+    return _counted(settings, first, last, None, paths=choice.belief != "pooled")
 
 
 def transitions_in(
@@ -259,6 +271,12 @@ def transitions_in(
     Raises:
         SettingsError: the source cannot be found.
     """
+    return _counted(settings, first, last, series)[0]
+
+
+def _counted(
+    settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None, *, paths: bool = False
+) -> tuple[TransitionCounts, dict[str, SeriesPath] | None]:
     read = read_source(settings)
     number = next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
@@ -267,12 +285,19 @@ def transitions_in(
         settings.grid, settings.space, start=first, stop=last, series=series, most=settings.most_series
     )
     _ = counted | "Keep" >> beam.Map(_keep, number)
+    if paths and settings.space.size <= MOST_STATES:
+        states = decoded.readings | "States" >> SeriesPaths(settings.grid, settings.space, start=first, stop=last)
+        _ = states | "Keep states" >> beam.Map(_keep_paths, number)
     pipeline.run().wait_until_finish()
-    return _RESULTS.pop(number)
+    return _RESULTS.pop(number), _PATHS.pop(number, None)
 
 
 def _keep(counts: TransitionCounts, number: int) -> None:
     _RESULTS[number] = counts
+
+
+def _keep_paths(paths: dict[str, SeriesPath] | None, number: int) -> None:
+    _PATHS[number] = paths
 
 
 def _listed(option: str, path: Path | None, column: str | None, settings: Settings) -> frozenset[str] | None:

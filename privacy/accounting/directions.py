@@ -34,8 +34,9 @@ _UNIT = 2.0**-52
 #: Outward rounding of a result of a few operations, among them powers of a matrix of up to 51 states and 64 steps.
 _OUTWARD = 1e-12
 
-#: Unknowns up to which a dense system is solved.
+#: Unknowns up to which a dense system is solved, and the share of numbers in it that makes it dense.
 _DENSE = 600
+_FULL = 0.06
 
 #: Weight of a derivative that is left out of the linearised system.
 _THIN = 1e-11
@@ -229,7 +230,7 @@ class Coupling(Linear):
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
         """Solve the system and its derivative by the density."""
         factor, size = math.exp(density), len(self._constant)
-        if size <= _DENSE:
+        if size <= _DENSE and self._slopes.nnz > _FULL * size**2:
             inverse = np.linalg.inv(np.eye(size) - factor * self._slopes.toarray())
             ratios = inverse @ (factor * self._constant)
             derivative = inverse @ ratios

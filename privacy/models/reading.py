@@ -9,15 +9,16 @@ from typing import Any
 from ..chains import ChainError
 from ..classes import Belief, belief_from_dict
 from .dobrushin import DobrushinBounds
+from .neighbourhood import Neighbourhood
 from .periodic import PeriodicChain
 
 #: Kinds of this folder; the others are read by ``classes.belief_from_dict``.
-KINDS: Mapping[str, type[DobrushinBounds | PeriodicChain]] = MappingProxyType(
-    {"dobrushin-bounds": DobrushinBounds, "periodic-chain": PeriodicChain}
+KINDS: Mapping[str, type[DobrushinBounds | Neighbourhood | PeriodicChain]] = MappingProxyType(
+    {"dobrushin-bounds": DobrushinBounds, "neighbourhood": Neighbourhood, "periodic-chain": PeriodicChain}
 )
 
 
-def read_belief(data: Mapping[str, Any]) -> Belief | DobrushinBounds | PeriodicChain:
+def read_belief(data: Mapping[str, Any]) -> Belief | DobrushinBounds | Neighbourhood | PeriodicChain:
     """Read any belief by its ``kind``.
 
     Raises:

@@ -510,6 +510,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/models/test_dobrushin.py",),
     ),
     Mutant(
+        name="a neighbourhood is as wide after many slots as after one",
+        file="privacy/models/neighbourhood.py",
+        old="1.0 + np.cumsum(eta[:-1])",
+        new="np.ones(len(eta) - 1)",
+        tests=("tests/privacy/models/test_neighbourhood.py",),
+    ),
+    Mutant(
+        name="a memory of two slots is one of the second alone",
+        file="privacy/belief_checks.py",
+        old="pairs[:, last, last] = own[:, last]",
+        new="pairs[:, last, last] = own[:, last].mean(axis=0)",
+        tests=("tests/privacy/test_belief_checks.py",),
+    ),
+    Mutant(
         name="the past of a rhythm is read from the slots ahead",
         file="privacy/models/periodic.py",
         old="self.live, -1, error",

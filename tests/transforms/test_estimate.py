@@ -17,7 +17,8 @@ from quiltstream.privacy import EstimationError, release_counts
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.schemas.states import StateSpace
-from quiltstream.transforms import EstimateTransitions
+from quiltstream.transforms import EstimateTransitions, estimate
+from quiltstream.transforms.estimate import SeriesPaths
 
 from .live.feed import feed
 
@@ -199,3 +200,39 @@ def test_listed_series_without_any_reading_are_all_missing(tmp_path):
 def test_a_scope_that_cannot_be_meant_is_refused(scope, kind, message):
     with pytest.raises(kind, match=message):
         EstimateTransitions(SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W"), **scope)
+
+
+def paths_of(folder: Path, rows: list[tuple[str, int, float]], check: Any, *, missing: bool = False) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=missing)
+        assert_that(pipeline | feed(folder, batches(rows, 5003)) | SeriesPaths(grid, space), check)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_states_of_every_series_have_the_transitions_that_are_counted(rows, tmp_path, missing):
+    some = [row for at, row in enumerate(rows) if at % 7]
+    names, counts, visits = plain(some, missing=missing)
+
+    def check(found: list[Any]) -> None:
+        assert sorted(found[0]) == names
+        for at, name in enumerate(names):
+            path = found[0][name].states
+            seen = (path[:-1] >= 0) & (path[1:] >= 0)
+            table = np.zeros_like(counts[at])
+            np.add.at(table, (path[:-1][seen], path[1:][seen]), 1)
+            assert np.array_equal(table, counts[at])
+            assert np.array_equal(np.bincount(path[path >= 0], minlength=len(table)), visits[at])
+            first = min(t for s, t, _ in some if s == name)
+            assert found[0][name].first == (first - ORIGIN) // HALF_HOUR
+
+    paths_of(tmp_path, some, check, missing=missing)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_PATHS", 7), ("MOST_SLOTS", 100)])
+def test_states_of_too_many_or_too_long_series_are_not_kept(rows, tmp_path, monkeypatch, limit, most):
+    monkeypatch.setattr(estimate, limit, most)
+
+    def check(found: list[Any]) -> None:
+        assert found == [None]
+
+    paths_of(tmp_path, rows, check)

@@ -10,10 +10,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from quiltstream.pipelines.commands.richer import check
 from quiltstream.privacy import FiniteClass, belief_from_dict
+from quiltstream.privacy.belief_checks import Path as SeriesPath
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
 
@@ -215,6 +218,37 @@ def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_hol
     assert others["mqm-exact"] <= others["mqm-approx"]
     assert done.said(f"mqm-exact {others['mqm-exact']:.4g} for the list of these chains")
     assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
+
+
+def test_a_fit_says_how_its_history_fares_under_richer_beliefs(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    done = call("fit", made.settings, "--cover", "0.7")
+    checks = Model.load(tmp_path / "model.json").diagnostics["cover"]["checks"]
+    assert set(checks) == {"rhythm", "memory", "25 hours", "week"}
+    assert {found["series"] for found in checks.values()} == {6}
+    for text in (
+        f"{checks['rhythm']['within']} of the 6 series lose at most epsilon by their own chains with a kernel",
+        f"{checks['memory']['within']} of the 6 series lose at most epsilon by their own chains with a memory of two",
+        f"{6 - checks['25 hours']['within']} of the 6 series lose more against someone who knows which stretches of 25",
+        f"{6 - checks['week']['within']} of the 6 series lose more against someone who knows which stretches of a week",
+        "exact statistics, which no ledger counts",
+    ):
+        assert done.said(text), text
+
+
+@pytest.mark.parametrize(
+    ("slots", "states", "interval_us", "said"),
+    [
+        (200, 2, 7_000_000_000, "the interval does not divide the day"),
+        (200, 2, 10_000_000, "it would take long for so many series, states and slots of a day"),
+        (200, 2, 90_000_000_000, "a slot is longer"),
+    ],
+)
+def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us: int, said: str) -> None:
+    paths = [SeriesPath(0, (np.arange(slots) // 2 % states).astype(np.int8))] * 3
+    found = check(paths, states, interval_us, 5.0)
+    assert said in {one.get("skipped") for one in found.values()}
+    assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
 
 
 def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) -> None:
