@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from .accounting.calibration import forward_backward
 from .baselines import entry_dp, gk16, group_dp
@@ -34,6 +34,7 @@ from .chains import MarkovChain
 from .checks import positive, whole
 from .classes import Belief, FiniteClass
 from .mechanisms import LaplaceHistogram
+from .models.belief import AnyBelief, Directed
 from .noise import DiscreteLaplace
 from .quilts import mqm_approx, mqm_exact, pairwise
 
@@ -64,7 +65,7 @@ class Calibrated(Protocol):
 class Calibrator(Protocol):
     """What turns a belief into noise: `mqm_approx` and its like."""
 
-    def __call__(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
         """Calibrate for windows of ``length`` slots, or for an endless stream."""
         ...
 
@@ -193,7 +194,7 @@ class NotApplicable:
 
 
 def plan_release(
-    belief: Belief,
+    belief: AnyBelief,
     epsilon: float,
     window: int,
     *,
@@ -227,7 +228,7 @@ def plan_release(
 
 
 def smallest_group(
-    belief: Belief,
+    belief: AnyBelief,
     epsilon: float,
     window: int,
     *,
@@ -254,7 +255,7 @@ def smallest_group(
 
 
 def smallest_window(
-    belief: Belief,
+    belief: AnyBelief,
     epsilon: float,
     *,
     target: float,
@@ -294,7 +295,7 @@ def smallest_window(
 
 
 def compare_methods(
-    belief: Belief,
+    belief: AnyBelief,
     epsilon: float,
     window: int,
     *,
@@ -313,13 +314,13 @@ def compare_methods(
     bins = whole("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
     plans: list[Plan] = []
     others: list[NotApplicable] = []
+    # a belief without quilts is one that the methods of quilts do not read
+    refused = (TypeError, ValueError) if isinstance(belief, Directed) else ValueError
     for name, calibrator in methods.items():
         planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, calibrator)
         try:
             plans.append(planner.at(window))
-        except (
-            ValueError
-        ) as error:  # the arguments have been checked: it is the method that has nothing for this belief
+        except refused as error:  # the arguments have been checked: it is the method that has nothing for this belief
             others.append(NotApplicable(name, str(error)))
     plans.sort(key=lambda one: one.sigma)
     return (*plans, *others)
@@ -346,7 +347,7 @@ def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
 class _Planner:
     """All arguments but the window, checked."""
 
-    belief: Belief
+    belief: AnyBelief
     epsilon: float
     group: int
     bins: int | None
@@ -389,7 +390,7 @@ class _Planner:
         )
 
 
-def _bins(belief: Belief, bins: int | None) -> int:
+def _bins(belief: AnyBelief, bins: int | None) -> int:
     if bins is not None:
         return bins
     states = getattr(belief, "states", None)

@@ -42,7 +42,7 @@ missing:  public
 model:    model.json
 group_by: feeder
 windows:  {size: 7d, start: 2013-01-01, stop: 2013-12-31}
-privacy:  {epsilon: 1.0, mechanism: mqm-approx, guarantee: stream, budget: 2.0}
+privacy:  {epsilon: 1.0, mechanism: forward-backward, guarantee: stream, budget: 2.0}
 sink:     {parquet: out/releases.parquet}
 query:    weekly-load
 domain:   london-feeder

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Calibration, ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy.models import DobrushinBounds
 from quiltstream.privacy.planning import (
     LARGEST_WINDOW,
     METHODS,
@@ -231,3 +232,13 @@ def test_the_states_of_the_belief_are_the_bins():
     assert plan_release(FiniteClass([CHAIN]), 1.0, 100).bins == 2
     with pytest.raises(ValueError, match="SimpleNamespace has no states"):
         plan_release(SimpleNamespace(), 1.0, 100)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
+    belief = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
+    plans = {plan.method: plan for plan in compare_methods(belief, 1.0, window=336, bins=5)}
+    assert [name for name, plan in plans.items() if isinstance(plan, Plan)] == ["entry-dp", "forward-backward"]
+    reason = plans["mqm-exact"]
+    assert isinstance(reason, NotApplicable)
+    assert "belief is a DobrushinBounds" in reason.reason
+    assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]
