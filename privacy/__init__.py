@@ -1,4 +1,4 @@
-"""The mathematics of quiltstream: beliefs, noise, mechanisms, composition and the quilt ledger; no Beam, no files.
+"""The mathematics of quiltstream: beliefs, noise, mechanisms, composition and the ledger; no Beam, no files.
 
 What a job needs is imported at once, the rest when it is first asked for.
 """

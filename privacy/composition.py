@@ -1,7 +1,7 @@
 """The seeds' composition theorems, each with its conditions checked.
 
 A theorem whose condition does not hold refuses by ``TheoremDoesNotApply``, which names the theorem, the condition, the
-value that breaks it, and the next step. The quilt ledger needs none of them and is never above any of them.
+value that breaks it, and the next step. The ledger needs none of them and is never above any of them.
 
 >>> from quiltstream.privacy.classes import MixingBounds
 >>> from quiltstream.privacy.quilts import mqm_approx

@@ -69,7 +69,7 @@ class Cost:
     @property
     def protection(self) -> str:
         """How long an event is protected, in words."""
-        slot = f"any single slot ({self._duration(1)}) loses at most {self.loss:.4g}"
+        slot = f"by this query alone any single slot ({self._duration(1)}) loses at most {self.loss:.4g}"
         lengths = [(f"{within:g}", most) for within, most in self.events if most is None or most > 1]
         if not lengths:
             return f"{slot}; no longer event stays within {_WITHIN[-1]:g}"

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, ChainError, Ledger, MarkovChain, from_record, to_record
@@ -193,6 +193,7 @@ def test_a_class_is_larger_than_the_chains_it_was_made_of():
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0.0, 0.9), min_size=1, max_size=6), st.integers(1, 12))
+@example([0.123456], 2)
 def test_rounding_never_makes_a_class_smaller(values, digits):
     curve = dict(enumerate(sorted(values, reverse=True), start=1))
     exact = DobrushinBounds(curve, curve)
