@@ -1,7 +1,8 @@
 """What the seeds' theorems say about the charges of an account, beside the ledger's own number.
 
-Each bound is computed from the same belief and influence tables, with the quilts' loss of a charge (or segment) alone
-as the epsilon that the theorem composes. So the quilts are never above any of them, and the ledger never above the quilts:
+Each bound is computed from the same belief and influence tables, with the quilts' loss of a charge (or segment)
+alone as the epsilon that the theorem composes. So the quilts are never above any of them, and the ledger never
+above the quilts:
 
 - [SC17] 3.7 and [SWC17] 4.4, sums: the rule is subadditive. Take on each side the nearer of two ends: its influence is
   the larger of the two, its mass at most that of either.
