@@ -50,7 +50,7 @@ def change(old: str, new: str) -> str:
         (change("30min", "30"), "slots.interval: duration 30 has no unit"),
         (change("timezone: UTC", "timezone: Mars"), "slots.timezone: timezone 'Mars' is unknown"),
         (change("250, 500", "500, 250"), "states.edges[1] is 250, not above"),
-        (change("mqm-approx", "magic"), "privacy.mechanism is 'magic'"),
+        (change("forward-backward", "magic"), "privacy.mechanism is 'magic'"),
         (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
         (
             change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
