@@ -362,7 +362,7 @@ def _odds(power: FloatArray) -> float:
     for column in range(power.shape[1]):
         for other in range(column):
             possible = (power[:, column] > 0) | (power[:, other] > 0)
-            if not possible.any():  # no secret: neither state comes after so many steps
+            if not possible.any():  # each of the two beside a column that is not zero is infinite
                 continue
             ratio = logarithms[possible, column] - logarithms[possible, other]
             largest = max(largest, float(ratio.max() - ratio.min())) if np.isfinite(ratio).all() else math.inf

@@ -192,3 +192,13 @@ def test_one_number_of_a_class_bounds_the_matrix_of_every_member():
             eta.append((steps, 0.5 * np.abs(power[:, None] - power[None]).sum(axis=2).max()))
         assert MixingCurve(tuple(eta)).value(exact.density) >= exact.forward.max() - 1e-6
         assert AnyStart.of([matrix]).value(exact.density) >= exact.backward.max() - 1e-6
+
+
+def test_a_chance_that_is_0_by_rounding_leaves_the_odds_of_any_start_unbounded():
+    # from the first state the second and third are two steps of 1e-200 away
+    faint = [[1.0, 0.0, 0.0, 1e-200], [0.5, 0.25, 0.25, 0.0], [0.5, 0.25, 0.25, 0.0], [0.0, 1e-200, 2e-200, 1.0]]
+    assert not AnyStart.of([np.array(faint)]).odds
+    # two states that are left and never come again are no secret, and each beside the third one is
+    gone = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    assert not AnyStart.of([gone]).odds
+    assert AnyStart.of([np.array([[0.9, 0.1], [0.4, 0.6]])]).odds
