@@ -116,10 +116,11 @@ def init(data: Path, output: Path, *, force: bool) -> None:
 )
 @click.option(
     "--belief",
-    type=click.Choice(["level", "series", "pooled"]),
+    type=click.Choice(["level", "series", "periodic", "pooled"]),
     default="level",
     show_default=True,
-    help="All chains that forget as fast as most series do; most series' own chains; or one chain of all series.",
+    help="All chains that forget as fast as most series do; most series' own chains; one chain of all series with a "
+    "kernel for every slot of the day; or one chain of all series.",
 )
 @click.option(
     "--cover",

@@ -84,14 +84,32 @@ def rhythm(paths: Sequence[Path], states: int, period: int, density: float, enou
     Returns:
         Epsilon, shape (series,), rounded up.
     """
+    tables = _by_slot(paths, states, period)
+    rows = _own(tables, tables.sum(axis=(0, 1)))
+    return np.array([_loss(PeriodicChain(list(own)), density, enough) for own in rows])
+
+
+def pooled_rhythm(paths: Sequence[Path], states: int, period: int) -> FloatArray:
+    """Rows of all series together for every slot of a period, with visits of the pooled row, shape (n, k, k).
+
+    Args:
+        paths: The series.
+        states: Number of states k.
+        period: Slots n of a period, counted from slot 0 of the clock.
+    """
+    tables = _by_slot(paths, states, period)
+    return _completed(tables, tables.sum(axis=(0, 1)))
+
+
+def _by_slot(paths: Sequence[Path], states: int, period: int) -> FloatArray:
+    """Transitions of each series out of each slot of a period, shape (series, n, k, k)."""
     tables = np.zeros((len(paths), period, states, states))
     for table, path in zip(tables, paths, strict=True):
         here, there = path.states[:-1], path.states[1:]
         seen = (here >= 0) & (there >= 0)
         slots = (path.first + np.arange(len(here))) % period
         np.add.at(table, (slots[seen], here[seen], there[seen]), 1)
-    rows = _own(tables, tables.sum(axis=(0, 1)))
-    return np.array([_loss(PeriodicChain(list(own)), density, enough) for own in rows])
+    return tables
 
 
 def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0.0) -> FloatArray:
@@ -158,8 +176,12 @@ def _sums(there: NDArray[np.bool_], half: int) -> NDArray[np.int64]:
 
 def _own(tables: FloatArray, pooled: FloatArray) -> Iterator[FloatArray]:
     """Rows of each series' table; those of all together complete them, and their own sum completes these."""
-    together = _rows(tables.sum(axis=0) + PSEUDO_VISITS * _rows(pooled + 1e-9))
+    together = _completed(tables, pooled)
     return (_rows(table + PSEUDO_VISITS * together) for table in tables)
+
+
+def _completed(tables: FloatArray, pooled: FloatArray) -> FloatArray:
+    return _rows(tables.sum(axis=0) + PSEUDO_VISITS * _rows(pooled + 1e-9))
 
 
 def _rows(table: FloatArray) -> FloatArray:
@@ -233,4 +255,4 @@ def _matrix(direction: Direction, density: float, excess: float, tolerance: floa
     raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
 
 
-__all__ = ["LEAST_STRETCHES", "PSEUDO_VISITS", "Path", "memory", "rhythm", "stretches"]
+__all__ = ["LEAST_STRETCHES", "PSEUDO_VISITS", "Path", "memory", "pooled_rhythm", "rhythm", "stretches"]

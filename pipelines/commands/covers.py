@@ -29,7 +29,7 @@ from ..console import facts, heading, number
 from ..failures import CommandError
 from .richer import show_checks
 
-Believed: TypeAlias = Literal["level", "series", "pooled"]
+Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -162,11 +162,15 @@ def _own_chains(history: Contractions, exact: Floats | None, rank: int) -> Finit
 
 
 def _rounded(chain: MarkovChain) -> MarkovChain:
+    return MarkovChain(rounded_rows(chain.transition))
+
+
+def rounded_rows(transition: Floats) -> Floats:
     """Rows of few decimals; what rounding leaves of 1 goes to the largest entry, and no entry falls to 0."""
     unit = 10**_CHAIN_DIGITS
-    whole = np.where(chain.transition > 0, np.maximum(np.rint(chain.transition * unit), 1), 0).astype(np.int64)
+    whole = np.where(transition > 0, np.maximum(np.rint(transition * unit), 1), 0).astype(np.int64)
     whole[np.arange(len(whole)), whole.argmax(axis=1)] += unit - whole.sum(axis=1)
-    return MarkovChain(whole / unit)
+    return whole / unit
 
 
 def _table(history: Contractions, exact: Floats | None, cover: str) -> list[Any]:

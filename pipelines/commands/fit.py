@@ -40,6 +40,7 @@ from ..places.origins import SERIES_COLUMN, series_column, source_digests
 from .covers import MOST_STATES, USUAL, Believed, covering_model, show_covers
 from .look import FORMATS, format_of
 from .picture import shares
+from .rhythms import periodic_model, show_rhythm
 from .richer import check
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
@@ -63,7 +64,8 @@ class Choice:
         stop: use readings before this instant.
         smoothing: added to the count of every transition.
         belief: ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains
-            of most series; ``pooled``, the chain of all series together.
+            of most series; ``periodic``, the chain of all series together with a kernel for every slot of the day;
+            ``pooled``, the chain of all series together.
         cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
         quick: leave out the checks under richer beliefs that take more than a second.
     """
@@ -181,18 +183,20 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         )
     chosen = counts.subset(kept)
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
+    if choice.belief in ("periodic", "pooled") and choice.cover is not None:
+        raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
     if choice.belief == "pooled":
-        if choice.cover is not None:
-            raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
         return model
     if choice.smoothing:
         raise CommandError(
             f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
             "pooled row to each series: leave --smoothing out, or give --belief pooled"
         )
+    kept_paths = None if paths is None else [paths[name] for name in chosen.series]
+    if choice.belief == "periodic":
+        return periodic_model(model, kept_paths)
     made = covering_model(model, chosen, choice.belief, choice.cover or USUAL)
     cover = made.diagnostics["cover"]
-    kept_paths = None if paths is None else [paths[name] for name in chosen.series]
     checks = check(kept_paths, chosen.states, settings.grid.interval_us, cover["sigma"], quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
@@ -391,7 +395,8 @@ def show(console: Console, fitted: Fitted) -> None:
             console.print("  ", line, sep="")
     interval = "" if model.interval_us is None else format_duration(model.interval_us)
     if not isinstance(belief, MarkovChain):
-        show_covers(console, model, interval)
+        shown = show_rhythm if "rhythm" in found else show_covers
+        shown(console, model, interval)
         _remember(console, fitted)
         return
     noise = mqm_approx(belief, epsilon=1.0)

@@ -251,6 +251,42 @@ def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us:
     assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
 
 
+def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(
+        tmp_path, rows, model="model.json", privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
+    )
+    done = call("fit", made.settings, "--belief", "periodic")
+    assert done.code == 0, done.err
+    model = Model.load(tmp_path / "model.json")
+    chain = PeriodicChain.from_dict(model.belief)
+    # slot 20 of the day in plain Python: 8 days of 6 homes, and 10 visits of the pooled row
+    counts: Counter[tuple[int, int]] = Counter()
+    for home in HOMES:
+        path = [sum(v * 2000 >= edge for edge in (250, 500, 1000, 2000)) for m, _, v in rows if m == home]
+        counts.update((path[slot], path[slot + 1]) for slot in range(20, len(path) - 1, 48))
+    pooled = chain_of(rows, HOMES)
+    for x in range(5):
+        visits = sum(counts[x, y] for y in range(5))
+        expected = [(counts[x, y] + 10 * pooled[x][y]) / (visits + 10) for y in range(5)]
+        assert chain.transitions[20, x].tolist() == pytest.approx(expected, abs=3e-4)
+    assert (chain.transitions == chain.transitions.round(4)).all()
+    assert done.said("with a kernel for each of the 48 slots of the day")
+    assert done.said("Holidays and seasons are regimes that this chain does not know")
+    done = call("run", made.settings)
+    assert done.code == 0, done.err
+    sigma = model.diagnostics["rhythm"]["sigma"]
+    assert pl.read_parquet(tmp_path / "releases.parquet")["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
+
+
+def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path) -> None:
+    path = write_as("csv", tmp_path / "history.csv", readings())
+    words = [*OPTIONS[:-3], "7h", *OPTIONS[-2:]]
+    done = call("fit", path, "-o", tmp_path / "model.json", *words, *EDGES, "--belief", "periodic")
+    assert done.code == 2
+    assert done.said("--belief periodic: slots of 7h do not divide the day; use --belief level")
+
+
 def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     done = call("fit", made.settings, "--belief", "series", "--cover", "0.5")
@@ -273,6 +309,8 @@ def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) 
         (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
         ((), "--cover: 0.9 of a history of 6 series"),
         ((), "the largest for this history is --cover 0.85; without a cover, --belief pooled takes one chain"),
+        (("--belief", "periodic", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
+        (("--belief", "periodic", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
         (("--belief", "pooled", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
         (("--cover", "0.5", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
         (("--belief", "weekly"), "'weekly' is not one of"),
