@@ -192,7 +192,8 @@ def test_a_class_is_larger_than_the_chains_it_was_made_of():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(0.0, 0.9), min_size=1, max_size=6), st.integers(1, 12))
+# rounded up to one decimal a curve stays below 1: a class that need not forget is refused
+@given(st.lists(st.floats(0.0, 0.89), min_size=1, max_size=6), st.integers(1, 12))
 @example([0.123456], 2)
 def test_rounding_never_makes_a_class_smaller(values, digits):
     curve = dict(enumerate(sorted(values, reverse=True), start=1))
