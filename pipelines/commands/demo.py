@@ -229,7 +229,11 @@ def _show_picture(
     facts(
         console,
         [
-            ("a week", f"is off by {errors.share:.1%} of its {truth[_WEEK].sum():,} half-hours, all bands together"),
+            (
+                "a week",
+                f"is off by {errors.share:.1%} of its {truth[_WEEK].sum():,} half-hours, all bands added up, on "
+                "average",
+            ),
             ("median error", f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}"),
             (
                 "in the band",

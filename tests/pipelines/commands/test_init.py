@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines import data
+from quiltstream.privacy import MixingBounds, mqm_approx
 from quiltstream.schemas.settings import read_settings
 
 from ..jobs import Row, call, readings, spawn, write_as, write_csv
@@ -22,6 +23,11 @@ def test_settings_from_a_file_of_each_format_run_as_they_are(tmp_path: Path, for
     assert (settings.readings.series, settings.readings.time, settings.readings.value) == ("meter", "ts", "kwh")
     assert (settings.slots.interval, settings.readings.scale) == ("30min", 2000)
     assert len(settings.schedule) == 3
+    assert settings.privacy.mechanism == "forward-backward"
+    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
+    # the stand-in bounds by hand, without a chain for mqm-exact
+    beside = mqm_approx(MixingBounds(0.01, 0.1, kind="unknown"), 1.0).sigma
+    assert dry.said(f"sigma by mqm-approx {beside:.1f}")
     ran = call("run", tmp_path / "settings.yaml")
     assert ran.code == 0, ran.err
     assert ran.said("3 newly on record (3 of them drawn by this job), 0 on record before, of 3")

@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_a_release_costs_and_was_calibrated_to_and_what_prov
     assert 1 < within[0][1] < within[1][1] < within[2][1]
     lengths = ", ".join(f"up to {most} slots ({most / 2:.6g} h) within {loss:g}" for loss, most in within)
     assert dry.said(f"any single slot (30min) loses at most {said['schedule_loss']:.4g}; events {lengths}")
-    assert (said["certified"], said["lower_bound"]) == (False, None)
+    assert (said["certified"], said["lower_bound"], said["by_quilts"]) == (False, None, {})
 
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "forward-backward"})
     dry, said = (
@@ -130,6 +130,10 @@ def test_a_dry_run_says_what_a_release_costs_and_was_calibrated_to_and_what_prov
     noise = forward_backward(belief_from_dict(model.belief), 1.0)
     assert noise.lower_bound is not None
     assert (said["certified"], said["lower_bound"]) == (True, noise.lower_bound)
+    chain = belief_from_dict(model.belief)
+    by_quilts = {"mqm-exact": mqm_exact(chain, 1.0).sigma, "mqm-approx": mqm_approx(chain, 1.0).sigma}
+    assert said["by_quilts"] == by_quilts
+    assert dry.said(f"sigma by mqm-exact {by_quilts['mqm-exact']:.1f}, mqm-approx {by_quilts['mqm-approx']:.1f}")
     assert said["cost"]["calibrated"] == 1.0 >= said["schedule_loss"] > 0.99
     assert dry.said("none: a certificate of the forward-backward account bounds every slot")
     assert dry.said(f"below sigma {noise.lower_bound:.4f} no such noise would do")
