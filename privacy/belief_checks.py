@@ -53,6 +53,9 @@ LEAST_STRETCHES = 10
 _EXCESS = ((0.01, 1e-3), (0.001, 1e-4))
 _NEAR = 1.05
 
+#: Stretches that are looked at together.
+_BATCH = 50_000
+
 #: What the mixture over a first state may be off by.
 _ROUNDED = 1e-9
 _MOST_TRIES = 4
@@ -157,12 +160,20 @@ def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> 
         visits = np.stack([_sums(path.states == state, half) for state in range(states)], axis=1)
         whole = visits.sum(axis=1) == 2 * half + 1 if len(here) else np.zeros(0, dtype=bool)
         means = [
-            np.log(np.exp(density * (visits[chosen] @ sets)).mean(axis=0))
+            np.log(_mean(visits[chosen], sets, density))
             for chosen in (whole & (here == state) for state in range(states))
             if chosen.sum() >= LEAST_STRETCHES
         ]
         found.append(float(np.ptp(means, axis=0).max()) if len(means) > 1 else 0.0)
     return np.array(found)
+
+
+def _mean(visits: NDArray[np.int64], sets: FloatArray, density: float) -> FloatArray:
+    """Mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
+    total = np.zeros(sets.shape[1])
+    for at in range(0, len(visits), _BATCH):
+        total += np.exp(density * (visits[at : at + _BATCH] @ sets)).sum(axis=0)
+    return total / len(visits)
 
 
 def _sums(there: NDArray[np.bool_], half: int) -> NDArray[np.int64]:
