@@ -33,9 +33,6 @@ _COUNT_AXES = 2  # rows are series or groups, columns are bins
 class HistogramMechanism(Protocol):
     """What the release step needs of a mechanism for histograms."""
 
-    #: what a published row says about how its counts were made
-    name: ClassVar[str]
-
     @property
     def bins(self) -> int:
         """Number of bins k."""
@@ -249,6 +246,79 @@ class ExactHistogram:
         return 0
 
 
+@dataclass(frozen=True, slots=True)
+class ClassHistogram:
+    """A histogram for each class of slots, all with the noise of one mechanism, and independent of each other.
+
+    A class is a function of the slot's public number: the hour of its first instant, for example. The counts of a row
+    are those of the first class, bin by bin, then those of the second one, and so on.
+
+    *It loses what the mechanism loses for one histogram.* Let one cell of one series, in slot t, change from state x to
+    state x', and let everything else stay. Its slot stays t, so its class c(t) stays, and the cell is in no other
+    class: the histogram of c(t) moves by e_x' - e_x, and the histograms of all other classes stay. So the L1
+    sensitivity of all counts together is 2, as of one histogram, and each class keeps its total. The noise is
+    independent between classes, so the ratio of the probabilities of a row is the product over classes, in which every
+    factor but that of c(t) is 1, and that one is at most exp(2 / scale). Hence eps_dp = 2 / scale for each slot; with
+    noise conditioned on sum zero, each class's own total must be public (`FixedTotalHistogram`). Seen otherwise: the
+    classes are releases that cover disjoint slots, and the density of a slot is that of the one that covers it.
+
+    Attributes:
+        each: the mechanism of each class.
+        classes: number of classes, at least 1.
+
+    Raises:
+        TypeError: a value of the wrong type.
+        ValueError: a value out of range.
+    """
+
+    each: HistogramMechanism
+    classes: int
+
+    def __post_init__(self) -> None:
+        whole("classes", self.classes, "give the number of classes of slots", least=1)
+
+    @property
+    def bins(self) -> int:
+        """Number of counts in a row: classes times bins."""
+        return self.each.bins * self.classes
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise in each count."""
+        return self.each.scale
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release: that of the one class that counts the slot."""
+        return self.each.epsilon_dp
+
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of one count."""
+        return self.each.mean_abs
+
+    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add noise to the histogram of every class.
+
+        Args:
+            counts: int64, shape (n, classes * bins of a class): one row per series or group, class after class.
+
+        Returns:
+            int64, the same shape.
+
+        Raises:
+            TypeError: the counts are not int64.
+            ValueError: the shape or the range is wrong. No count is named in the message.
+            EntropyError: the bit source is defective (see `DiscreteLaplace`).
+        """
+        _check_counts(counts, self.bins)
+        return self.each.randomise(counts.reshape(-1, self.each.bins)).reshape(counts.shape)
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the h with P(|published - true| <= h) >= level for each count."""
+        return self.each.half_width(level)
+
+
 def noisy_histogram(law: str, bins: int, scale: Fraction) -> LaplaceHistogram | FixedTotalHistogram:
     """The mechanism of a noise law, by its name in rows and records.
 
@@ -262,6 +332,11 @@ def noisy_histogram(law: str, bins: int, scale: Fraction) -> LaplaceHistogram | 
         f"noise_law is {law!r}, and must be {LaplaceHistogram.name} or {FixedTotalHistogram.name}: a later version may "
         "know it"
     )
+
+
+def by_class(mechanism: HistogramMechanism, classes: int) -> HistogramMechanism:
+    """The mechanism for histograms of that many classes of slots; itself where there is one class."""
+    return mechanism if classes == 1 else ClassHistogram(mechanism, classes)
 
 
 def _check_bins(bins: int) -> None:

@@ -9,7 +9,7 @@ from .digests import canonical_json, digest, stable_hash
 from .ledger import LedgerEntry
 from .models import Model, ModelError, Provenance
 from .readings import READING_SCHEMA, RejectReason
-from .releases import RELEASE_SCHEMA, Release
+from .releases import RELEASE_SCHEMA, Release, tidy
 from .roster import Roster, RosterError
 from .settings import Settings, SettingsError, load_settings
 from .slots import Schedule, SlotGrid, Window, format_duration, format_instant, parse_duration, parse_instant
@@ -40,4 +40,5 @@ __all__ = [
     "parse_duration",
     "parse_instant",
     "stable_hash",
+    "tidy",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .digests import canonical_json
+from .states import StateSpace
 
 RELEASE_VERSION = "1"
 
@@ -60,6 +62,9 @@ RELEASE_SCHEMA = pa.schema(
         pa.field("given_model", pa.bool_(), nullable=False),
         pa.field("completeness", pa.utf8(), nullable=False),
         pa.field("noise_law", pa.utf8(), nullable=False),
+        pa.field("by", pa.list_(pa.utf8())),
+        pa.field("classes", pa.list_(pa.utf8())),
+        pa.field("class_slots", pa.list_(pa.int64())),
     ],
     metadata={"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
 )
@@ -102,6 +107,10 @@ RELEASE_AVRO: dict[str, Any] = {
 }
 
 
+#: Columns of rows by classes of slots.
+_OF_CLASSES = "by", "classes", "class_slots"
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """One published histogram.
@@ -121,8 +130,10 @@ class Release:
         unit: unit of the edges.
         missing: the rule for cells without a reading.
         counts: noisy number of cells per state, may be negative; the last one is the missing state where that exists.
+            With classes of slots, those of the first class, then those of the second one, and so on.
         total: number of cells counted, where that is public.
-        estimate: the noisy counts projected onto non-negative counts with that total.
+        estimate: the noisy counts projected onto non-negative counts with that total; with classes of slots, those of
+            each class onto the total of the class.
         scale: scale of the discrete Laplace noise in each count.
         scale_exact: the same as an exact fraction.
         half_width_95: each noisy count is within this many cells of the true count with probability at least 0.95.
@@ -137,8 +148,11 @@ class Release:
         given_model: whether the loss holds only given a model estimated from the protected series.
         completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``, from source positions only.
         noise_law: ``discrete-laplace``, independent in each count; ``discrete-laplace-zero-sum``, conditioned on sum
-            zero over the counts, which then add up to ``total``; ``none``. The noise of rows of before the column is
-            independent.
+            zero over the counts of a class of slots, which then add up to the cells counted in it, and all to
+            ``total``; ``none``. The noise of rows of before the column is independent.
+        by: what tells the classes of slots apart; ``None`` for a histogram of all slots.
+        classes: labels of the classes, in the order of ``counts``; each part of a label is one of ``by``.
+        class_slots: slots of the window in each class; in a class without any every count is 0.
     """
 
     release_id: str
@@ -171,6 +185,9 @@ class Release:
     given_model: bool
     completeness: str
     noise_law: str = "discrete-laplace"
+    by: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    class_slots: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form: lists for tuples, the quilt as ``{"left": a, "right": b}``."""
@@ -178,6 +195,8 @@ class Release:
         row["edges"], row["counts"] = list(self.edges), list(self.counts)
         row["estimate"] = None if self.estimate is None else list(self.estimate)
         row["quilt"] = {"left": self.quilt[0], "right": self.quilt[1]}
+        for name in _OF_CLASSES:
+            row[name] = None if row[name] is None else list(row[name])
         return row
 
     @classmethod
@@ -187,7 +206,53 @@ class Release:
         known["edges"], known["counts"] = tuple(known["edges"]), tuple(known["counts"])
         known["estimate"] = None if known["estimate"] is None else tuple(known["estimate"])
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])
+        known |= {name: tuple(known[name]) for name in _OF_CLASSES if known.get(name) is not None}
         return cls(**known)
+
+
+#: One row a count of a release: :func:`tidy`.
+TIDY_SCHEMA = pa.schema(
+    [
+        pa.field("domain", pa.utf8(), nullable=False),
+        pa.field("query", pa.utf8(), nullable=False),
+        pa.field("key", pa.utf8(), nullable=False),
+        pa.field("window_start", _STAMP, nullable=False),
+        pa.field("window_stop", _STAMP, nullable=False),
+        pa.field("class", pa.utf8(), nullable=False),
+        pa.field("class_slots", pa.int64(), nullable=False),
+        pa.field("bin", pa.utf8(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("estimate", pa.float64()),
+        pa.field("half_width_95", pa.int64(), nullable=False),
+    ]
+)
+
+
+#: Columns that a row shares with all of its counts.
+_OF_ROWS = "domain", "query", "key", "window_start", "window_stop", "half_width_95"
+
+
+def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Released rows with one row a count: its class of slots, its bin, the count, its estimate and its band.
+
+    Args:
+        released: rows of ``RELEASE_SCHEMA``.
+
+    Returns:
+        Rows of ``TIDY_SCHEMA``, in the order of the rows and of their counts. Of a histogram of all slots the class is
+        an empty text, and ``class_slots`` are the slots of the window; a bin is labelled by its edges.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in released.to_pylist():
+        bins = StateSpace(tuple(row["edges"]), row["unit"], row["missing"] == "state").labels
+        classes, slots = row["classes"] or [""], row["class_slots"] or [row["slots"]]
+        shared = {name: row[name] for name in _OF_ROWS}
+        estimates = [None] * len(row["counts"]) if row["estimate"] is None else row["estimate"]
+        cells = product(zip(classes, slots, strict=True), bins)
+        for ((label, of_class), name), count, estimate in zip(cells, row["counts"], estimates, strict=True):
+            cell = {"class": label, "class_slots": of_class, "bin": name, "count": count, "estimate": estimate}
+            rows.append(shared | cell)
+    return pa.Table.from_pylist(rows, schema=TIDY_SCHEMA)
 
 
 def release_ids(domain: str, query: str, query_digest: str, window: tuple[int, int], keys: Sequence[str]) -> list[str]:
@@ -219,12 +284,13 @@ def release_batch(
     """Build the rows of one window from columns, without an object per row.
 
     Args:
-        header: the fields that all rows share, named as in :class:`Release`.
+        header: the fields that all rows share, named as in :class:`Release`; without those of classes of slots for
+            histograms of all slots.
         keys: the n series or groups.
         members: series per key, shape (n,).
-        counts: noisy counts, shape (n, k).
+        counts: noisy counts, shape (n, k), or (n, classes * k).
         total: cells counted, shape (n,), where public.
-        estimate: projected counts, shape (n, k), where the total is public.
+        estimate: projected counts, of the same shape, where the total is public.
 
     Returns:
         n rows of ``RELEASE_SCHEMA``.
@@ -245,10 +311,10 @@ def release_batch(
     for column in RELEASE_SCHEMA:
         if column.name in columns:
             continue
-        value = header[column.name]
+        value: Any = header.get(column.name) if column.name in _OF_CLASSES else header[column.name]
         if column.name == "quilt":
             value = {"left": value[0], "right": value[1]}
-        columns[column.name] = pa.array([value] * n, column.type)
+        columns[column.name] = pa.array([value], column.type).take(pa.array(np.zeros(n, dtype=np.int64)))
     return pa.RecordBatch.from_arrays([columns[f.name] for f in RELEASE_SCHEMA], schema=RELEASE_SCHEMA)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     model_validator,
 )
@@ -30,6 +31,7 @@ from .reading_settings import Readings as Readings  # noqa: PLC0414 - everyone f
 from .roster import MOST_SERIES
 from .sections import Duration, Instant, Name, Number, Positive, Section
 from .settings_text import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
+from .slot_classes import SlotClass, SlotClasses
 from .slots import Schedule, SlotGrid, parse_duration, parse_instant, time_zone
 from .states import StateSpace
 
@@ -63,6 +65,17 @@ FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
 def _zone(name: str) -> str:
     time_zone(name)
     return name
+
+
+def _classes(given: Any) -> Any:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"by is a name or a list of names: write one of {', '.join(get_args(SlotClass))}, or several in a list; "
+            "what is in the data tells no slots apart"
+        )
+    SlotClasses(tuple(names))
+    return given
 
 
 class FileSource(Section):
@@ -296,6 +309,11 @@ class Settings(Document):
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
     )
     windows: Windows
+    by: Annotated[SlotClass | list[SlotClass], BeforeValidator(_classes)] = Field(
+        default_factory=list,
+        description="a histogram for each class of slots of a window, by the clock of slots.timezone: hour of the day, "
+        "day of the week, working day or weekend, month; of several, for each combination; left out: one of all slots",
+    )
     live: Live = Field(default_factory=Live)
     privacy: Privacy
     sink: FileSink | None = None
@@ -340,6 +358,11 @@ class Settings(Document):
         return StateSpace(
             tuple(self.states.edges), self.states.unit, self.missing == "state", tuple(self.states.labels)
         )
+
+    @cached_property
+    def classes(self) -> SlotClasses:
+        """The classes of slots; one of all slots where there are none."""
+        return SlotClasses((self.by,) if isinstance(self.by, str) else tuple(self.by), self.slots.timezone)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -438,14 +461,20 @@ class Settings(Document):
                 f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
             )
         # evaluated here so that every mistake in them is found before anything runs
-        _ = self.grid, self.space, self.schedule
+        grid, schedule = self.grid, self.schedule
+        self.classes.check_fits(
+            grid,
+            self.space.size,
+            None if schedule.start is None else grid.time_of(schedule.start),
+            None if schedule.stop is None else grid.time_of(schedule.stop),
+        )
         check_estimate(self)
         return self
 
     def changed(self, values: dict[str, Any]) -> Settings:
         """The settings with other values, which are taken as checked."""
         made = self.model_copy(update=values)
-        for name in ("grid", "space", "schedule"):  # made anew of what they are made of
+        for name in ("grid", "space", "classes", "schedule"):  # made anew of what they are made of
             vars(made).pop(name, None)
         return made
 

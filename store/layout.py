@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from ..schemas.digests import stable_hash
 from ..schemas.roster import Roster
+from ..schemas.slot_classes import SlotClasses
 from ..schemas.slots import Window
 from ..schemas.states import StateSpace
+from .errors import StoreError
 from .specs import TRANSITIONS, Record, Registration
 
 
@@ -24,13 +26,13 @@ class Layout:
     Attributes:
         roster: the series and groups.
         shards: parallel parts.
-        states: columns of a histogram.
+        columns: counts of a histogram: its states, or those for each class of slots.
         roster_digest: digest of the roster.
     """
 
     roster: Roster
     shards: int
-    states: int
+    columns: int
     roster_digest: str = field(init=False)
     _parts: list[tuple[tuple[str, ...], npt.NDArray[np.int64]]] = field(init=False, repr=False)
 
@@ -57,6 +59,9 @@ class Layout:
         return tuple(number for number, (keys, _) in enumerate(self._parts) if keys)
 
 
+#: One class, of queries without any.
+ALL_SLOTS = SlotClasses()
+
 #: The last cuts, newest first; threads that race make one twice, nothing else.
 _remembered: tuple[Layout, ...] = ()
 
@@ -68,14 +73,29 @@ def layout_of(registration: Registration, window: Window) -> Layout:
     """The layout of a window of a query of record."""
     global _remembered  # noqa: PLW0603 - remembered values
     roster, shards = registration.roster_of(window), registration.query.shards
-    states = StateSpace.size_of(registration.domain.states)
+    columns = StateSpace.size_of(registration.domain.states) * len(classes_of(registration))
     held = _remembered
     for layout in held:
-        if (layout.shards, layout.states) == (shards, states) and layout.roster == roster:
+        if (layout.shards, layout.columns) == (shards, columns) and layout.roster == roster:
             return layout
-    layout = Layout(roster, shards, states)
+    layout = Layout(roster, shards, columns)
     _remembered = (layout, *held[: _MOST - 1])
     return layout
+
+
+def classes_of(registration: Registration) -> SlotClasses:
+    """The classes of slots for which a query of record has histograms, by the wall clock of its domain's readings.
+
+    Raises:
+        StoreError: it names classes that are unknown here.
+    """
+    query = registration.query
+    if not query.by:
+        return ALL_SLOTS
+    try:
+        return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
+    except ValueError as error:
+        raise StoreError(f"query {query.name!r}: {error}; a later version may know it") from None
 
 
 def has_keys(registration: Registration, record: Record) -> bool:

@@ -356,10 +356,10 @@ def _check_block(registration: Registration, layout: Layout, draft: Draft, block
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
-    if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.states):  # noqa: PLR2004 - a matrix
+    if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.columns):  # noqa: PLR2004 - a matrix
         raise DraftError(
             f"{where}: its counts are {block.counts.dtype} of shape {block.counts.shape}; they must be int64 of shape "
-            f"{(len(keys), layout.states)}"
+            f"{(len(keys), layout.columns)}"
         )
     if block.totals.shape != (len(keys),) or block.totals.dtype != np.int64:
         raise DraftError(

@@ -231,6 +231,11 @@ class QuerySpec:
         return str(self.header.get("noise_law", plain))
 
     @property
+    def by(self) -> tuple[str, ...]:
+        """What tells the classes of slots apart for which there are histograms; empty for one histogram of all."""
+        return tuple(self.header.get("by", ()))
+
+    @property
     def noise(self) -> Noise:
         """Whether its rows are noisy, or the noise-free rows of tests."""
         return "none" if self.mechanism == "none" else "private"
@@ -243,6 +248,8 @@ class QuerySpec:
             "mechanism": self.mechanism,
             # queries on record with independent noise keep their digests
             **({"noise_law": self.noise_law} if self.noise_law == FixedTotalHistogram.name else {}),
+            # likewise those without classes of slots; the zone of the classes is that of the readings
+            **({"by": list(self.by)} if self.by else {}),
             "windows.size": self.schedule.size,
             "windows.every": self.schedule.every,
             "windows.anchor": self.schedule.anchor % self.schedule.every,

@@ -102,12 +102,26 @@ class Cells:
         """Which cells have a reading, shape (series, slots)."""
         return self.packed != ABSENT
 
-    def histograms(self, bins: int, bits: int) -> Ints:
-        """How many cells of each series are in each bin, shape (series, bins)."""
-        rows, width = self.packed.shape
-        flat = self.packed.reshape(-1)
+    def histograms(self, bins: int, bits: int, classes: Narrow | None = None, number: int = 1) -> Ints:
+        """How many cells of each series are in each bin of each class of slots.
+
+        Args:
+            bins: number of bins.
+            bits: low bits of a packed reading that hold its state.
+            classes: class of each slot, shape (slots,); all in the only one if left out.
+            number: number of classes.
+
+        Returns:
+            Shape (series, number * bins): the bins of the first class, then those of the second one, and so on.
+        """
+        rows = len(self.packed)
+        columns = number * bins
         # absent cells go to a column of their own, which is cut off: cheaper than selecting the present ones
-        mask = min((1 << bits) - 1, np.iinfo(flat.dtype).max)
-        states = np.where(flat == ABSENT, np.int64(bins), flat & mask)
-        states += np.repeat(np.arange(rows, dtype=np.int64) * (bins + 1), width)
-        return np.bincount(states, minlength=rows * (bins + 1)).reshape(rows, bins + 1)[:, :bins]
+        mask = min((1 << bits) - 1, np.iinfo(self.packed.dtype).max)
+        states = self.packed & mask
+        if classes is not None:
+            states = states + classes.astype(np.int64) * bins
+        place = np.where(self.packed == ABSENT, np.int64(columns), states)
+        place += (np.arange(rows, dtype=np.int64) * (columns + 1))[:, np.newaxis]
+        counts = np.bincount(place.reshape(-1), minlength=rows * (columns + 1))
+        return counts.reshape(rows, columns + 1)[:, :columns]

@@ -19,6 +19,7 @@ from ..privacy.mechanisms import (
     FixedTotalHistogram,
     HistogramMechanism,
     LaplaceHistogram,
+    by_class,
     noisy_histogram,
 )
 from ..privacy.quilts import Calibration
@@ -27,12 +28,13 @@ from ..schemas.models import Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster_files import label_model, read_roster
 from ..schemas.settings import MOST_WINDOWS, Constant, Settings, SettingsError
+from ..schemas.slot_classes import SlotClasses
 from ..schemas.slots import Schedule, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.beliefs import Note
 from ..store.errors import StoreError
-from ..store.layout import total_is_public
+from ..store.layout import classes_of, total_is_public
 from ..store.records import Store
 from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
 from .calibrating import choose
@@ -64,6 +66,7 @@ class Plan:
         model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         address: where the ledger of record is.
+        by: what tells the classes of slots apart that have a histogram each; empty for one histogram of all slots.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
         most_series: how many series may be taken from the data.
@@ -85,6 +88,7 @@ class Plan:
     model: Model
     noise: Noise
     address: StoreAddress
+    by: tuple[str, ...] = ()
     note: Note | None = None
     also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
     most_series: int = MOST_SERIES
@@ -105,10 +109,19 @@ class Plan:
         return self.group_column is not None or (self.roster is not None and self.roster.kind == "group")
 
     @property
-    def noisy(self) -> LaplaceHistogram | FixedTotalHistogram:
-        """The mechanism that makes noisy counts: it keeps the total where, and only where, that is public."""
-        law = FixedTotalHistogram.name if self.domain.total_is_public else LaplaceHistogram.name
-        return noisy_histogram(law, self.space.size, self.scale)
+    def classes(self) -> SlotClasses:
+        """The classes of slots that have a histogram each; one where the query has none."""
+        return SlotClasses(self.by, self.domain.reading["timezone"])
+
+    @property
+    def noise_law(self) -> str:
+        """Name of the law of the noise in the histogram of a class."""
+        return FixedTotalHistogram.name if self.domain.total_is_public else LaplaceHistogram.name
+
+    @property
+    def noisy(self) -> HistogramMechanism:
+        """The mechanism that makes noisy counts: it keeps totals where, and only where, they are public."""
+        return by_class(noisy_histogram(self.noise_law, self.space.size, self.scale), len(self.classes))
 
     def histogram_of(self, registration: Registration) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that were frozen with it.
@@ -116,9 +129,9 @@ class Plan:
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
         """
+        query, number = registration.query, len(classes_of(registration))
         if self.noise == "none":
-            return ExactHistogram(self.space.size)
-        query = registration.query
+            return by_class(ExactHistogram(self.space.size), number)
         if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
             raise StoreError(
                 f"query {query.name!r}: noise_law is {query.noise_law}, which publishes totals, and under the rule "
@@ -126,7 +139,7 @@ class Plan:
                 "`quiltstream ledger verify`"
             )
         try:
-            return noisy_histogram(query.noise_law, self.space.size, query.scale)
+            return by_class(noisy_histogram(query.noise_law, self.space.size, query.scale), number)
         except ValueError as error:
             raise StoreError(f"query {query.name!r}: {error}") from None
 
@@ -173,13 +186,14 @@ class Plan:
             "epsilon_dp": mechanism.epsilon_dp,
             "guarantee": self.domain.guarantee,
             "mechanism": name,
-            "noise_law": ExactHistogram.name if self.noise == "none" else mechanism.name,
+            "noise_law": ExactHistogram.name if self.noise == "none" else self.noise_law,
             "quilt": [quilt.left, quilt.right],
             "model_id": self.domain.model_id,
             "model_provenance": self.model.provenance.text,
             "given_model": given_model,
             "epsilon": self.epsilon,
             "sigma": self.calibration.sigma,
+            **({"by": list(self.by)} if self.by else {}),
         }
         return QuerySpec(
             name=self.query_name,
@@ -342,6 +356,7 @@ def make_plan(
         model=model,
         noise=noise,
         address=ledger_address(settings),
+        by=settings.classes.by,
         most_series=settings.most_series,
         most_windows=settings.windows.most,
     )

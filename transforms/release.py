@@ -22,8 +22,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..schemas.ledger import LEDGER_SCHEMA
 from ..schemas.process import keep_memory_private
 from ..schemas.releases import LIVE, least_complete
+from ..schemas.slot_classes import SlotClasses
 from ..schemas.slots import Schedule, Window
-from ..store.layout import Layout, layout_of
+from ..store.layout import Layout, classes_of, layout_of
 from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Block, Draft, Registration
@@ -52,7 +53,7 @@ class Tally:
 
     Attributes:
         parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
-            bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
+            classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
         needed: bits of the shards that count here.
         completeness: how the source was read, as the rows say it.
     """
@@ -79,7 +80,8 @@ class Counted:
     Attributes:
         shard: the shard of series.
         window: the window.
-        counts: int64, shape (rows of the shard, bins); rows without a reading at the end may be left out.
+        counts: int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left
+            out.
         complete: whether the shard was declared complete.
         completeness: how the source was read, as the rows say it.
         place: its place in Beam.
@@ -143,7 +145,7 @@ class CountCells(beam.DoFn):
             Counted(
                 shard,
                 slots,
-                self._count(slots, collected, schedule),
+                self._count(slots, collected, schedule, classes_of(self._registration)),
                 is_whole(collected, slots.start, pane),
                 collected.completeness(slots.start),
                 WindowedValue(None, timestamp, (window,), pane),
@@ -183,16 +185,19 @@ class CountCells(beam.DoFn):
             np.add.at(sums, part.places, _rows(one.counts, part.rows))
             yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
-    def _count(self, window: Window, collected: Collected, schedule: Schedule) -> Ints:
-        """How many cells of each series of the shard are in each bin."""
+    def _count(self, window: Window, collected: Collected, schedule: Schedule, classes: SlotClasses) -> Ints:
+        """How many cells of each series of the shard are in each bin of each class of slots."""
         space, first = self._plan.space, (window.start - schedule.anchor) // schedule.every
-        steps = collected.steps
+        steps, number = collected.steps, len(classes)
         if first in steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
             self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
-        counts = np.zeros((max((len(cells.packed) for cells in steps.values()), default=0), space.bins), dtype=np.int64)
-        for cells in steps.values():
-            counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits)
+        rows = max((len(cells.packed) for cells in steps.values()), default=0)
+        counts = np.zeros((rows, number * space.bins), dtype=np.int64)
+        for step, cells in steps.items():
+            begin = schedule.anchor + step * schedule.every
+            of_slots = classes.of(self._plan.grid, Window(begin, begin + schedule.every)) if number > 1 else None
+            counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits, of_slots, number)
         return counts
 
 
@@ -279,10 +284,14 @@ class NoisyBlocks:
     """The noisy counts of some blocks, drawn together when the store first asks for one of them.
 
     One draw for all is several times faster than one per block. What the store does not ask for is forgotten.
+
+    A class of slots that a window does not have counts no cell, whatever the readings: its counts are 0, and published
+    as 0.
     """
 
     def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
         self._mechanism = plan.histogram_of(registration)
+        self._classes, self._grid = classes_of(registration), plan.grid
         self._held = held
         self._noisy: list[Ints] | None = None
 
@@ -292,13 +301,10 @@ class NoisyBlocks:
             ends = np.cumsum([len(one.counts) for one in self._held])[:-1]
             true = np.concatenate([one.counts for one in self._held])
             self._noisy = np.split(self._mechanism.randomise(true), ends)
-        held = self._held[number]
-        return Block(
-            keys=keys,
-            totals=held.counts.sum(axis=1),
-            counts=self._noisy[number],
-            completeness=held.completeness,
-        )
+        held, counts = self._held[number], self._noisy[number]
+        absent = self._classes.slots_of(self._grid, held.window) == 0
+        counts[:, np.repeat(absent, counts.shape[1] // len(absent))] = 0
+        return Block(keys=keys, totals=held.counts.sum(axis=1), counts=counts, completeness=held.completeness)
 
 
 class ReleaseHistograms(beam.DoFn):
@@ -363,7 +369,9 @@ class ReleaseHistograms(beam.DoFn):
         registration = self._registration = self._store.freeze(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]
         if self._plan.space.missing_state:
-            held = [_with_missing(one, layout) for one, layout in zip(held, layouts, strict=True)]
+            classes = classes_of(registration)
+            of_window = [classes.slots_of(self._plan.grid, one.window) for one in held]
+            held = [_with_missing(*one) for one in zip(held, layouts, of_window, strict=True)]
         noisy = NoisyBlocks(self._plan, registration, held)
         drafts = [
             Draft(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
@@ -383,7 +391,16 @@ class ReleaseHistograms(beam.DoFn):
                 yield TaggedOutput(REFUSED, place.with_value(batch))
 
 
-def _with_missing(held: Held, layout: Layout) -> Held:
-    """The histograms with one more column: the cells of a key's members that have no reading."""
-    cells = layout.members(held.shard) * len(held.window)
-    return replace(held, counts=np.column_stack([held.counts, cells - held.counts.sum(axis=1)]))
+def _with_missing(held: Held, layout: Layout, slots: Ints) -> Held:
+    """The histograms with one more column for each class of slots: the cells of a key's members without a reading.
+
+    Args:
+        held: the block.
+        layout: of its window.
+        slots: how many slots of the window are in each class.
+    """
+    rows, columns = held.counts.shape
+    each = held.counts.reshape(rows, len(slots), columns // len(slots))
+    missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)
+    whole = np.concatenate([each, missing[:, :, np.newaxis]], axis=2)
+    return replace(held, counts=whole.reshape(rows, columns + len(slots)))

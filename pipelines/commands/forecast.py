@@ -16,7 +16,7 @@ from ...privacy.models.reading import read_belief
 from ...privacy.schedules import Schedule as ChargedSchedule
 from ...schemas.roster import Roster
 from ...schemas.settings import Constant, Settings
-from ...schemas.slots import format_duration, format_instant
+from ...schemas.slots import Window, format_duration, format_instant
 from ...transforms.calibrating import UNPROTECTED
 from ...transforms.plan import Plan
 from ..console import facts, heading, notes, number, plural
@@ -56,10 +56,13 @@ class Forecast:
         influence: its max-influence.
         scale: scale of the noise in each count.
         noise_law: the law of the noise, as the rows name it.
+        by: what tells the classes of slots apart that have a histogram each.
+        classes: how many classes there are; 1 where there are none.
         expected_error: mean absolute error of a count, in cells.
         half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
         epsilon_dp: loss per slot of one histogram.
-        cells_per_bin: cells of the smallest histogram divided by the states; ``None`` without a roster.
+        cells_per_bin: cells of the smallest histogram, of the class with the fewest slots in the first window,
+            divided by the states; ``None`` without a roster.
         relative_error: expected error over that number.
         schedule_loss: loss of the whole schedule on an empty account, epsilon.
         cost: the same beside what the noise was calibrated to, and how long an event is protected.
@@ -98,6 +101,8 @@ class Forecast:
     influence: float
     scale: float
     noise_law: str
+    by: tuple[str, ...]
+    classes: int
     expected_error: float
     half_width_95: int
     epsilon_dp: float
@@ -148,7 +153,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
-    cells = None if roster is None else schedule.size * int(roster.members.min()) / plan.space.size
+    fewest = _fewest_slots(plan)
+    cells = None if roster is None else fewest * int(roster.members.min()) / plan.space.size
     account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
@@ -172,7 +178,9 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
         influence=calibration.influence,
         scale=float(plan.scale),
-        noise_law=noisy.name,
+        noise_law=plan.noise_law,
+        by=plan.by,
+        classes=len(plan.classes),
         expected_error=noisy.mean_abs,
         half_width_95=noisy.half_width(0.95),
         epsilon_dp=epsilon_dp,
@@ -271,7 +279,7 @@ def show(console: Console, said: Forecast) -> None:
         [
             ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
-            ("publishes", f"{keys}, {len(said.labels)} counts each: {', '.join(said.labels)}"),
+            ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
             (
                 "noise",
                 f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
@@ -280,7 +288,7 @@ def show(console: Console, said: Forecast) -> None:
             *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
-            ("per bin", _relative(said)),
+            ("per bin" if said.classes == 1 else "per cell", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
             *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
             ("event", said.cost.protection),
@@ -324,7 +332,23 @@ def _quilt(said: Forecast) -> str:
 
 
 def _keeps(said: Forecast) -> str:
-    return "; counts add up to the public total" if said.noise_law == FixedTotalHistogram.name else ""
+    if said.noise_law != FixedTotalHistogram.name:
+        return ""
+    return "; counts add up to the public total" + ("" if said.classes == 1 else " of each class")
+
+
+def _counts(said: Forecast) -> str:
+    if said.classes == 1:
+        return f"{len(said.labels)} counts each"
+    cells = said.classes * len(said.labels)
+    return f"{cells:,} counts each, for {said.classes} classes of slots by {' and '.join(said.by)}"
+
+
+def _fewest_slots(plan: Plan) -> int:
+    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
+    first = 0 if plan.schedule.start is None else plan.schedule.first
+    slots = plan.classes.slots_of(plan.grid, Window(first, first + plan.schedule.size))
+    return int(slots[slots > 0].min())
 
 
 def _share(said: Forecast) -> str:
@@ -334,9 +358,11 @@ def _share(said: Forecast) -> str:
 def _relative(said: Forecast) -> str:
     if said.cells_per_bin is None or said.relative_error is None:
         return "known once the roster is"
-    text = f"{said.relative_error:.1%} of an evenly filled bin ({number(said.cells_per_bin)} cells)"
+    where = "bin" if said.classes == 1 else "bin of the smallest class"
+    text = f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
     if said.relative_error > _DROWNED:
-        text += ": the noise drowns it; use longer windows, larger groups or fewer bins"
+        fewer = "bins" if said.classes == 1 else "bins or classes"
+        text += f": the noise drowns it; use longer windows, larger groups or fewer {fewer}"
     return text
 
 

@@ -92,7 +92,7 @@ class DriftWatch:
                 found.totals,
                 members=found.members,
                 slots=found.slots,
-                windows=found.windows,
+                windows=found.draws,
                 before=start - (held.query.schedule.first if since is None else since),
                 alpha=_ALPHA,
                 look=self._before + number,

@@ -155,7 +155,7 @@ def _of_released(settings: Settings, estimate: Estimate, store: Store, held: Reg
         return Made(None, "series are in several groups, and their cells would count more than once")
     try:
         bounds = bounds_of_released(
-            found.counts, held.query.scale, found.totals, estimate.level, gap=estimate.gap, windows=found.windows
+            found.counts, held.query.scale, found.totals, estimate.level, gap=estimate.gap, windows=found.draws
         )
     except (ChainError, EstimationError) as error:
         return Made(None, str(error))

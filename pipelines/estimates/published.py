@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.slots import Window
-from ...store.layout import layout_of, total_is_public
+from ...store.layout import classes_of, layout_of, total_is_public
 from ...store.records import Store
 from ...store.specs import Registration
 
@@ -17,20 +17,20 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Released histograms of the keys that are in every window of a stretch, summed over its windows.
+    """Released histograms of the keys that are in every window of a stretch, summed over its windows and classes.
 
     Attributes:
         counts: noisy counts, int64, shape (n, k).
         totals: cells counted, int64, shape (n,).
         members: series that each key sums over, int64, shape (n,).
-        windows: windows in the stretch.
-        slots: slots in them.
+        draws: draws of noise in each count at most: the windows of the stretch times the classes of slots.
+        slots: slots in the windows.
     """
 
     counts: Ints
     totals: Ints
     members: Ints
-    windows: int
+    draws: int
     slots: int
 
 
@@ -45,7 +45,7 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
     Returns:
         ``None`` where a window lacks a block, no key is in all of them, or the number of cells is not public.
     """
-    size = held.query.schedule.size
+    size, classes = held.query.schedule.size, len(classes_of(held))
     windows = [Window(start, start + size) for start in range(stretch.start, stretch.stop - size + 1, size)]
     if not windows or not total_is_public(held) or not all(map(held.query.schedule.contains, windows)):
         return None
@@ -61,7 +61,9 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
         seen.add((record.window.start, record.shard))
         members = layout_of(held, record.window).members(record.shard).tolist()
         block = record.block
-        for key, counts, total, count in zip(block.keys, block.counts, block.totals.tolist(), members, strict=True):
+        rows, columns = block.counts.shape
+        whole_slots = block.counts.reshape(rows, classes, columns // classes).sum(axis=1)
+        for key, counts, total, count in zip(block.keys, whole_slots, block.totals.tolist(), members, strict=True):
             found.setdefault(key, []).append((counts, total, count))
     if any((one.start, shard) not in seen for one in windows for shard in layout_of(held, one).occupied):
         return None
@@ -72,7 +74,7 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
         counts=np.array([np.sum([row[0] for row in rows], axis=0) for rows in whole], dtype=np.int64),
         totals=np.array([sum(row[1] for row in rows) for rows in whole], dtype=np.int64),
         members=np.array([rows[0][2] for rows in whole], dtype=np.int64),
-        windows=len(windows),
+        draws=len(windows) * classes,
         slots=size * len(windows),
     )
 

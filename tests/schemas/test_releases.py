@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import io
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from quiltstream.schemas.releases import (
     release_ids,
     releases_from_batch,
     rows_from_batch,
+    tidy,
 )
 
 HEADER = {
@@ -81,6 +83,62 @@ def test_rows_without_a_public_total_have_no_estimate():
     row = releases_from_batch(batch)[0]
     assert row.total is None
     assert row.estimate is None
+
+
+def make_classed() -> pa.RecordBatch:
+    """Two series, two classes, three bins."""
+    of_classes = {"by": ["weekend"], "classes": ["workday", "weekend"], "class_slots": [240, 96]}
+    counts = np.arange(12).reshape(2, 6)
+    return release_batch(
+        HEADER | of_classes,
+        ["m1", "m2"],
+        members=np.array([1, 1]),
+        counts=counts,
+        total=counts.sum(axis=1),
+        estimate=counts.astype(np.float64),
+    )
+
+
+def test_rows_by_class_of_slots_say_which_count_is_of_which_class():
+    batch = make_classed()
+    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
+    rows = releases_from_batch(batch)
+    assert (rows[1].by, rows[1].classes, rows[1].class_slots) == (("weekend",), ("workday", "weekend"), (240, 96))
+    assert batch_from_releases(rows).equals(batch)
+    assert [Release.from_dict(r.to_dict()) for r in rows] == rows
+    plain = releases_from_batch(make_batch())[0]
+    assert (plain.by, plain.classes, plain.class_slots) == (None, None, None)
+    # rows of before the columns
+    before = {name: value for name, value in plain.to_dict().items() if name not in ("by", "classes", "class_slots")}
+    assert Release.from_dict(before) == plain
+
+
+def instant(time_us: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(time_us / 1e6, dt.timezone.utc)
+
+
+def test_a_tidy_table_has_a_row_for_every_count():
+    table = tidy(make_classed())
+    assert table.num_rows == 12
+    assert table.slice(9, 1).to_pylist() == [
+        {
+            "domain": "homes",
+            "query": "load",
+            "key": "m2",
+            "window_start": instant(1_356_998_400_000_000),
+            "window_stop": instant(1_357_603_200_000_000),
+            "class": "weekend",
+            "class_slots": 96,
+            "bin": "below 250 W",
+            "count": 9,
+            "estimate": 9.0,
+            "half_width_95": 190,
+        }
+    ]
+    plain = tidy(make_batch()).to_pylist()
+    assert [row["count"] for row in plain] == [1, -2, 3, 4, 5, 6]
+    assert {(row["class"], row["class_slots"]) for row in plain} == {("", 336)}
+    assert [row["bin"] for row in plain[:3]] == ["below 250 W", "250 to 500 W", "500 W and above"]
 
 
 def test_no_row_at_all_is_still_a_batch_of_the_schema():

@@ -1,8 +1,8 @@
 """Local wall-clock time to UTC, for whole arrays at once.
 
-A zone's clock changes are looked up with :mod:`zoneinfo` once per zone and year; after that a local time is placed by
-binary search. A clock set back doubles local times: the settings say whether the earlier or the later instant is meant,
-so the answer never depends on the order of rows. A clock set forward skips local times: no instant has them.
+A zone's clock changes are looked up once per zone and year; after that a local time is placed by binary search. A clock
+set back doubles local times: the settings say whether the earlier or the later instant is meant, so the answer never
+depends on the order of rows. A clock set forward skips local times: no instant has them.
 
 >>> clock = LocalClock("America/Vancouver")
 >>> local = np.array(["2012-11-04T01:00", "2013-03-10T02:00"], "datetime64[us]").astype(np.int64)
@@ -13,23 +13,17 @@ so the answer never depends on the order of rows. A clock set forward skips loca
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.slots import time_zone
+from ...schemas.zones import offsets_between
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_DAY_S = 86_400
-_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +41,10 @@ class _Periods:
     stops: Ints
 
 
-def _offset_s(zone: ZoneInfo, utc_s: int) -> int:
-    offset = (_EPOCH + dt.timedelta(seconds=utc_s)).astimezone(zone).utcoffset()
-    return 0 if offset is None else round(offset.total_seconds())
-
-
-@lru_cache(maxsize=4096)
-def _changes(name: str, year: int) -> tuple[tuple[int, int], ...]:
-    """The clock changes of a UTC year: (instant, offset from then on), seconds.
-
-    No zone has changed its clock and changed it back within a day, so a look per day finds every change.
-    """
-    zone = time_zone(name)
-    start = round((dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) - _EPOCH).total_seconds())
-    stop = round((dt.datetime(year + 1, 1, 1, tzinfo=dt.timezone.utc) - _EPOCH).total_seconds())
-    found: list[tuple[int, int]] = []
-    before = _offset_s(zone, start)
-    for day in range(start, stop, _DAY_S):
-        after = _offset_s(zone, day + _DAY_S)
-        if after != before:
-            low, high = day, day + _DAY_S
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if _offset_s(zone, middle) == before else (low, middle)
-            found.append((high, after))
-            before = after
-    return tuple(found)
-
-
 @lru_cache(maxsize=256)
 def _periods(name: str, first_year: int, last_year: int) -> _Periods:
     """The periods that cover some years, local."""
-    first_s = round((dt.datetime(first_year - 1, 1, 1, tzinfo=dt.timezone.utc) - _EPOCH).total_seconds())
-    offsets = [_offset_s(time_zone(name), first_s)]
-    instants: list[int] = []
-    for year in range(first_year - 1, last_year + 2):
-        for instant, offset in _changes(name, year):
-            instants.append(instant)
-            offsets.append(offset)
-    offset_us = np.array(offsets, dtype=np.int64) * _US
-    limits = np.array(instants, dtype=np.int64) * _US
+    limits, offset_us = offsets_between(name, first_year - 1, last_year + 1)
     far = np.iinfo(np.int64).max
     return _Periods(
         offset_us,

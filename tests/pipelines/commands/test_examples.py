@@ -17,7 +17,13 @@ from quiltstream.transforms.formats import read_releases
 from ..jobs import call
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-ROWS = {"london-feeder.yaml": 52, "households.yaml": 30, "house-power.yaml": 2, "house-dst.yaml": 11}
+ROWS = {
+    "london-feeder.yaml": 52,
+    "households.yaml": 30,
+    "house-power.yaml": 2,
+    "house-dst.yaml": 11,
+    "london-profile.yaml": 52,
+}
 
 
 @pytest.fixture

@@ -271,15 +271,17 @@ def test_a_batch_job_estimates_once_and_refuses_to_estimate_again(tmp_path: Path
     assert not stream.ledger.exists()
 
 
-def test_rows_of_a_stretch_are_summed_by_key(tmp_path: Path) -> None:
-    one = made(tmp_path, {"from": "readings"})
+@pytest.mark.parametrize(("by", "classes"), [([], 1), ("hour", 24)])
+def test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots(tmp_path: Path, by: Any, classes: int) -> None:
+    one = made(tmp_path, {"from": "readings"}, by=by)
     assert run(one).code == 0
     with store(one) as ledger:
         held = ledger.registered("streets", "daily")
         assert held is not None
         found = published_between(ledger, held, Window(2 * DAY, 5 * DAY))
         assert found is not None
-        assert (found.windows, found.slots) == (3, 3 * DAY)
+        assert (found.draws, found.slots) == (3 * classes, 3 * DAY)
+        assert found.counts.shape == (2, 5)
         rows = [row for batch in ledger.releases("streets", "daily") for row in releases_from_batch(batch)]
         chosen = [row for row in rows if 2 <= day_of(row) < 5]
         assert found.counts.sum() == sum(sum(row.counts) for row in chosen)
