@@ -25,6 +25,11 @@ def check_estimate(settings: Settings) -> None:
             "model.estimate.from names files of other series, and without a roster file nobody knows which series are "
             "others: name one in roster"
         )
+    if estimate.origin == "released" and settings.histogram != settings.space:
+        raise ValueError(
+            "model.estimate.from is released, and bins makes one count of several states: rows do not show the states "
+            "then; leave bins out, or estimate from counts or outside"
+        )
     source = settings.source
     if estimate.origin in ("counts", "readings") and (source is None or not source.patterns):
         raise ValueError(

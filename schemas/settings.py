@@ -309,6 +309,11 @@ class Settings(Document):
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
     )
     windows: Windows
+    bins: list[Number] | None = Field(
+        default=None,
+        description="inner edges of the bins of this query's histograms, some of states.edges: a coarser view of the "
+        "same domain; left out: a bin for each state",
+    )
     by: Annotated[SlotClass | list[SlotClass], BeforeValidator(_classes)] = Field(
         default_factory=list,
         description="a histogram for each class of slots of a window, by the clock of slots.timezone: hour of the day, "
@@ -358,6 +363,11 @@ class Settings(Document):
         return StateSpace(
             tuple(self.states.edges), self.states.unit, self.missing == "state", tuple(self.states.labels)
         )
+
+    @cached_property
+    def histogram(self) -> StateSpace:
+        """The bins of the query's histograms: the states, or unions of them."""
+        return self.space if self.bins is None else self.space.merged(tuple(self.bins))
 
     @cached_property
     def classes(self) -> SlotClasses:
@@ -464,7 +474,7 @@ class Settings(Document):
         grid, schedule = self.grid, self.schedule
         self.classes.check_fits(
             grid,
-            self.space.size,
+            self.histogram.size,
             None if schedule.start is None else grid.time_of(schedule.start),
             None if schedule.stop is None else grid.time_of(schedule.stop),
         )
@@ -474,7 +484,7 @@ class Settings(Document):
     def changed(self, values: dict[str, Any]) -> Settings:
         """The settings with other values, which are taken as checked."""
         made = self.model_copy(update=values)
-        for name in ("grid", "space", "classes", "schedule"):  # made anew of what they are made of
+        for name in ("grid", "space", "histogram", "classes", "schedule"):  # made anew of what they are made of
             vars(made).pop(name, None)
         return made
 

@@ -141,6 +141,34 @@ class StateSpace:
             return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
         return lookup.states(values)
 
+    def merged(self, edges: tuple[float, ...]) -> StateSpace:
+        """The bins that some of the edges make, each a union of neighbouring states; the missing state stays a bin.
+
+        The bin of a cell is a function of its state. A cell that changes its state changes its bin or stays in it: the
+        histogram of the bins moves by 2 in L1 or not at all, so whatever is promised of the states' histogram holds.
+
+        Raises:
+            ValueError: no edge is given, or one is none of this space's, or they are not in order.
+        """
+        if not edges:
+            raise ValueError(
+                "bins is empty: a single bin says nothing about the values; name an edge, or leave bins out"
+            )
+        for i, edge in enumerate(edges):
+            if edge not in self.edges:
+                known = ", ".join(f"{one:g}" for one in self.edges)
+                raise ValueError(
+                    f"bins[{i}] is {edge:g}, and the bins of a query are unions of its domain's states: name some of "
+                    f"states.edges, {known}"
+                )
+            if i and edge <= edges[i - 1]:
+                raise ValueError(f"bins[{i}] is {edge:g}, not above the one before it, {edges[i - 1]:g}; sort them")
+        return self if edges == self.edges else StateSpace(edges, self.unit, self.missing_state)
+
+    def firsts_in(self, finer: StateSpace) -> npt.NDArray[np.int64]:
+        """The first state of a finer space in each of the bins of this one, which `merged` made of it."""
+        return np.concatenate([[0], np.searchsorted(finer.edges, self.edges) + 1]).astype(np.int64)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain form for digests, models and the store; labels are for people and not part of it."""
         return {"edges": list(self.edges), "unit": self.unit, "missing_state": self.missing_state}

@@ -26,7 +26,7 @@ class Layout:
     Attributes:
         roster: the series and groups.
         shards: parallel parts.
-        columns: counts of a histogram: its states, or those for each class of slots.
+        columns: counts of a histogram: its bins, for each class of slots.
         roster_digest: digest of the roster.
     """
 
@@ -73,7 +73,7 @@ def layout_of(registration: Registration, window: Window) -> Layout:
     """The layout of a window of a query of record."""
     global _remembered  # noqa: PLW0603 - remembered values
     roster, shards = registration.roster_of(window), registration.query.shards
-    columns = StateSpace.size_of(registration.domain.states) * len(classes_of(registration))
+    columns = bins_of(registration).size * len(classes_of(registration))
     held = _remembered
     for layout in held:
         if (layout.shards, layout.columns) == (shards, columns) and layout.roster == roster:
@@ -96,6 +96,21 @@ def classes_of(registration: Registration) -> SlotClasses:
         return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
     except ValueError as error:
         raise StoreError(f"query {query.name!r}: {error}; a later version may know it") from None
+
+
+def bins_of(registration: Registration) -> StateSpace:
+    """The bins of a query of record: the states of its domain, or unions of them.
+
+    Raises:
+        StoreError: they are no unions of its domain's states.
+    """
+    query, states = registration.query, StateSpace.from_dict(registration.domain.states)
+    if query.bins is None:
+        return states
+    try:
+        return states.merged(query.bins)
+    except ValueError as error:
+        raise StoreError(f"query {query.name!r}: {error}; check this record with `quiltstream ledger verify`") from None
 
 
 def has_keys(registration: Registration, record: Record) -> bool:

@@ -448,6 +448,7 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
     old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
     old["by"], new["by"] = list(held.by), list(given.by)
+    old["bins"], new["bins"] = plain(held.bins), plain(given.bins)
     # neither is part of the digest, but both say what the loss is; the second depends on the series as well
     old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
     if given.roster == held.roster or (given.roster_given and given.given_model):

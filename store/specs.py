@@ -236,6 +236,12 @@ class QuerySpec:
         return tuple(self.header.get("by", ()))
 
     @property
+    def bins(self) -> tuple[float, ...] | None:
+        """Inner edges of its bins, each a union of states; ``None`` where each state is a bin."""
+        edges = self.header.get("bins")
+        return None if edges is None else tuple(edges)
+
+    @property
     def noise(self) -> Noise:
         """Whether its rows are noisy, or the noise-free rows of tests."""
         return "none" if self.mechanism == "none" else "private"
@@ -250,6 +256,7 @@ class QuerySpec:
             **({"noise_law": self.noise_law} if self.noise_law == FixedTotalHistogram.name else {}),
             # likewise those without classes of slots; the zone of the classes is that of the readings
             **({"by": list(self.by)} if self.by else {}),
+            **({"bins": list(self.bins)} if self.bins is not None else {}),
             "windows.size": self.schedule.size,
             "windows.every": self.schedule.every,
             "windows.anchor": self.schedule.anchor % self.schedule.every,

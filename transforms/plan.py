@@ -34,7 +34,7 @@ from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.beliefs import Note
 from ..store.errors import StoreError
-from ..store.layout import classes_of, total_is_public
+from ..store.layout import bins_of, classes_of, total_is_public
 from ..store.records import Store
 from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
 from .calibrating import choose
@@ -52,6 +52,7 @@ class Plan:
     Attributes:
         grid: the slots.
         space: the states.
+        histogram: the bins of the query: the states, or unions of them.
         schedule: the windows; its ends may still be open.
         roster: the series and groups; ``None`` while they are to come from the data.
         group_column: column of the readings that names the group; ``None`` if no column does.
@@ -75,6 +76,7 @@ class Plan:
 
     grid: SlotGrid
     space: StateSpace
+    histogram: StateSpace
     schedule: Schedule
     roster: Roster | None
     group_column: str | None
@@ -121,7 +123,7 @@ class Plan:
     @property
     def noisy(self) -> HistogramMechanism:
         """The mechanism that makes noisy counts: it keeps totals where, and only where, they are public."""
-        return by_class(noisy_histogram(self.noise_law, self.space.size, self.scale), len(self.classes))
+        return by_class(noisy_histogram(self.noise_law, self.histogram.size, self.scale), len(self.classes))
 
     def histogram_of(self, registration: Registration) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that were frozen with it.
@@ -129,9 +131,9 @@ class Plan:
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
         """
-        query, number = registration.query, len(classes_of(registration))
+        query, number, bins = registration.query, len(classes_of(registration)), bins_of(registration).size
         if self.noise == "none":
-            return by_class(ExactHistogram(self.space.size), number)
+            return by_class(ExactHistogram(bins), number)
         if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
             raise StoreError(
                 f"query {query.name!r}: noise_law is {query.noise_law}, which publishes totals, and under the rule "
@@ -139,7 +141,7 @@ class Plan:
                 "`quiltstream ledger verify`"
             )
         try:
-            return by_class(noisy_histogram(query.noise_law, self.space.size, query.scale), number)
+            return by_class(noisy_histogram(query.noise_law, bins, query.scale), number)
         except ValueError as error:
             raise StoreError(f"query {query.name!r}: {error}") from None
 
@@ -177,7 +179,7 @@ class Plan:
             "query": self.query_name,
             "key_kind": roster.kind,
             "slots": schedule.size,
-            "edges": list(self.space.edges),
+            "edges": list(self.histogram.edges),
             "unit": self.space.unit,
             "missing": self.domain.missing,
             "scale": float(self.scale),
@@ -194,6 +196,7 @@ class Plan:
             "epsilon": self.epsilon,
             "sigma": self.calibration.sigma,
             **({"by": list(self.by)} if self.by else {}),
+            **({"bins": list(self.histogram.edges)} if self.histogram != self.space else {}),
         }
         return QuerySpec(
             name=self.query_name,
@@ -343,6 +346,7 @@ def make_plan(
     return Plan(
         grid=grid,
         space=space,
+        histogram=settings.histogram,
         schedule=schedule,
         roster=roster,
         group_column=settings.group_by if roster is None and isinstance(settings.group_by, str) else None,

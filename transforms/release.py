@@ -22,9 +22,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..schemas.ledger import LEDGER_SCHEMA
 from ..schemas.process import keep_memory_private
 from ..schemas.releases import LIVE, least_complete
-from ..schemas.slot_classes import SlotClasses
-from ..schemas.slots import Schedule, Window
-from ..store.layout import Layout, classes_of, layout_of
+from ..schemas.slots import Window
+from ..store.layout import Layout, bins_of, classes_of, layout_of
 from ..store.records import Store
 from ..store.rows import rows_of
 from ..store.specs import Block, Draft, Registration
@@ -145,7 +144,7 @@ class CountCells(beam.DoFn):
             Counted(
                 shard,
                 slots,
-                self._count(slots, collected, schedule, classes_of(self._registration)),
+                self._count(slots, collected, self._registration),
                 is_whole(collected, slots.start, pane),
                 collected.completeness(slots.start),
                 WindowedValue(None, timestamp, (window,), pane),
@@ -185,8 +184,9 @@ class CountCells(beam.DoFn):
             np.add.at(sums, part.places, _rows(one.counts, part.rows))
             yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
-    def _count(self, window: Window, collected: Collected, schedule: Schedule, classes: SlotClasses) -> Ints:
+    def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
         """How many cells of each series of the shard are in each bin of each class of slots."""
+        schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
         space, first = self._plan.space, (window.start - schedule.anchor) // schedule.every
         steps, number = collected.steps, len(classes)
         if first in steps:
@@ -198,7 +198,10 @@ class CountCells(beam.DoFn):
             begin = schedule.anchor + step * schedule.every
             of_slots = classes.of(self._plan.grid, Window(begin, begin + schedule.every)) if number > 1 else None
             counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits, of_slots, number)
-        return counts
+        if bins == space:
+            return counts
+        each = counts.reshape(rows, number, space.bins)
+        return np.add.reduceat(each, bins.firsts_in(space), axis=2).reshape(rows, number * bins.bins)
 
 
 def _rows(counts: Ints, rows: Ints) -> Ints:

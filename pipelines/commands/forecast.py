@@ -36,7 +36,7 @@ class Forecast:
     Attributes:
         query: the query's name.
         domain: the domain's name.
-        labels: the states.
+        labels: the bins.
         windows: number of windows; ``None`` where an end is not known yet.
         first: start of the first window, ISO 8601; ``None`` likewise.
         last: end of the last window.
@@ -154,12 +154,12 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
     fewest = _fewest_slots(plan)
-    cells = None if roster is None else fewest * int(roster.members.min()) / plan.space.size
+    cells = None if roster is None else fewest * int(roster.members.min()) / plan.histogram.size
     account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
         domain=plan.domain.name,
-        labels=plan.space.labels,
+        labels=plan.histogram.labels,
         windows=windows,
         first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
         last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,

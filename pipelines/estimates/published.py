@@ -43,8 +43,11 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
         stretch: from where to where.
 
     Returns:
-        ``None`` where a window lacks a block, no key is in all of them, or the number of cells is not public.
+        ``None`` where a window lacks a block, no key is in all of them, the number of cells is not public, or a bin
+        is more than one state.
     """
+    if held.query.bins is not None:
+        return None
     size, classes = held.query.schedule.size, len(classes_of(held))
     windows = [Window(start, start + size) for start in range(stretch.start, stretch.stop - size + 1, size)]
     if not windows or not total_is_public(held) or not all(map(held.query.schedule.contains, windows)):

@@ -608,6 +608,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/test_slot_classes.py",),
     ),
     Mutant(
+        name="states are put into the bin after theirs",
+        file="schemas/states.py",
+        old="np.searchsorted(finer.edges, self.edges) + 1]",
+        new="np.searchsorted(finer.edges, self.edges)]",
+        tests=("tests/transforms/test_coarser_bins.py",),
+    ),
+    Mutant(
         name="the local clock of classes of slots is UTC",
         file="schemas/slot_classes.py",
         old="        local = local_of(classes.timezone, grid.time_of(slots))",

@@ -153,9 +153,26 @@ def test_a_dry_run_says_classes_and_the_error_in_the_smallest_one(tmp_path: Path
     assert words.said("counts add up to the public total of each class")
 
 
+def test_coarser_bins_of_the_domain_by_hour_come_out_of_a_run(tmp_path: Path) -> None:
+    one = job(tmp_path, by="hour", bins=[500], privacy={"epsilon": 1.0, "budget": 2.0})
+    said = call("run", "--dry-run", one.settings)
+    assert said.said("48 counts each, for 24 classes of slots by hour: below 500 W, 500 W and above")
+    done = call("run", one.settings)
+    assert done.code == 0, done.err
+    rows = one.rows()
+    assert {(row.edges, len(row.counts), row.half_width_95) for row in rows} == {((500.0,), 48, rows[0].half_width_95)}
+    assert call("ledger", "verify", one.settings).code == 0
+    # the states of the domain are in another query, whose two bins more have more noise
+    fine = job(tmp_path, query="fine", privacy={"epsilon": 1.0, "budget": 2.0}, sink={"parquet": "fine.parquet"})
+    assert call("run", fine.settings).code == 0
+    (width,) = {row.half_width_95 for row in releases_from_batch(read_releases(tmp_path / "fine.parquet"))}
+    assert rows[0].half_width_95 < width
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"bins": [300]}, "bins[0] is 300, and the bins of a query are unions of its domain's states"),
         ({"by": "kwh"}, "slots are told apart by hour, weekday, weekend, month of the public clock, never by data"),
         ({"by": ["hour", "hour"]}, "by names 'hour' twice"),
         ({"by": "hour", "slots": {"interval": "2h"}}, "slots of 2h do not divide an hour"),

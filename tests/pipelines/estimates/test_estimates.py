@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,9 @@ def test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots(tmp_path: Pat
         assert found.totals.tolist() == [3 * DAY * 3] * 2
         assert found.members.tolist() == [3, 3] == [len(HOMES) // 2] * 2
         assert published_between(ledger, held, Window(7 * DAY, 9 * DAY)) is None
+        # bins that are several states each tell nothing of a state
+        coarse = replace(held, query=replace(held.query, header={**held.query.header, "bins": [500.0]}))
+        assert published_between(ledger, coarse, Window(2 * DAY, 5 * DAY)) is None
 
 
 def test_rows_that_contradict_the_belief_are_told_from_released_rows_alone(tmp_path: Path) -> None:

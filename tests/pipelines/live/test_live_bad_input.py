@@ -222,6 +222,7 @@ BELIEF = "an account rests on one belief: set the model back"
             DOMAIN,
         ),
         ({"privacy": {"epsilon": 1.0, "budget": 2.0}}, "budget is 2.0, but on record it is 1.0", "ledger budget"),
+        ({"by": "hour"}, "by is ['hour'], but on record it is []", QUERY),
         ({"windows": WINDOWS | {"size": "12h"}}, "windows.size is '12h', but on record it is '1d'", QUERY),
         ({"windows": WINDOWS | {"every": "12h"}}, "windows.every is '12h', but on record it is '1d'", QUERY),
         (
