@@ -112,6 +112,7 @@ def check_profile(rows: list[Release], by: tuple[str, ...]) -> None:
         assert (row.total, row.members) == (48 * 3, len(HOMES) // 2)
 
 
+@pytest.mark.usefixtures("ending")
 def test_a_live_job_publishes_by_class(tmp_path: Path) -> None:
     one = made(tmp_path, by="hour")
     done = run(one)
