@@ -40,11 +40,9 @@ from .accounting.couplings import couple, load_bound
 from .accounting.directions import Direction, MixingCurve, NotContracting
 from .accounting.forward_backward import directions_of
 from .chains import ChainError, FloatArray, MarkovChain
+from .contraction import PSEUDO_VISITS
 from .models.dobrushin import DobrushinBounds
 from .models.periodic import PeriodicChain
-
-#: Visits of the pooled row that are added to each row of a series.
-PSEUDO_VISITS = 10
 
 #: Stretches that a series must have with a state in their middle, for the state to be compared with others.
 LEAST_STRETCHES = 10
@@ -266,4 +264,4 @@ def _matrix(direction: Direction, density: float, excess: float, tolerance: floa
     raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
 
 
-__all__ = ["LEAST_STRETCHES", "PSEUDO_VISITS", "Path", "memory", "pooled_rhythm", "rhythm", "stretches"]
+__all__ = ["LEAST_STRETCHES", "Path", "memory", "pooled_rhythm", "rhythm", "stretches"]

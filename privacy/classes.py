@@ -11,10 +11,10 @@ two states whose probabilities to stay lie in two intervals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy.typing as npt
 
@@ -295,6 +295,8 @@ class BinaryInterval:
 
 Belief: TypeAlias = MarkovChain | FiniteClass | MixingBounds | AnyInitial | BinaryInterval
 
+Read = TypeVar("Read")
+
 
 def belief_from_dict(data: Mapping[str, Any]) -> Belief:
     """Read any belief by its ``kind``.
@@ -317,14 +319,23 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
         )
     if not isinstance(kind, str) or kind not in readers:
         raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(readers)}")
+    return read_by(readers[kind], data)
+
+
+def read_by(reader: Callable[[Mapping[str, Any]], Read], data: Mapping[str, Any]) -> Read:
+    """What a reader makes of the plain form of a belief.
+
+    Raises:
+        ChainError: If the fields do not make such a belief.
+    """
     try:
-        return readers[kind](data)
+        return reader(data)
     except ChainError:
         raise
     except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         raise ChainError(
-            f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); make it "
-            "with to_dict() of a belief"
+            f"belief of kind {data['kind']} has a field that is missing or of another type ({type(error).__name__}); "
+            "make it with to_dict() of a belief"
         ) from error
 
 

@@ -329,15 +329,7 @@ class Ledger(Account):
             ValueError: If slots is below 1, or a schedule begins before the chain or the horizon.
         """
         slots = whole("slots", slots, "give the length of the event in slots", least=1)
-        listed = [self._started(schedule) for schedule in schedules]
-        alone = self.extended_loss(listed) if listed else self.loss
-        if slots == 1:
-            return alone
-        density = self._line.density()
-        top = max(self._peak, largest(density, listed))
-        each = [branch.around(top) + slots * float_above(top) for branch in self._branches if not branch.world.is_idle]
-        # the sum of all density is rounded, and must not come out below the loss of a slot
-        return max(alone, min(outward(max(each, default=0.0)), self._all(listed) if each else 0.0))
+        return self._event_losses([self._started(schedule) for schedule in schedules])(slots)
 
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
         """How many slots an event may have to lose at most epsilon by ``event_loss``.
@@ -352,15 +344,32 @@ class Ledger(Account):
         listed = [self._started(schedule) for schedule in schedules]
         if self._all(listed) <= epsilon or all(branch.world.is_idle for branch in self._branches):
             return None
-        if self.event_loss(1, listed) > epsilon:
+        loss_of = self._event_losses(listed)
+        if loss_of(1) > epsilon:
             return 0
         low, high = 1, 2
-        while self.event_loss(high, listed) <= epsilon:
+        while loss_of(high) <= epsilon:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.event_loss(middle, listed) <= epsilon else (low, middle)
+            low, high = (middle, high) if loss_of(middle) <= epsilon else (low, middle)
         return low
+
+    def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
+        """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
+        alone = self.extended_loss(schedules) if schedules else self.loss
+        top = max(self._peak, largest(self._line.density(), schedules))
+        around = [branch.around(top) for branch in self._branches if not branch.world.is_idle]
+        most = self._all(schedules) if around else 0.0
+
+        def loss_of(slots: int) -> float:
+            if slots == 1:
+                return alone
+            each = max((one + slots * float_above(top) for one in around), default=0.0)
+            # the sum of all density is rounded, and must not come out below the loss of a slot
+            return max(alone, min(outward(each), most))
+
+        return loss_of
 
     def _all(self, schedules: Sequence[Schedule]) -> float:
         """The sum of all density, charged and scheduled."""

@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from .checks import whole
 from .entropy import Entropy
 from .noise import DiscreteLaplace, epsilon_dp_of, rational_scale
 from .zero_sum import ZeroSumLaplace
+
+Noisy = TypeVar("Noisy", bound="_NoisyHistogram")
 
 LARGEST_COUNT = 2**62
 """Counts up to this plus noise below 2^62 in absolute value stay within int64."""
@@ -63,7 +66,41 @@ class HistogramMechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LaplaceHistogram:
+class _NoisyHistogram(ABC):
+    """What follows from the law of the noise in a histogram."""
+
+    sensitivity: ClassVar[int] = 2
+
+    bins: int
+    scale: Fraction
+
+    @property
+    @abstractmethod
+    def _law(self) -> DiscreteLaplace | ZeroSumLaplace:
+        """The law of the noise."""
+
+    @classmethod
+    def from_sigma(cls: type[Noisy], bins: int, sigma: float) -> Noisy:  # noqa: PYI019 - Self needs Python 3.11
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
+        return cls(bins, rational_scale(sigma, cls.sensitivity))
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
+        return epsilon_dp_of(self.scale, self.sensitivity)
+
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of one bin."""
+        return self._law.mean_abs
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
+        return self._law.half_width(level)
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceHistogram(_NoisyHistogram):
     """Independent discrete Laplace noise on every bin of a histogram of cells.
 
     The L1 sensitivity is 2. Let one cell of one series change from state x to state x', and let everything else stay.
@@ -81,25 +118,15 @@ class LaplaceHistogram:
         ValueError: a value out of range.
     """
 
-    sensitivity: ClassVar[int] = 2
     name: ClassVar[str] = "discrete-laplace"
-
-    bins: int
-    scale: Fraction
 
     def __post_init__(self) -> None:
         _check_bins(self.bins)
-        DiscreteLaplace(self.scale)
-
-    @classmethod
-    def from_sigma(cls, bins: int, sigma: float) -> LaplaceHistogram:
-        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
-        return cls(bins, rational_scale(sigma, cls.sensitivity))
+        _ = self._law  # which checks the scale
 
     @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
-        return epsilon_dp_of(self.scale, self.sensitivity)
+    def _law(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale)
 
     def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add independent noise to every count.
@@ -117,22 +144,13 @@ class LaplaceHistogram:
             EntropyError: the bit source is defective (see `DiscreteLaplace`).
         """
         _check_counts(counts, self.bins)
-        noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
+        noise = self._law.draw(counts.shape, entropy)
         noise += counts
         return noise
 
-    @property
-    def mean_abs(self) -> float:
-        """Mean absolute noise of one bin."""
-        return DiscreteLaplace(self.scale).mean_abs
-
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
-        return DiscreteLaplace(self.scale).half_width(level)
-
 
 @dataclass(frozen=True, slots=True)
-class FixedTotalHistogram:
+class FixedTotalHistogram(_NoisyHistogram):
     """Discrete Laplace noise on a histogram whose total is public, conditioned on sum zero: each row keeps its total.
 
     **Only where the total is public.** The published row shows the true total. Where the total may tell something of
@@ -154,24 +172,14 @@ class FixedTotalHistogram:
         ValueError: a value out of range.
     """
 
-    sensitivity: ClassVar[int] = LaplaceHistogram.sensitivity
     name: ClassVar[str] = "discrete-laplace-zero-sum"
 
-    bins: int
-    scale: Fraction
-
     def __post_init__(self) -> None:
-        ZeroSumLaplace(self.scale, self.bins)
-
-    @classmethod
-    def from_sigma(cls, bins: int, sigma: float) -> FixedTotalHistogram:
-        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
-        return cls(bins, rational_scale(sigma, cls.sensitivity))
+        _ = self._law  # which checks bins and scale
 
     @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
-        return epsilon_dp_of(self.scale, self.sensitivity)
+    def _law(self) -> ZeroSumLaplace:
+        return ZeroSumLaplace(self.scale, self.bins)
 
     def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add noise to every row that keeps its sum.
@@ -189,18 +197,9 @@ class FixedTotalHistogram:
             EntropyError: the bit source is defective (see `ZeroSumLaplace`).
         """
         _check_counts(counts, self.bins)
-        noise = ZeroSumLaplace(self.scale, self.bins).draw(len(counts), entropy)
+        noise = self._law.draw(len(counts), entropy)
         noise += counts
         return noise
-
-    @property
-    def mean_abs(self) -> float:
-        """Mean absolute noise of one bin."""
-        return ZeroSumLaplace(self.scale, self.bins).mean_abs
-
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
-        return ZeroSumLaplace(self.scale, self.bins).half_width(level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,26 +210,21 @@ class Release:
         return cls(**known)
 
 
+#: Columns that say whose counts these are.
+_OF_KEYS = "domain", "query", "key", "window_start", "window_stop"
+
 #: One row a count of a release: :func:`tidy`.
 TIDY_SCHEMA = pa.schema(
     [
-        pa.field("domain", pa.utf8(), nullable=False),
-        pa.field("query", pa.utf8(), nullable=False),
-        pa.field("key", pa.utf8(), nullable=False),
-        pa.field("window_start", _STAMP, nullable=False),
-        pa.field("window_stop", _STAMP, nullable=False),
+        *map(RELEASE_SCHEMA.field, _OF_KEYS),
         pa.field("class", pa.utf8(), nullable=False),
         pa.field("class_slots", pa.int64(), nullable=False),
         pa.field("bin", pa.utf8(), nullable=False),
         pa.field("count", pa.int64(), nullable=False),
         pa.field("estimate", pa.float64()),
-        pa.field("half_width_95", pa.int64(), nullable=False),
+        RELEASE_SCHEMA.field("half_width_95"),
     ]
 )
-
-
-#: Columns that a row shares with all of its counts.
-_OF_ROWS = "domain", "query", "key", "window_start", "window_stop", "half_width_95"
 
 
 def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -246,7 +241,7 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
     for row in released.to_pylist():
         bins = StateSpace(tuple(row["edges"]), row["unit"], row["missing"] == "state").labels
         classes, slots = row["classes"] or [""], row["class_slots"] or [row["slots"]]
-        shared = {name: row[name] for name in _OF_ROWS}
+        shared = {name: row[name] for name in (*_OF_KEYS, "half_width_95")}
         estimates = [None] * len(row["counts"]) if row["estimate"] is None else row["estimate"]
         cells = product(zip(classes, slots, strict=True), bins)
         for ((label, of_class), name), count, estimate in zip(cells, row["counts"], estimates, strict=True):

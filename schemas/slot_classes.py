@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .slots import SlotGrid, Window, format_duration, parse_instant
+from .slots import DAY_US, HOUR_US, SlotGrid, Window, format_duration, parse_instant
 from .zones import FIRST_YEAR, LAST_YEAR, local_of, offsets_between
 
 Ints = npt.NDArray[np.int64]
@@ -34,8 +34,6 @@ SlotClass = Literal["hour", "weekday", "weekend", "month"]
 
 #: Most cells of a histogram by classes of slots: a row holds each, and a job holds them for every series of a shard.
 MOST_CELLS = 4096
-
-_HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
 
 #: 1970-01-01 was a Thursday.
 _THURSDAY = 3
@@ -49,18 +47,18 @@ _LABELS: dict[str, tuple[str, ...]] = {
 }
 
 #: What a slot must lie within, so that all of it is in its class.
-_WITHIN = {name: ("an hour", _HOUR_US) if name == "hour" else ("a day", _DAY_US) for name in _LABELS}
+_WITHIN = {name: ("an hour", HOUR_US) if name == "hour" else ("a day", DAY_US) for name in _LABELS}
 
 #: Years whose clock changes are looked at where a schedule has no end.
 _YEARS = 2000, 2037
 
 
 def _hour(local_us: Ints) -> Ints:
-    return local_us // _HOUR_US % 24
+    return local_us // HOUR_US % 24
 
 
 def _weekday(local_us: Ints) -> Ints:
-    return (local_us // _DAY_US + _THURSDAY) % 7
+    return (local_us // DAY_US + _THURSDAY) % 7
 
 
 def _weekend(local_us: Ints) -> Ints:

@@ -53,20 +53,26 @@ def priced_anew(
     return lost, ledger.bounds()
 
 
-def costs_alone(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, float]:
+def costs_alone(
+    domain: DomainSpec, entries: Iterable[LedgerEntry], together: float, *, most: int = MOST
+) -> Mapping[str, float]:
     """What the charges of each query would cost without the others, epsilon, by the query's name.
 
     Args:
         domain: the domain of record.
         entries: its charges; refusals are passed over.
+        together: what all of them cost: also what one query alone costs where there is no other.
         most: how many charges are looked at; a query with more is left out.
     """
     spans: dict[str, list[Span]] = {}
     for entry in entries:
         if entry.decision == "charged":
             spans.setdefault(entry.query, []).append((entry.window_start, entry.window_stop, entry.epsilon_dp))
+    looked_at = {name: charged for name, charged in spans.items() if len(charged) <= most}
+    if len(spans) == 1:
+        return dict.fromkeys(looked_at, together)
     ledger = ledger_of(domain)
-    return {name: ledger.loss_of(charged) for name, charged in spans.items() if len(charged) <= most}
+    return {name: ledger.loss_of(charged) for name, charged in looked_at.items()}
 
 
 def same_loss(one: float, other: float) -> bool:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import time
 
 from ...schemas.settings import Settings
-from ...schemas.slots import format_duration, format_instant
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
 from ...transforms.plan import Plan
-
-_DAY_US = 86_400_000_000
 
 
 def of_units(settings: Settings) -> tuple[str, ...]:
@@ -46,9 +44,9 @@ def _left_out(settings: Settings, plan: Plan) -> tuple[str, ...]:
     size = schedule.size * grid.interval_us
     zone = settings.slots.timezone
     changes = (
-        f"; a window of {format_duration(size)} always has {size // 3_600_000_000} hours, and in {zone} a day has 23 "
+        f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
         "or 25 where the clock changes"
-        if zone != "UTC" and size % _DAY_US == 0
+        if zone != "UTC" and size % DAY_US == 0
         else ""
     )
     return (
@@ -63,7 +61,7 @@ def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
     if schedule.start is None or schedule.stop is None:
         return ()
     now = time.time_ns() // 1_000 if now_us is None else now_us
-    days = (grid.time_of(schedule.covered.stop) - now) // _DAY_US
+    days = (grid.time_of(schedule.covered.stop) - now) // DAY_US
     if days < 1:
         return ()
     return (

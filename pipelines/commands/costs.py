@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from ...privacy.ledger import Ledger
 from ...privacy.models.reading import read_belief
 from ...privacy.schedules import Schedule
-from ...schemas.slots import format_duration
+from ...schemas.slots import HOUR_US, format_duration
 from ...transforms.plan import Plan
 
-#: Losses for which the length of an event is told.
+#: Losses for which the length of an event is printed.
 _WITHIN = (1.0, 2.0, 4.0)
 
-_HOUR_US = 3_600_000_000
-
-#: Two losses that differ by less are told as one.
+#: Two losses that differ by less are printed as one.
 _SAME = 1e-3
 
 
@@ -80,5 +78,5 @@ class Cost:
         return f"{slot}; events {', '.join(texts)}"
 
     def _duration(self, slots: int) -> str:
-        hours = slots * self.interval_us / _HOUR_US
+        hours = slots * self.interval_us / HOUR_US
         return format_duration(slots * self.interval_us) if hours < 1 else f"{hours:.6g} h"

@@ -15,11 +15,10 @@ import numpy as np
 
 from ...schemas.files import reason, write_whole
 from ...schemas.settings import Settings, load_settings
-from ...schemas.slots import format_duration, format_instant
+from ...schemas.slots import DAY_US, format_duration, format_instant
 from ..failures import CommandError
 from .look import Look
 
-_DAY_US = 86_400_000_000
 _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -77,7 +76,7 @@ def guess(look: Look, output: Path) -> Guess:
         CommandError: the readings do not span a single window.
     """
     interval = look.interval_us
-    day = _DAY_US if _DAY_US % interval == 0 else 48 * interval
+    day = DAY_US if DAY_US % interval == 0 else 48 * interval
     start = int(look.times_us[0]) // day * day
     end = (int(look.times_us[-1]) // interval + 1) * interval
     size = 7 * day if end - start >= 14 * day else day

@@ -91,7 +91,7 @@ class _Account:
         lost, bounds = priced_anew(held.domain, entries)
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
-        return cls(said, entries, bounds, costs_alone(held.domain, entries))
+        return cls(said, entries, bounds, costs_alone(held.domain, entries, lost))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""

@@ -9,17 +9,16 @@ from rich.console import Console
 
 from ...privacy.accounting.directions import NotContracting
 from ...privacy.accounting.forward_backward import endless
-from ...privacy.belief_checks import PSEUDO_VISITS, Path, pooled_rhythm
+from ...privacy.belief_checks import Path, pooled_rhythm
 from ...privacy.chains import ChainError
+from ...privacy.contraction import PSEUDO_VISITS
 from ...privacy.models.periodic import PeriodicChain
 from ...schemas.models import Model
-from ...schemas.slots import format_duration
+from ...schemas.slots import DAY_US, format_duration
 from ..console import facts, number
 from ..failures import CommandError
 from .covers import rounded_rows
 from .richer import check, show_checks
-
-_DAY_US = 86_400_000_000
 
 #: Pairs of rows of a day that are coupled within some seconds.
 _MOST_ROWS = 20_000
@@ -39,7 +38,7 @@ def periodic_model(model: Model, paths: Sequence[Path] | None) -> Model:
     """
     assert model.states is not None  # noqa: S101 - a model that was just fitted
     assert model.interval_us is not None  # noqa: S101 - likewise
-    k, (day, odd) = model.states.size, divmod(_DAY_US, model.interval_us)
+    k, (day, odd) = model.states.size, divmod(DAY_US, model.interval_us)
     if odd:
         raise CommandError(
             f"--belief periodic: slots of {format_duration(model.interval_us)} do not divide the day; use --belief "

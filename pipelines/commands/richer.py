@@ -14,10 +14,8 @@ from rich.console import Console
 
 from ...privacy.belief_checks import Path, memory, rhythm, stretches
 from ...privacy.chains import FloatArray
+from ...schemas.slots import DAY_US, HOUR_US
 from ..console import facts, heading
-
-_HOUR_US = 3_600_000_000
-_DAY_US = 24 * _HOUR_US
 
 #: Work up to which a check takes a few seconds: pairs of rows that are coupled, and cells times sets of states.
 _MOST_ROWS = 40_000
@@ -44,7 +42,7 @@ def check(
         return {name: {"skipped": "the history has too many series or states, or too long series"} for name in _SAID}
     n, cells = len(paths), sum(len(path.states) for path in paths)
     found: dict[str, dict[str, Any]] = {}
-    day, odd = divmod(_DAY_US, interval_us)
+    day, odd = divmod(DAY_US, interval_us)
     if not quick:
         slow = "it would take long for so many series, states and slots of a day"
         rows = n * day * states * (states - 1)
@@ -53,7 +51,7 @@ def check(
         found["memory"] = _counted(
             lambda: memory(paths, states, density, 1.0), slow if n * states**4 > _MOST_ROWS else ""
         )
-    for name, length in (("25 hours", 25 * _HOUR_US), ("week", 7 * _DAY_US)):
+    for name, length in (("25 hours", 25 * HOUR_US), ("week", 7 * DAY_US)):
         half = length // interval_us // 2
         why = "it would take long for so many readings and states" if cells * 2**states > _MOST_CELLS else ""
         if half < 1:

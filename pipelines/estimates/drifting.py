@@ -12,7 +12,7 @@ from typing import Any
 
 from ...privacy.classes import belief_from_dict
 from ...privacy.drift import Drift, judge_drift
-from ...schemas.slots import SlotGrid, Window, format_instant
+from ...schemas.slots import DAY_US, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
 from ...store.records import Store
 from ...store.specs import TRANSITIONS, Registration
@@ -22,7 +22,7 @@ History = tuple[tuple[int | None, dict[str, Any]], ...]
 """Beliefs that follow each other, each from a slot on."""
 
 #: Shortest stretch that is judged at once.
-_STRETCH_US = 7 * 86_400_000_000
+_STRETCH_US = 7 * DAY_US
 
 _ALPHA = 1e-3
 

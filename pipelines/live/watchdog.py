@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...schemas.slots import format_instant
+from ...schemas.slots import DAY_US, format_instant
 from ...transforms.live.pulse import Pulse
 from ...transforms.live.reader import Pace
 from ..console import plural
@@ -31,7 +31,6 @@ _ANSWER_S = 10.0
 #: Sources that a message names at most.
 _SHOWN = 3
 
-_DAY_US = 86_400_000_000
 
 #: Seconds before the same thing is said again.
 _REPEAT_S = 300.0
@@ -270,7 +269,7 @@ class Watchdog:
         ahead = [
             pulse.latest_us
             for pulse in pulses.values()
-            if pulse.latest_us is not None and pulse.latest_us > self.wall_us() + _DAY_US
+            if pulse.latest_us is not None and pulse.latest_us > self.wall_us() + DAY_US
         ]
         if ahead:
             yield (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..chains import ChainError
-from ..classes import Belief, belief_from_dict
+from ..classes import Belief, belief_from_dict, read_by
 from .dobrushin import DobrushinBounds
 from .neighbourhood import Neighbourhood
 from .periodic import PeriodicChain
@@ -27,12 +26,4 @@ def read_belief(data: Mapping[str, Any]) -> Belief | DobrushinBounds | Neighbour
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         return belief_from_dict(data)
-    try:
-        return KINDS[kind].from_dict(data)
-    except ChainError:
-        raise
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-        raise ChainError(
-            f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); make it "
-            "with to_dict() of a belief"
-        ) from error
+    return read_by(KINDS[kind].from_dict, data)

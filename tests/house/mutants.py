@@ -568,7 +568,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="noise that keeps the total has the scale sigma, not 2 sigma",
         file="privacy/mechanisms.py",
-        old="        noise = ZeroSumLaplace(self.scale, self.bins).draw(len(counts), entropy)",
+        old="        noise = self._law.draw(len(counts), entropy)",
         new="        noise = ZeroSumLaplace(self.scale / 2, self.bins).draw(len(counts), entropy)",
         tests=("tests/privacy/test_mechanisms.py::TestFixedTotalHistogram",),
     ),
