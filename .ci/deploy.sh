@@ -96,4 +96,5 @@ fi
 resolve_images
 .ci/servers.sh kafka mosquitto
 [ -e "$OPERATOR_API" ] || fetch_operator_api
-QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API "$VENV/bin/pytest" tests/deploy
+QUILTSTREAM_TESTS=nightly QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API \
+  "$VENV/bin/pytest" tests/deploy

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .examined import Tally
+from .forked import Forker
 from .reflection import remember_reflection
+from .tiers import TIER, left_out, shorten
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +24,16 @@ settings.load_profile("any-machine")
 def pytest_runtest_setup() -> None:
     """Beam is imported by the tests that need it."""
     remember_reflection()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a push, leave out what runs nightly."""
+    for item in items:
+        shorten(item)
+    if TIER == "push":
+        out = set(left_out(items, [word for word in config.args if "::" in word]))
+        items[:] = [item for item in items if item not in out]
+        config.hook.pytest_deselected(items=list(out))
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +55,18 @@ def shared_data() -> Path:
 def tally(request: pytest.FixtureRequest) -> Tally:
     """Takes what was found after a fault."""
     return Tally(request)
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Callable[[], Forker]]:
+    """The process that forks commands; it is begun when it is first asked for."""
+    begun: list[Forker] = []
+
+    def ask() -> Forker:
+        if not begun:
+            begun.append(Forker())
+        return begun[0]
+
+    yield ask
+    for one in begun:
+        one.close()

@@ -1,14 +1,17 @@
-"""Run as a program: an expression from standard input on texts that are made of its own parts.
+"""Run as a program: expressions from standard input, each on texts that are made of its own parts.
 
-The arguments are the length of the texts, and the functions of the expression that are called.
+The arguments are the length of the texts, and the seconds of processor time that an expression may take: those, and a
+part of one. Standard input is a list of expressions, pickled, each with the functions of it that are called. The number
+of each is printed when it is begun; the system ends the process when one takes longer.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -110,9 +113,8 @@ def texts(expression: re.Pattern[Any], length: int) -> Iterator[str]:
             yield before + many + "\n\0\n"
 
 
-def main() -> None:
-    """Try all functions of the expression."""
-    expression: re.Pattern[Any] = pickle.loads(sys.stdin.buffer.read())
+def run(expression: re.Pattern[Any], functions: Sequence[str], length: int) -> None:
+    """Call functions of an expression on all its texts."""
     in_bytes = isinstance(expression.pattern, bytes)
     calls = {
         "match": expression.match,
@@ -123,11 +125,24 @@ def main() -> None:
         "split": expression.split,
         "sub": lambda data: expression.sub(b"" if in_bytes else "", data),
     }
-    chosen = [calls[name] for name in sys.argv[2:]]
-    for text in texts(expression, int(sys.argv[1])):
+    chosen = [calls[name] for name in functions]
+    for text in texts(expression, length):
         data = text.encode("utf-8", "replace") if in_bytes else text
         for call in chosen:
             call(data)
+
+
+def main() -> None:
+    """Try every expression within its bound."""
+    length, bound_s = int(sys.argv[1]), int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number, (expression, functions) in enumerate(pickle.loads(sys.stdin.buffer.read())):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        most = int(used.ru_utime + used.ru_stime) + 1 + bound_s
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        sys.stdout.write(f"{number}\n")
+        sys.stdout.flush()
+        run(expression, functions, length)
 
 
 if __name__ == "__main__":

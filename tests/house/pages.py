@@ -13,10 +13,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+
+from ..forked import Forker
 
 FENCE = re.compile(r"^```(?P<language>[\w-]*)[^\n`]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!-- (?P<key>[\w-]+): (?P<value>.*?) -->\s*\Z")
@@ -113,21 +115,16 @@ def run_console(block: Block, folder: Path, environment: dict[str, str]) -> None
             raise BlockError(msg)
 
 
-def command_environment(folder: Path) -> dict[str, str]:
+def command_environment(folder: Path, forker: Forker) -> dict[str, str]:
     """An environment whose `quiltstream` is the package under test, installed or not."""
     folder.mkdir()
-    script = folder / "quiltstream"
-    script.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom quiltstream.pipelines.cli import main\nsys.exit(main())\n",
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
+    forker.client(folder / "quiltstream")
     return os.environ | {"PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")])}
 
 
-def run_page(page: str, text: str, folder: Path) -> int:
+def run_page(page: str, text: str, folder: Path, forker: Callable[[], Forker]) -> int:
     """Run a page's blocks in order, in a folder that is the current one; how many ran."""
-    environment = command_environment(folder / ".bin")
+    environment: dict[str, str] = {}
     # Registered, so that dataclasses and pickled functions of the page find their module.
     module = ModuleType("page_" + re.sub(r"\W", "_", page))
     sys.modules[module.__name__] = module
@@ -139,6 +136,7 @@ def run_page(page: str, text: str, folder: Path) -> int:
             if block.language == "python":
                 run_python(block, module)
             else:
+                environment = environment or command_environment(folder / ".bin", forker())
                 run_console(block, folder, environment)
             ran += 1
     finally:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from .tree import PORTIONS, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -21,9 +19,10 @@ def absent(page: Path, text: str) -> list[str]:
     return names + [name for name in LINKED.findall(text) if not (page.parent / name).exists()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
-    assert absent(page, page.read_text(encoding="utf-8")) == []
+def test_every_file_that_a_page_names_is_there() -> None:
+    found = {page.name: names for page in PAGES if (names := absent(page, page.read_text(encoding="utf-8")))}
+    assert found == {}
+    assert len(PAGES) > 10
 
 
 def test_a_file_that_is_not_there_is_found() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,10 +57,13 @@ def test_the_model_of_the_london_example_is_what_its_settings_fit(copied: Path) 
     assert Model.load(copied / "again.json").model_id == shipped.model_id
 
 
-def test_the_script_publishes_from_a_pipeline_of_its_own_and_the_same_again(copied: Path, tmp_path: Path) -> None:
+def test_the_script_publishes_from_a_pipeline_of_its_own_and_the_same_again(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run() -> str:
-        command = [sys.executable, copied / "activity.py", tmp_path]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        monkeypatch.setattr(sys, "argv", ["activity.py", str(tmp_path)])
+        runpy.run_path(str(copied / "activity.py"), run_name="__main__")
+        return capsys.readouterr().out
 
     first = run()
     assert first.startswith("25539: [")
