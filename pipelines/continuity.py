@@ -1,7 +1,7 @@
-"""What is remembered of a ledger between two runs: which one it was, and the newest charge that was seen in it.
+"""What is remembered of a ledger between two runs: which one it was, its newest charge, and the newest block that left.
 
-A ledger that is lost takes every charge with it, so it is remembered elsewhere: in a small file beside the sink, and in
-one beside the settings, under the ledger's address. A run that finds another ledger there, an older copy or none stops
+A ledger that is lost takes every charge with it, so it is remembered elsewhere: in small files beside the sink, and
+beside the settings, under the ledger's address. A run that finds another ledger there, an older copy or none stops
 before it publishes anything, and so does the same command when it is begun again.
 """
 
@@ -26,6 +26,9 @@ from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, StoreReplaced
 from ..store.records import Store
 from ..store.specs import Registration
+from ..transforms.block_log import BlockLog, LoggedBlock, compact, logged
+from ..transforms.block_log import begin as begin_log
+from ..transforms.block_log import read as read_log
 from ..transforms.files import is_local
 from ..transforms.plan import ledger_address, open_ledger
 from .exits import ExitCode
@@ -33,6 +36,7 @@ from .failures import CommandError, explain
 
 #: How the files are named; no pattern of a source or of a sink's reader finds them.
 _SUFFIX = ".quiltstream.json"
+_LOG_SUFFIX = ".quiltstream.blocks"
 
 _MOST_BYTES = 64 << 10
 
@@ -119,7 +123,9 @@ class Memory:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._places = _places_of(settings)
+        self._logs = tuple(place.removesuffix(_SUFFIX) + _LOG_SUFFIX for place in self._places if is_local(place))
         self._known: Remembered | None = None
+        self._forget = False
 
     @property
     def newest(self) -> str:
@@ -146,11 +152,32 @@ class Memory:
             except ReplacedError as error:
                 if not history_lost:
                     raise
+                self._forget = True
                 return str(error)
             why = None if remembered is None else _lost(self._settings, remembered)
             if why is not None:
+                self._forget = history_lost
                 return f"{why}, as {place} remembers"
+        for path in self._logs:
+            try:
+                why = _lacks(self._settings, _logged(path))
+            except ReplacedError as error:
+                if not history_lost:
+                    raise
+                Path(path).unlink()
+                why = str(error)
+            if why is not None:
+                self._forget = history_lost
+                return f"{why}, as {path} remembers"
         return None
+
+    def log(self, *, here: bool) -> BlockLog:
+        """Where workers log blocks before their rows leave: the files of this machine that can be written.
+
+        Args:
+            here: whether the workers are on this machine.
+        """
+        return BlockLog(tuple(path for path in self._logs if begin_log(Path(path))), here)
 
     def note(self, store: Store, query: str, registration: Registration | None = None, *, underway: bool) -> None:
         """Remember the ledger and its newest charge; where no file can be written, nothing is.
@@ -166,6 +193,8 @@ class Memory:
         """
         domain, address = self._settings.domain, store.address
         head = store.newest(domain, query)
+        if self._known is None or not underway:
+            self._compact(store, query, registration)
         if head is None and self._known is not None and self._known.query != query:
             return  # a query that goes on for another has no charge yet
         now = Remembered(store.store_id, str(replace(address, store_id=None)), domain, query, underway)
@@ -178,6 +207,14 @@ class Memory:
             for place in self._places:
                 with suppress(OSError):
                     _write(place, now)
+
+    def _compact(self, store: Store, query: str, registration: Registration | None) -> None:
+        """Log the newest block, which stands for all on record: also for those of a worker that ended before it did."""
+        newest = None if registration is None else store.newest_block(registration.domain.name, query)
+        also = [] if newest is None or registration is None else [logged(registration, *newest)]
+        for path in self._logs:
+            with suppress(OSError, ValueError):
+                compact(Path(path), store, also=also, forget=self._forget)
 
     def check(self) -> None:
         """Say where the loss of the ledger could not be noticed by the next run: no file remembers it."""
@@ -233,6 +270,35 @@ def _lost(settings: Settings, remembered: Remembered) -> str | None:
         return f"is not there: the job's had the id {remembered.store_id}"
 
 
+def _logged(path: str) -> list[LoggedBlock]:
+    """The blocks that left a job.
+
+    Raises:
+        ReplacedError: the file cannot be read.
+    """
+    try:
+        return read_log(Path(path))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _lacks(settings: Settings, blocks: list[LoggedBlock]) -> str | None:
+    """What is wrong with the ledger, in words; ``None`` if it has all blocks that left a job."""
+    if not blocks:
+        return None
+    try:
+        with Store(StoreAddress(settings.ledger_url)) as store:
+            numbers = store.block_numbers([(one.entry_id, one.shard) for one in blocks])
+    except StoreMissing:
+        return "is not there"
+    absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]
+    if not absent:
+        return None
+    named = ", ".join(f"shard {one.shard} of the window until {one.until} of query {one.query!r}" for one in absent[:1])
+    more = "" if len(absent) == 1 else f" and {len(absent) - 1:,} more"
+    return f"is an older copy or a restored backup, or another one: it lacks rows that have left the job, {named}{more}"
+
+
 def _row_of(registration: Registration, window: Window) -> str | None:
     keys = registration.roster_of(window).keys
     if not keys:
@@ -279,10 +345,14 @@ def _read(place: str) -> Remembered | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise ReplacedError(
-            f"ledger: {place} remembers which one it is, and cannot be read ({type(error).__name__}); put it back from "
-            "a backup, or say --history-lost, which marks the account for ever: it is written anew then"
-        ) from None
+        raise _unreadable(place, error) from None
+
+
+def _unreadable(place: str, error: Exception) -> ReplacedError:
+    return ReplacedError(
+        f"ledger: {place} remembers which one it is, and cannot be read ({type(error).__name__}); put it back from "
+        "a backup, or say --history-lost, which marks the account for ever: it is written anew then"
+    )
 
 
 def _write(place: str, remembered: Remembered) -> None:

@@ -25,7 +25,7 @@ from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .histories import note_history_lost
 from .layout import has_keys
 from .lookups import Settled
-from .newest import Newest, has_entry, newest_of
+from .newest import BlockNumber, Newest, NewestBlock, block_numbers, has_entry, newest_block, newest_of
 from .populations import Sharing
 from .publishing import Publisher, check_drafts
 from .reading import DomainSummary
@@ -437,6 +437,21 @@ class Store:
         """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
         with self._database().read() as connection:
             return has_entry(connection, entry_id)
+
+    def newest_block(self, domain: str, query: str) -> NewestBlock | None:
+        """The block of a query that was put on record last; ``None`` if it has none."""
+        with self._database().read() as connection:
+            return newest_block(connection, domain, query)
+
+    def block_numbers(self, blocks: Sequence[tuple[str, int]]) -> list[BlockNumber | None]:
+        """Where blocks are on record, each given by the id of the charge that paid for it and its shard.
+
+        Returns:
+            One for each, in their order; ``None`` for what is not on record: if it was seen, the ledger is another one
+            or an older copy.
+        """
+        with self._database().read() as connection:
+            return block_numbers(connection, blocks)
 
     def has_releases(self, ids: Iterable[str]) -> bool:
         """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""

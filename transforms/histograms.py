@@ -21,6 +21,7 @@ from ..schemas.settings import Settings, SettingsError
 from ..schemas.slots import format_instant
 from ..store.address import StoreAddress
 from ..store.specs import Noise
+from .block_log import BlockLog
 from .collect import CollectCells
 from .encode import REJECTED, TALLIES, EncodeCells
 from .ends import check_ends
@@ -92,9 +93,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
         return made
 
-    def in_ledger(self, address: StoreAddress) -> PrivateHistograms:
-        """The same transform, which insists on the ledger of an address."""
-        return PrivateHistograms.of(replace(self._plan, address=address), even_if_empty=self._even_if_empty)
+    def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
+        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave.
+
+        Args:
+            address: of the ledger.
+            log: where blocks are logged; as before if left out.
+        """
+        plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
+        return PrivateHistograms.of(plan, even_if_empty=self._even_if_empty)
 
     @property
     def plan(self) -> Plan:

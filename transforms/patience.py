@@ -17,6 +17,7 @@ from ..schemas.slots import Window
 from ..store.errors import StoreUnavailable
 from ..store.records import Store
 from ..store.specs import Draft, Record, Registration
+from .block_log import BlockLog
 
 #: Seconds that a call waits for the ledger.
 WAIT_S = 120.0
@@ -103,11 +104,15 @@ class PatientStore:
     Args:
         store: the ledger of record.
         live: whether the job follows a source that never ends; else nothing is waited for.
+        log: where blocks are logged before their rows leave; nowhere if left out.
         patience: how it is waited for, if not as always.
     """
 
-    def __init__(self, store: Store, *, live: bool, patience: Patience | None = None) -> None:
+    def __init__(
+        self, store: Store, *, live: bool, log: BlockLog | None = None, patience: Patience | None = None
+    ) -> None:
         self._store = store
+        self._log = log
         self._patience = patience or Patience(WAIT_S if live else 0.0)
         self._job = _JOB.number
 
@@ -127,8 +132,14 @@ class PatientStore:
         return self._patience.call(lambda: self._store.freeze(registration, asked), self._job)
 
     def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
-        """:meth:`.Store.publish`."""
-        return self._patience.call(lambda: self._store.publish(registration, drafts), self._job)
+        """:meth:`.Store.publish`; what it returns is logged, too."""
+        return self._patience.call(lambda: self._publish(registration, drafts), self._job)
+
+    def _publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+        records = self._store.publish(registration, drafts)
+        if self._log is not None:
+            self._log.append(self._store, registration, records)
+        return records
 
     def close(self) -> None:
         """:meth:`.Store.close`."""

@@ -37,6 +37,7 @@ from ..store.errors import StoreError
 from ..store.layout import bins_of, classes_of, total_is_public
 from ..store.records import Store
 from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
+from .block_log import BlockLog
 from .calibrating import choose
 
 _MILLISECOND_US = 1_000
@@ -72,6 +73,7 @@ class Plan:
         also: queries that are registered with it, each under its domain.
         most_series: how many series may be taken from the data.
         most_windows: how many windows a schedule that ends may have.
+        log: where workers log blocks before their rows leave; nowhere if left out.
     """
 
     grid: SlotGrid
@@ -95,6 +97,7 @@ class Plan:
     also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
+    log: BlockLog | None = None
 
     def opened(self) -> Plan:
         """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""

@@ -287,7 +287,7 @@ def _files(console: Console, out: Path, seconds: float) -> None:
             ("roster.csv", "the 30 homes of the feeder"),
             ("releases.parquet", "the 52 released rows"),
             ("ledger.db", f"the ledger of record; quiltstream ledger show {out}/ledger.db"),
-            (".*.quiltstream.json", "two hidden files: which ledger it was, and its newest charge"),
+            (".*.quiltstream.*", "hidden files: which ledger it was, its newest charge and block"),
             ("summary.json", "the numbers above, with those that only the demo may print"),
         ],
     )

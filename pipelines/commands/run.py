@@ -231,7 +231,7 @@ def publish(
     check_ends(plan)  # looking at what is on record goes over every window of it
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address))
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(beam_options)))
     plan = histograms.plan
     if (unknown.names or lost or emptied) and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
@@ -266,9 +266,14 @@ def publish(
     return replace(summary, windows_drawn=tallies.get("windows-released", 0))
 
 
+def _is_here(beam_options: Sequence[str]) -> bool:
+    """Whether the workers are in this process."""
+    return runner_name(options_of(beam_options)) is None
+
+
 def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:
     with Store(plan.address) as store:
-        held = None if underway else store.registered(plan.domain.name, plan.query_name)
+        held = store.registered(plan.domain.name, plan.query_name)
         memory.note(store, plan.query_name, held, underway=underway)
     if underway:
         memory.check()

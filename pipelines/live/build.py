@@ -129,10 +129,11 @@ def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its
         note_lost_history(plan, unknown)
     memory.note(follower.store, plan.query_name, follower.registration, underway=True)
     memory.check()
+    here, pool = on_prism(options), worker_pool(options)
+    histograms = histograms.in_ledger(plan.address, memory.log(here=here))
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = there.complete(follower.store, follower.registration)
-    here, pool = on_prism(options), worker_pool(options)
     if settings.source is not None and settings.source.stdin:
         wait_without_end()
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())

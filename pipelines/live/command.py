@@ -27,7 +27,7 @@ from ...transforms.hosts import check_hosts
 from ...transforms.plan import make_plan, model_of
 from ..commands.run import show, summary_of, with_live
 from ..console import plural, results
-from ..continuity import with_ledger, with_newest
+from ..continuity import Memory, with_ledger, with_newest
 from ..engine import options_of, runner_name
 from ..estimates.generations import Generation, decide, generation_of
 from ..exits import ExitCode
@@ -157,6 +157,8 @@ def _fill_sink(one: Generation, say: Say) -> None:
     plan = one.histograms.plan
     with Store(plan.address) as store, filling(outputs_of(one.settings)):
         held = store.registered(plan.domain.name, plan.query_name)
+        if held is not None:  # a worker that was cancelled may not have logged what it put on record
+            Memory(one.settings).note(store, plan.query_name, held, underway=True)
         written = 0 if held is None else sink_place(one.settings).complete(store, held)
     if written:
         say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")

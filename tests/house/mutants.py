@@ -392,6 +392,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORE,
     ),
     Mutant(
+        name="a row leaves before the log of blocks has its block",
+        file="transforms/patience.py",
+        old="            self._log.append(self._store, registration, records)\n",
+        new="            pass\n",
+        tests=("tests/transforms/test_block_log.py", "tests/pipelines/test_continuity.py"),
+    ),
+    Mutant(
+        name="the newest block of the log is not the one that was committed last",
+        file="transforms/block_log.py",
+        old="newest[found.query_id][0] < found.number:",
+        new="newest[found.query_id][0] > found.number:",
+        tests=("tests/transforms/test_block_log.py",),
+    ),
+    Mutant(
+        name="a run begins with a ledger that lacks a block which left",
+        file="pipelines/continuity.py",
+        old="absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]",
+        new="absent: list[LoggedBlock] = []",
+        tests=("tests/pipelines/test_continuity.py",),
+    ),
+    Mutant(
         name="a job is begun again with whatever ledger is there",
         file="pipelines/live/restarts.py",
         old="return ReplacedError(failure.text)",

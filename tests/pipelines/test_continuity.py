@@ -118,6 +118,43 @@ def test_an_older_copy_is_told_without_a_look_at_the_sink(tmp_path: Path, where:
     assert not made.sink.exists()
 
 
+@pytest.mark.parametrize("since", ["the first look", "the first charge"])
+@pytest.mark.parametrize("looks", ["killed before its last look", "with its last look"])
+def test_an_older_copy_of_any_moment_of_a_run_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, looks: str
+) -> None:
+    """What the newest blocks left is enough, whenever a copy was made and whenever the command last looked."""
+    made = job(tmp_path)
+    copy, remember, publish = tmp_path / "older.db", batch._remember, Store.publish
+
+    def remember_once(memory: continuity.Memory, plan: Plan, *, underway: bool) -> None:
+        if underway or looks == "with its last look":
+            remember(memory, plan, underway=underway)
+        if underway and since == "the first look":
+            call("ledger", "backup", made.ledger, "-o", copy)
+
+    def copy_and_publish(store: Store, *given: Any) -> Any:
+        if not copy.exists():
+            call("ledger", "backup", made.ledger, "-o", copy)
+        return publish(store, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "_remember", remember_once)
+        patched.setattr(Store, "publish", copy_and_publish)
+        assert call("run", made.settings).code == 0
+    made.sink.unlink()
+    lose(made)
+    shutil.copy(copy, made.ledger)
+    for _ in range(2):  # a supervisor begins the command again
+        done = call("run", made.settings)
+        assert done.code == 4, done.err
+        assert done.said("is an older copy or a restored backup")
+        assert not made.sink.exists()
+    done = call("run", made.settings, "--history-lost")
+    assert done.code == 0, done.err
+    assert call("run", made.settings).code == 0
+
+
 def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path: Path) -> None:
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
@@ -234,6 +271,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/record.py:note_lost_history": lambda _, plan: record.note_lost_history(plan, record.Unknown()),
     "pipelines/continuity.py:with_ledger": lambda settings, _: continuity.with_ledger(settings, history_lost=True),
     "pipelines/continuity.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
+    "pipelines/continuity.py:_lacks": None,
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
         continuity.Memory(settings), plan, underway=True
     ),

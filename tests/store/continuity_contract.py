@@ -45,6 +45,8 @@ ASKED: dict[str, Callable[[Store, Registration], Any]] = {
     "raise_budget": lambda store, _: store.raise_budget("homes", 9.0),
     "note_history_lost": lambda store, _: store.note_history_lost("homes", releases=1),
     "newest": lambda store, _: store.newest("homes", "weekly"),
+    "newest_block": lambda store, _: store.newest_block("homes", "weekly"),
+    "block_numbers": lambda store, _: store.block_numbers([("0" * 32, 0)]),
     "head": lambda store, _: store.head("homes"),
     "has_entry": lambda store, _: store.has_entry("0" * 32),
     "unknown_releases": lambda store, _: store.unknown_releases(["0" * 32]),
@@ -136,6 +138,26 @@ class ContinuityContract(Registered):
             store.publish(registration, drafts(registration))
         with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
             store.raise_budget("homes", 3.0)
+
+    def test_the_newest_block_is_the_one_that_every_older_copy_lacks(
+        self, url: str, store: Store, registration: Registration
+    ) -> None:
+        """Also where its window was charged before: blocks are numbered in the order in which they were committed."""
+        assert store.newest_block("homes", "weekly") is None
+        windows = windows_of(registration)[:3]
+        store.freeze(registration, windows)
+        given: list[tuple[str, int]] = []
+        for window, shard in ((windows[2], 1), (windows[0], 0), (windows[1], 1), (windows[0], 1)):
+            early = rows_of_all(url)
+            (record,) = store.publish(registration, drafts(registration, [window], [shard]))
+            given.append((record.entry.entry_id, shard))
+            assert store.newest_block("homes", "weekly") == (record.entry.entry_id, shard, window.stop)
+            numbers = store.block_numbers([*given, ("0" * 32, 0)])
+            assert numbers.pop() is None
+            assert numbers == sorted(numbers, key=lambda found: -1 if found is None else found.number)
+            assert all(found is not None for found in numbers)
+        put_back(url, early)
+        assert [found is None for found in store.block_numbers(given)] == [False, False, False, True]
 
     def test_a_store_that_travelled_goes_on_where_its_ledger_is(self, store: Store, registration: Registration) -> None:
         first = store.publish(registration, first_of(registration, 2))

@@ -37,6 +37,24 @@ def test_the_same_charge_in_two_copies_is_one(tmp_path: Path) -> None:
     assert both != content(first)
 
 
+def test_the_blocks_that_left_by_any_of_the_ledgers_are_found_in_the_united_one(tmp_path: Path) -> None:
+    """Second charges, second draws of one charge, and blocks that were paid for by a charge that was flagged."""
+    first, second = fill(tmp_path / "a.db", windows=2), fill(tmp_path / "b.db", windows=3)
+    third = Path(shutil.copy(first, tmp_path / "c.db"))
+    fill(first, windows=4, shards=(0,))
+    fill(third, windows=4, shards=(1,))
+    left: list[tuple[str, int]] = []
+    for path in (first, second, third):
+        with Store(address(path)) as store:
+            left += [(one.entry.entry_id, one.shard) for one in store.records("homes", "weekly")]
+    both = united(tmp_path / "both.db", first, second, third)
+    again = united(tmp_path / "again.db", both, third)
+    for path in (both, again):
+        with Store(address(path)) as store:
+            found = store.block_numbers([*left, (left[0][0], 9), ("0" * 32, 0)])
+            assert [one is None for one in found] == [False] * len(left) + [True, True]
+
+
 def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=4)
     before = content(first)

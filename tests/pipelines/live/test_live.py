@@ -7,12 +7,14 @@ runners behave is tested on them (``tests/e2e/live_contract.py``).
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quiltstream.pipelines.commands.run import summary_of
+from quiltstream.pipelines.continuity import Memory
 from quiltstream.pipelines.live import build, command
 from quiltstream.schemas.settings import read_settings
 from quiltstream.store import Store
@@ -71,6 +73,40 @@ def test_a_second_run_publishes_nothing_and_puts_back_the_files_that_the_sink_ha
     assert done.said("3 blocks on record had no file in the sink; now they have")
     assert done.said("0 newly on record, 5 on record before, of 5")
     assert files(one) == before
+
+
+@pytest.mark.usefixtures("ending")
+@pytest.mark.parametrize("gone", ["beside the sink", "beside the settings"])
+def test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """The command was killed with its last rows in the sink, whose consumer collects them."""
+    one, older, remember = made(tmp_path), tmp_path / "older.db", Memory.note
+
+    def copied(memory: Memory, store: Store, *given: Any, **more: Any) -> None:
+        if not older.exists():
+            remember(memory, store, *given, **more)
+            store.backup(older)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Memory, "note", copied)
+        assert run(one).code == 0
+    collected = files(one)
+    assert len(collected) == 10
+    for path in (*(tmp_path / "releases").iterdir(), *tmp_path.glob("ledger.db*")):
+        path.unlink()
+    shutil.copy(older, one.ledger)
+    for path in tmp_path.glob(".*.quiltstream.*"):
+        if path.name.startswith(".releases") == (gone == "beside the sink"):
+            path.unlink()
+    for _ in range(2):  # a supervisor begins the command again
+        done = run(one)
+        assert done.code == 4, done.err
+        assert done.said("is an older copy or a restored backup, or another one: it lacks rows that have left the job")
+        assert files(one) == {}
+    assert run(one, "--history-lost").code == 0
+    assert files(one).keys() == collected.keys()
+    assert run(one).code == 0
 
 
 @pytest.mark.usefixtures("ending")

@@ -146,7 +146,7 @@ def test_a_sink_in_a_folder_that_is_not_there_yet_gets_it_and_nothing_else_is_le
     made = job(tmp_path, sink={"parquet": "new/folder/out.parquet"})
     assert call("run", made.settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert found == [".out.parquet.quiltstream.json", "out.parquet"]
+    assert found == [".out.parquet.quiltstream.blocks", ".out.parquet.quiltstream.json", "out.parquet"]
 
 
 @pytest.mark.parametrize(

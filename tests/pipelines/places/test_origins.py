@@ -73,7 +73,7 @@ def test_a_job_handed_to_a_cluster_labels_its_model_as_others_do(
     for change, given in (("", True), ("m1,2024-06-01T00:00Z,0.1\n", False)):
         with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
             file.write(change)
-        for path in (tmp_path / "ledger.db", *tmp_path.glob(".*.quiltstream.json")):  # and what remembers it
+        for path in (tmp_path / "ledger.db", *tmp_path.glob(".*.quiltstream.*")):  # and what remembers it
             path.unlink(missing_ok=True)
         graph = graph_of(read_settings(made.settings), ["--prism_location=not-started"])
         with closing(graph.follower):
