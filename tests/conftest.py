@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from . import forked
 from .examined import Tally
-from .forked import Forker
 from .reflection import remember_reflection
 from .tiers import TIER, left_out, shorten
 
@@ -36,6 +35,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(out))
 
 
+def pytest_sessionfinish() -> None:
+    """End the process that forks."""
+    forked.close()
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout the tests run in."""
@@ -55,18 +59,3 @@ def shared_data() -> Path:
 def tally(request: pytest.FixtureRequest) -> Tally:
     """Takes what was found after a fault."""
     return Tally(request)
-
-
-@pytest.fixture(scope="session")
-def forker() -> Iterator[Callable[[], Forker]]:
-    """The process that forks commands; it is begun when it is first asked for."""
-    begun: list[Forker] = []
-
-    def ask() -> Forker:
-        if not begun:
-            begun.append(Forker())
-        return begun[0]
-
-    yield ask
-    for one in begun:
-        one.close()

@@ -1,14 +1,15 @@
-"""Commands of the package in processes of their own, each forked from one that has imported everything.
+"""Programs of the tests in processes of their own, each forked from one that has imported everything.
 
 An import of Beam takes longer than most commands of the tests. Run as a script, this file is the process that forks;
-``Forker`` is its owner in a test process. ``client`` is a program that runs one command: its streams, folder and
-environment are the command's, signals that end a program are handed on, and it ends as the command does.
+``Forker`` is its owner in a test process. A client stands for each program: its streams, folder and environment are the
+program's, signals that end a program are handed on, and it ends as the program does.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import selectors
 import signal
@@ -22,9 +23,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-#: The program that stands for a command; ``-I -S`` leave out what it has no use for.
-CLIENT = """\
-#!{python} -IS
+#: The command line of the package.
+COMMAND = "from quiltstream.pipelines.cli import main; main(prog_name='quiltstream')"
+
+_CLIENT = """\
 import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
@@ -32,19 +34,19 @@ with socket.socket(socket.AF_UNIX) as server:
     socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(asked)
     answers = server.makefile()
-    command = int(answers.readline())
+    program = int(answers.readline())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: os.kill(command, number))
+        signal.signal(number, lambda number, _: os.kill(program, number))
     code = int(answers.readline())
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
 
 
 class Forker:
-    """A process that forks commands."""
+    """A process that forks programs."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="forker-")
@@ -54,21 +56,48 @@ class Forker:
         )
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
-            raise RuntimeError("the process that forks commands did not begin: its error is above")
+            raise RuntimeError("the process that forks programs did not begin: its error is above")
 
-    def client(self, path: Path) -> Path:
-        """Write the program that runs ``quiltstream`` in a process forked here."""
-        path.write_text(CLIENT.format(python=sys.executable, address=self._address), encoding="utf-8")
+    @property
+    def client(self) -> list[str]:
+        """Words that begin a command: a program, as text, and its words follow. ``-IS`` leaves out what has no use."""
+        return [sys.executable, "-IS", "-c", _CLIENT.format(address=self._address)]
+
+    def command(self, path: Path) -> None:
+        """Write a program that is the package's command line."""
+        inserted = f"import sys\nsys.argv.insert(1, {COMMAND!r})\n"
+        path.write_text(f"#!{sys.executable} -IS\n{inserted}{_CLIENT.format(address=self._address)}", "utf-8")
         path.chmod(0o755)
-        return path
+
+    def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a program, as ``python -c`` does."""
+        return subprocess.run(
+            [*self.client, program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
 
     def close(self) -> None:
-        """End the process; commands that still run are left."""
+        """End the process; programs that still run are left."""
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
         self._process.wait(timeout=30)
         self._folder.cleanup()
+
+
+_begun: list[Forker] = []
+
+
+def forker() -> Forker:
+    """The process that forks for this test process; it is begun when it is first asked for."""
+    if not _begun:
+        _begun.append(Forker())
+    return _begun[0]
+
+
+def close() -> None:
+    """End it, if it was begun."""
+    while _begun:
+        _begun.pop().close()
 
 
 def _received(connection: socket.socket) -> tuple[list[int], Any]:
@@ -81,19 +110,18 @@ def _received(connection: socket.socket) -> tuple[list[int], Any]:
 
 
 def _run(streams: list[int], words: list[str], folder: str, environment: dict[str, str]) -> int:
-    """In the forked process: be the command."""
+    """In the forked process: be the program."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    sys.argv = ["quiltstream", *words]
-    from quiltstream.pipelines.cli import main  # noqa: PLC0415 - the owner of this process has no use for it
-
+    program, *rest = words
+    sys.argv = ["-c", *rest]
     code: Any = 0
     try:
-        main()
+        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - a test's own
     except SystemExit as end:
         code = end.code
     except BaseException:  # noqa: BLE001 - as the interpreter does
@@ -108,6 +136,8 @@ def _run(streams: list[int], words: list[str], folder: str, environment: dict[st
 def _serve(address: str) -> None:
     for module in ("apache_beam.runners.portability.fn_api_runner", "quiltstream.pipelines.cli"):
         importlib.import_module(module)
+    # what Beam remarks while it is imported leaves a handler that a command would not have
+    logging.getLogger().handlers.clear()
     children: dict[int, socket.socket] = {}
     ended, woken = os.pipe()
     for end in (ended, woken):
@@ -144,7 +174,7 @@ def _serve(address: str) -> None:
 
 
 def _tell(children: dict[int, socket.socket]) -> None:
-    """Answer the clients whose commands ended."""
+    """Answer the clients whose programs ended."""
     for child in list(children):
         found, status = os.waitpid(child, os.WNOHANG)
         if found:

@@ -8,6 +8,16 @@ from __future__ import annotations
 _DEPLOY = ".ci/run deploy"
 _DOCS = "tests/house/test_docs.py::test_a_page_does_what_it_says"
 _COMMANDS = "tests/pipelines/commands"
+_PLACES = "tests/pipelines/places"
+_RESTARTS = "tests/pipelines/live/test_restarts.py"
+_LIVE = "tests/transforms/live"
+_TRANSFORMS = "tests/transforms"
+_FUZZ = "tests/transforms/payloads/test_fuzz.py"
+_SAMPLING = "tests/privacy/test_sampling.py"
+_DISTRIBUTION = "tests/privacy/distribution/test_noise_distribution.py"
+_60_HOMES = (
+    "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order"
+)
 
 #: Tests that run nightly alone -> the test of a push that would notice the same mistake, if less of it, or the step of
 #: a push that runs the test itself.
@@ -29,7 +39,109 @@ NIGHTLY: dict[str, str] = {
         "tests/house/test_mutants.py::test_every_mutant_still_fits_the_source"
     ),
     "tests/house/test_types.py::test_a_wrong_call_fails_the_type_check_and_the_right_one_passes": ".ci/run types",
+    f"{_COMMANDS}/test_demo.py::test_homes_that_lose_more_are_counted_by_their_own_chains": (
+        f"{_COMMANDS}/test_demo.py::test_the_demo_says_for_whom_it_holds_and_what_is_private"
+    ),
+    f"{_COMMANDS}/test_examples.py::test_the_model_of_the_london_example_is_what_its_settings_fit": (
+        f"{_COMMANDS}/test_demo.py::test_the_demo_shows_the_noise_that_belongs_to_its_data"
+    ),
+    f"{_COMMANDS}/test_scale.py::test_ten_million_readings_are_counted_right_within_the_memory": _60_HOMES,
+    "tests/pipelines/test_wrong_beliefs.py::test_the_page_says_what_the_schedule_loses_where_more_is_believed": (
+        "tests/privacy/test_belief_checks.py::test_a_memory_of_two_slots_loses_no_more_than_its_bound"
+    ),
+    "tests/privacy/test_real_chains.py::test_one_house_by_the_minute_needs_the_noise_the_theory_says": (
+        "tests/privacy/test_real_chains.py::test_sixty_homes_pooled_need_the_noise_the_theory_says"
+    ),
+    "tests/privacy/test_real_chains.py::test_the_methods_are_in_order_on_pooled_homes_and_on_every_home": (
+        "tests/privacy/test_real_chains.py::test_the_methods_are_in_order_on_persons_and_hours"
+    ),
+    "tests/store/test_merging_algebra.py::test_merging_is_associative_commutative_and_idempotent": (
+        "tests/store/test_merging.py::test_a_ledger_united_with_itself_is_itself"
+    ),
+    "tests/transforms/decode/test_avro_blocks.py::"
+    "test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read": (
+        "tests/transforms/decode/test_avro_blocks.py::test_blocks_of_every_codec_have_the_same_limit"
+    ),
+    "tests/transforms/test_histograms.py::test_uci_by_the_minute_equals_a_plain_computation": _60_HOMES,
 }
 
 #: Tests with many cases -> how many of them a push takes: spread over all, from a place that the commit decides.
-SOME_CASES: dict[str, int] = {}
+SOME_CASES: dict[str, int] = {
+    # what is read of a value or a time is asked of every decoder in tests/transforms/decode
+    f"{_COMMANDS}/test_bad_input.py::test_a_time_that_cannot_be_parsed_is_rejected_and_tallied": 1,
+    f"{_COMMANDS}/test_bad_input.py::test_a_value_that_is_no_number_is_rejected_and_tallied_without_it": 1,
+    f"{_COMMANDS}/test_bad_input.py::test_the_first_line_of_a_file_without_a_header_is_not_shown": 2,
+    f"{_COMMANDS}/test_damaged_ledger.py::test_every_command_tells_damage_with_exit_code_4": 4,
+    f"{_COMMANDS}/test_examples.py::test_an_example_of_settings_runs": 2,
+    f"{_COMMANDS}/test_fit.py::test_a_cover_that_the_history_cannot_give_writes_nothing": 4,
+    f"{_COMMANDS}/test_fit.py::test_a_list_that_would_choose_nothing_is_refused_and_not_quoted": 2,
+    f"{_COMMANDS}/test_fit.py::test_what_cannot_be_fitted_ends_with_exit_code_2": 5,
+    f"{_COMMANDS}/test_init.py::test_settings_from_a_file_of_each_format_run_as_they_are": 1,
+    f"{_COMMANDS}/test_mechanisms.py::"
+    "test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_and_gives_the_same_rows_again": 3,
+    f"{_COMMANDS}/test_mechanisms.py::"
+    "test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_without_protection": 2,
+    f"{_COMMANDS}/test_no_leak.py::"
+    "test_one_changed_cell_changes_no_log_no_metric_no_exit_code_no_file_and_no_number_of_rows": 1,
+    f"{_COMMANDS}/test_nothing_counts.py::"
+    "test_it_stops_with_nothing_on_record_and_can_be_run_again_with_other_settings": 2,
+    f"{_COMMANDS}/test_paths.py::test_outputs_of_every_command_refuse_what_is_no_regular_file": 1,
+    f"{_COMMANDS}/test_run.py::test_a_lost_history_stays_on_record_for_ever": 1,
+    f"{_COMMANDS}/test_run.py::"
+    "test_releases_that_the_ledger_does_not_know_stop_the_job_unless_the_history_is_given_up": 1,
+    f"{_COMMANDS}/test_run.py::test_values_that_totals_tell_of_are_said_with_their_number_and_the_assumption": 1,
+    f"{_COMMANDS}/test_slot_classes.py::test_every_format_has_the_classes": 1,
+    f"{_COMMANDS}/test_twice.py::"
+    "test_a_job_that_was_killed_and_is_run_again_publishes_what_was_on_record_and_the_rest": 1,
+    f"{_DISTRIBUTION}::test_draws_in_bulk_follow_the_discrete_laplace_law": 3,
+    f"{_DISTRIBUTION}::test_noise_of_sum_zero_in_bulk_has_the_law_of_its_entries": 2,
+    f"{_FUZZ}::test_a_decoder_that_loses_or_doubles_a_part_of_them_is_noticed": 17,
+    f"{_FUZZ}::test_a_hundred_thousand_damaged_messages_over_all_decoders_raise_nothing_and_count_once": 4,
+    f"{_FUZZ}::test_a_poison_message_that_comes_for_ever_harms_no_other_and_is_told_each_time": 5,
+    f"{_FUZZ}::test_damaged_messages_raise_nothing_and_count_once": 5,
+    f"{_FUZZ}::test_json_of_any_shape_raises_nothing_and_counts_once": 3,
+    f"{_LIVE}/test_file_feed.py::"
+    "test_a_large_file_is_given_in_pieces_and_a_reader_at_any_of_their_positions_gives_exactly_the_rest": 1,
+    f"{_LIVE}/test_live.py::test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives": 2,
+    f"{_LIVE}/test_live_faults.py::test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once": 1,
+    f"{_LIVE}/test_live_faults.py::test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing": 1,
+    f"{_LIVE}/test_live_faults.py::test_every_bundle_that_releases_is_run_twice_and_publishes_one_value": 1,
+    f"{_LIVE}/test_live_faults.py::test_readings_that_come_some_windows_late_change_nothing": 1,
+    f"{_LIVE}/test_live_samples.py::test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run": 1,
+    f"{_PLACES}/test_files.py::test_a_file_of_the_job_is_never_written_over": 16,
+    f"{_PLACES}/test_files.py::test_a_rejects_file_that_holds_something_else_is_not_replaced": 10,
+    f"{_PLACES}/test_files.py::test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format": 1,
+    f"{_RESTARTS}::test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_none": 1,
+    f"{_RESTARTS}::test_a_ledger_that_is_damaged_under_a_running_job_stops_it_for_good": 1,
+    f"{_RESTARTS}::test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart": 1,
+    f"{_SAMPLING}::test_a_draw_has_exactly_the_discrete_laplace_law": 1,
+    f"{_SAMPLING}::test_bernoulli_exp_has_exactly_the_exponential_probability": 3,
+    f"{_SAMPLING}::test_magnitudes_have_exactly_the_geometric_law": 1,
+    f"{_SAMPLING}::test_noise_of_sum_zero_has_exactly_its_law": 2,
+    f"{_SAMPLING}::test_the_enumeration_turns_red_on_a_wrong_sampler": 3,
+    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_a_block_that_unpacks_to_gigabytes_takes_no_gigabyte": 1,
+    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once": 1,
+    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory": 1,
+    f"{_TRANSFORMS}/decode/test_avro_shapes.py::test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row": 3,
+    f"{_TRANSFORMS}/decode/test_times.py::test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it": 3,
+    f"{_TRANSFORMS}/kafka/test_flood.py::"
+    "test_a_device_that_floods_one_slot_is_one_cell_and_costs_the_others_nothing": 1,
+    f"{_TRANSFORMS}/payloads/test_avro_abreast.py::"
+    "test_what_is_odd_is_read_or_rejected_as_when_it_comes_alone_and_harms_no_other": 7,
+    f"{_TRANSFORMS}/payloads/test_bombs.py::test_many_large_messages_are_parsed_some_at_a_time": 1,
+    f"{_TRANSFORMS}/test_estimate.py::test_the_states_of_every_series_have_the_transitions_that_are_counted": 1,
+    f"{_TRANSFORMS}/test_estimate.py::test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count": 1,
+    f"{_TRANSFORMS}/test_noise_law.py::test_published_counts_add_up_to_the_total_for_series_and_groups": 2,
+    f"{_TRANSFORMS}/test_panes.py::"
+    "test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it": 1,
+    f"{_TRANSFORMS}/test_panes.py::test_of_a_source_without_tickets_no_early_pane_releases_anything": 1,
+    f"{_TRANSFORMS}/test_panes.py::test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once": 2,
+    f"{_TRANSFORMS}/test_rosters.py::"
+    "test_a_job_that_was_started_with_an_older_roster_publishes_what_one_with_the_newer_does": 1,
+    f"{_TRANSFORMS}/test_rosters.py::test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them": 1,
+    f"{_TRANSFORMS}/test_rosters.py::test_a_series_that_joins_leaves_or_returns_does_so_with_a_window": 1,
+    f"{_TRANSFORMS}/test_slot_classes.py::test_counts_by_class_equal_a_plain_computation": 1,
+    f"{_TRANSFORMS}/test_survey.py::test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
+    "tests/store/test_faults.py::test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads": 4,
+    "tests/store/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
+}

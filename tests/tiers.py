@@ -32,7 +32,7 @@ STRIDE = 1 if TIER == "nightly" else 5
 
 #: Of the examples that a property asks for, one in so many is tried, but not fewer than the least.
 EXAMPLES_STRIDE = 1 if TIER == "nightly" else 4
-LEAST_EXAMPLES = 10
+LEAST_EXAMPLES = 5
 
 
 @cache

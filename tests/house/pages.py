@@ -13,12 +13,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ..forked import Forker
+from ..forked import forker
 
 FENCE = re.compile(r"^```(?P<language>[\w-]*)[^\n`]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!-- (?P<key>[\w-]+): (?P<value>.*?) -->\s*\Z")
@@ -115,14 +115,14 @@ def run_console(block: Block, folder: Path, environment: dict[str, str]) -> None
             raise BlockError(msg)
 
 
-def command_environment(folder: Path, forker: Forker) -> dict[str, str]:
+def command_environment(folder: Path) -> dict[str, str]:
     """An environment whose `quiltstream` is the package under test, installed or not."""
     folder.mkdir()
-    forker.client(folder / "quiltstream")
+    forker().command(folder / "quiltstream")
     return os.environ | {"PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")])}
 
 
-def run_page(page: str, text: str, folder: Path, forker: Callable[[], Forker]) -> int:
+def run_page(page: str, text: str, folder: Path) -> int:
     """Run a page's blocks in order, in a folder that is the current one; how many ran."""
     environment: dict[str, str] = {}
     # Registered, so that dataclasses and pickled functions of the page find their module.
@@ -136,7 +136,7 @@ def run_page(page: str, text: str, folder: Path, forker: Callable[[], Forker]) -
             if block.language == "python":
                 run_python(block, module)
             else:
-                environment = environment or command_environment(folder / ".bin", forker())
+                environment = environment or command_environment(folder / ".bin")
                 run_console(block, folder, environment)
             ran += 1
     finally:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ..forked import Forker
 from .pages import BlockError, blocks, commands, run_console, run_page
 from .tree import ROOT
 
@@ -23,11 +21,9 @@ RUN = [page for page in PAGES if any(block.runs for block in ALL_BLOCKS if block
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_does_what_it_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forker: Callable[[], Forker]
-) -> None:
+def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_page(page, (ROOT / page).read_text(encoding="utf-8"), tmp_path, forker) > 0
+    assert run_page(page, (ROOT / page).read_text(encoding="utf-8"), tmp_path) > 0
 
 
 def test_a_block_left_out_says_why() -> None:
@@ -53,11 +49,7 @@ raise SystemExit
 
 
 def run(text: str, folder: Path) -> int:
-    return run_page("page.md", text, folder, unasked)
-
-
-def unasked() -> Forker:
-    raise AssertionError("this page has no command")
+    return run_page("page.md", text, folder)
 
 
 def test_the_blocks_of_a_page_share_a_namespace(tmp_path: Path) -> None:

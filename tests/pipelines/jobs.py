@@ -9,7 +9,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from quiltstream.pipelines.cli import main
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.transforms.formats import read_releases
 
+from ..forked import COMMAND, forker
+
 START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
 HOMES = ("m1", "m2", "m3", "m4", "m5", "m6")
 
 Row = tuple[str, str, Any]
 """A meter, an instant as ISO 8601, and a value in kWh of half an hour."""
-
-PROGRAM = "from quiltstream.pipelines.cli import main; main(prog_name='quiltstream')"
 
 
 def readings(days: int = 8, homes: Iterable[str] = HOMES, seed: int = 7) -> list[Row]:
@@ -149,10 +149,12 @@ def call(*words: str | Path) -> Done:
     return Done(result.exit_code, result.stdout, result.stderr)
 
 
-def start(*words: str | Path, cwd: Path, program: str = PROGRAM) -> subprocess.Popen[str]:
+def start(
+    *words: str | Path, cwd: Path, program: str = COMMAND, begin: Sequence[str] = (sys.executable, "-c")
+) -> subprocess.Popen[str]:
     """Start a command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, words)],
+        [*begin, program, *map(str, words)],
         cwd=cwd,
         env=os.environ | {"COLUMNS": "80"},
         stdin=subprocess.DEVNULL,
@@ -162,8 +164,16 @@ def start(*words: str | Path, cwd: Path, program: str = PROGRAM) -> subprocess.P
     )
 
 
-def spawn(*words: str | Path, cwd: Path, program: str = PROGRAM) -> Done:
-    """Run a command in a process of its own."""
-    process = start(*words, cwd=cwd, program=program)
+def spawn(*words: str | Path, cwd: Path, program: str = COMMAND) -> Done:
+    """Run a command in a process of its own that has imported nothing."""
+    return _end(start(*words, cwd=cwd, program=program))
+
+
+def fork(*words: str | Path, cwd: Path, program: str = COMMAND) -> Done:
+    """Run a command in a process of its own that is forked from one that has imported everything."""
+    return _end(start(*words, cwd=cwd, program=program, begin=forker().client))
+
+
+def _end(process: subprocess.Popen[str]) -> Done:
     out, err = process.communicate(timeout=120)
     return Done(process.returncode, out, err)

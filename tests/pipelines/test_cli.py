@@ -12,7 +12,7 @@ import pytest
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
 
-from .jobs import call, job, readings, spawn, write_csv
+from .jobs import call, fork, job, readings, spawn, write_csv
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -117,11 +117,11 @@ def test_an_unexpected_failure_ends_with_exit_code_1_without_its_text_unless_deb
         "init.guess = fail\n"
         "from quiltstream.pipelines.cli import main; main()"
     )
-    quiet = spawn("init", "readings.csv", "-o", "x.yaml", cwd=tmp_path, program=broken)
+    quiet = fork("init", "readings.csv", "-o", "x.yaml", cwd=tmp_path, program=broken)
     assert (quiet.code, quiet.out) == (1, "")
     assert quiet.err.startswith("Error: KeyError at quiltstream.pipelines.cli, line ")
     assert "17" not in quiet.err.split("line ")[1].split(";")[1]
-    loud = spawn("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken)
+    loud = fork("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken)
     assert loud.code == 1
     assert "Traceback" in loud.err
     assert "the value 17" in loud.err
@@ -145,7 +145,7 @@ def test_results_go_to_stdout_and_nothing_else_is_said_where_stderr_is_no_termin
 )
 def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[str, Any], code: int) -> None:
     job(tmp_path, **changes)
-    done = spawn("run", "settings.yaml", cwd=tmp_path)
+    done = fork("run", "settings.yaml", cwd=tmp_path)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("Error: ")
     assert "Traceback" not in done.err
@@ -181,10 +181,10 @@ def test_no_text_of_a_library_is_on_stderr_whatever_fails_unless_debug_asks(tmp_
         "try:\n    main()\nfinally:\n    thread()\n"
     )
     words = ("run", *(["--live"] if live else []), "settings.yaml")
-    quiet = spawn(*words, cwd=tmp_path, program=broken)
+    quiet = fork(*words, cwd=tmp_path, program=broken)
     assert quiet.code == 1, quiet.err
     assert quiet.err.startswith("Error: ")
     assert "Traceback" not in quiet.err
     assert "meter-17" not in quiet.err + quiet.out
-    loud = spawn(*words, "--debug", cwd=tmp_path, program=broken)
+    loud = fork(*words, "--debug", cwd=tmp_path, program=broken)
     assert "meter-17" in loud.err

@@ -6,7 +6,6 @@ import csv
 import datetime as dt
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, batch_from_rel
 from quiltstream.transforms.formats import REJECTS, RELEASES, read_releases, read_rows, write_rows
 from quiltstream.transforms.sinks import WriteRows
 
+from ..forked import forker
 from .stubborn import StubbornFileSystem
 
 FORMATS: list[Any] = ["parquet", "csv", "jsonl", "avro"]
@@ -153,14 +153,14 @@ import pyarrow as pa
 from quiltstream.transforms.formats import REJECTS, write_rows
 columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
 table = pa.table(columns, schema=REJECTS.schema)
-for _ in range(40):
+for _ in range(15):
     write_rows(sys.argv[1], "jsonl", table, REJECTS)
 """
 
 
 def test_two_processes_at_once_both_end_with_a_whole_file(tmp_path):
     path = tmp_path / "out"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("a", "b")]
+    writers = [subprocess.Popen([*forker().client, WRITER, str(path), name]) for name in ("a", "b")]
     seen: set[str] = set()
     while any(one.poll() is None for one in writers):
         if path.exists():

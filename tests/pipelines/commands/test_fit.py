@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,7 @@ from quiltstream.privacy.belief_checks import Path as SeriesPath
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
 
-from ..jobs import HOMES, Row, call, job, readings, write_as
+from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as
 
 OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", "30min", "--scale", "2000")
 POOLED = ("--belief", "pooled")
@@ -34,6 +35,26 @@ def chain_of(rows: list[Row], homes: Iterable[str]) -> list[list[float]]:
         path = [sum(v * 2000 >= edge for edge in (250, 500, 1000, 2000)) for m, _, v in rows if m == home]
         pairs.update(pairwise(path))
     return [[pairs[x, y] / sum(pairs[x, z] for z in range(5)) for y in range(5)] for x in range(5)]
+
+
+@pytest.fixture(scope="module")
+def leveled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Job]:
+    """A class of five of six series, fitted once: what the command said, and the job; it is only read and copied."""
+    made = job(tmp_path_factory.mktemp("leveled"), model="model.json")
+    return call("fit", made.settings, "--cover", "0.7"), made
+
+
+def copied(leveled: tuple[Done, Job], folder: Path, **changes: Any) -> Job:
+    """The same job with its fitted model in another folder."""
+    made = job(folder, model="model.json", **changes)
+    (folder / "model.json").write_bytes((leveled[1].folder / "model.json").read_bytes())
+    return made
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the losses under richer beliefs, which take longer than the rest of a fit and have a test below."""
+    monkeypatch.setattr("quiltstream.pipelines.commands.richer._MOST_ROWS", 0)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
@@ -192,11 +213,10 @@ def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
     assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
 
 
-def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, "--cover", "0.7")
+def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds(leveled: tuple[Done, Job]) -> None:
+    done, made = leveled
     assert done.code == 0, done.err
-    model = Model.load(tmp_path / "model.json")
+    model = Model.load(made.folder / "model.json")
     bounds = DobrushinBounds.from_dict(model.belief)
     # five of six: ceil(0.7 * 7)
     assert model.diagnostics["cover"]["rank"] == 5
@@ -217,13 +237,12 @@ def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_hol
     assert others["least"] <= others["own"] <= min(others["mqm-exact"], model.diagnostics["cover"]["sigma"])
     assert others["mqm-exact"] <= others["mqm-approx"]
     assert done.said(f"mqm-exact {others['mqm-exact']:.4g} for the list of these chains")
-    assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
+    assert not any(home in (made.folder / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
-def test_a_fit_says_how_its_history_fares_under_richer_beliefs(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, "--cover", "0.7")
-    checks = Model.load(tmp_path / "model.json").diagnostics["cover"]["checks"]
+def test_a_fit_says_how_its_history_fares_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
+    done, made = leveled
+    checks = Model.load(made.folder / "model.json").diagnostics["cover"]["checks"]
     assert set(checks) == {"rhythm", "memory", "25 hours", "week"}
     assert {found["series"] for found in checks.values()} == {6}
     for text in (
@@ -251,6 +270,7 @@ def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us:
     assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path: Path) -> None:
     rows = readings()
     made = job(
@@ -287,6 +307,7 @@ def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path)
     assert done.said("--belief periodic: slots of 7h do not divide the day; use --belief level")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     done = call("fit", made.settings, "--belief", "series", "--cover", "0.5")
@@ -338,13 +359,11 @@ def test_a_history_of_one_series_is_told_to_take_one_chain(tmp_path: Path) -> No
     assert call(*words, *POOLED).code == 0
 
 
-def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(tmp_path: Path) -> None:
-    made = job(
-        tmp_path,
-        model="model.json",
-        privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"},
-    )
-    assert call("fit", made.settings, "--cover", "0.5").code == 0
+def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
+    leveled: tuple[Done, Job], tmp_path: Path
+) -> None:
+    privacy = {"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
+    made = copied(leveled, tmp_path, privacy=privacy)
     done = call("run", made.settings)
     assert done.code == 0, done.err
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
@@ -354,10 +373,8 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(tmp_path: 
     assert 0.99 < max(rows["loss_after"]) <= 1.0
 
 
-def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json")
-    assert call("fit", made.settings, "--cover", "0.5").code == 0
-    done = call("run", made.settings)
+def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(leveled: tuple[Done, Job], tmp_path: Path) -> None:
+    done = call("run", copied(leveled, tmp_path).settings)
     assert done.code == 2
     assert done.said("privacy.mechanism is mqm-approx")
     assert done.said("use forward-backward, or fit a model with --belief pooled")

@@ -10,7 +10,7 @@ from quiltstream.pipelines import data
 from quiltstream.privacy import MixingBounds, mqm_approx
 from quiltstream.schemas.settings import read_settings
 
-from ..jobs import Row, call, readings, spawn, write_as, write_csv
+from ..jobs import Row, call, fork, readings, write_as, write_csv
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
@@ -132,7 +132,7 @@ def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
     lines = [b"meter,ts,kwh", *(f"{m},{t},{v}".encode() for m, t, v in rows)]
     lines[5:5] = [b"secret\x91\xff,too,many,columns", b"m\x91,2024-03-01T01:00:00+00:00,0.5"]
     (tmp_path / "x.csv").write_bytes(b"\n".join(lines))
-    done = spawn("init", "x.csv", "-o", "settings.yaml", cwd=tmp_path)
+    done = fork("init", "x.csv", "-o", "settings.yaml", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert done.said("column meter, 2 seen")
 

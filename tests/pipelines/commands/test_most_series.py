@@ -9,7 +9,8 @@ from pathlib import Path
 from quiltstream.schemas.roster import MOST_SERIES
 from quiltstream.store import Store
 
-from ..jobs import PROGRAM, call, job, readings
+from ...forked import COMMAND
+from ..jobs import call, job, readings
 
 #: Bytes of data that a command may take which meets far more series than its limit.
 ROOM = 1 << 30
@@ -18,7 +19,7 @@ ROOM = 1 << 30
 def limited(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own that has :data:`ROOM` and no more."""
     set_limit = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({ROOM}, {ROOM})); "
-    command = [sys.executable, "-c", set_limit + PROGRAM, *map(str, words)]
+    command = [sys.executable, "-c", set_limit + COMMAND, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ..jobs import PROGRAM, Job, Row, job, readings, spawn
+from ...forked import COMMAND
+from ..jobs import Job, Row, fork, job, readings
 
 PLACE = 333
 
@@ -28,7 +29,7 @@ class Seen:
 def run(folder: Path, rows: list[Row]) -> Seen:
     """Run a job with all logs on, and the counters in its summary."""
     made = job(folder, rows)
-    done = spawn("run", "settings.yaml", "--json", "--debug", cwd=folder)
+    done = fork("run", "settings.yaml", "--json", "--debug", cwd=folder)
     # addresses of objects, random names and times differ from run to run
     log = sorted(re.sub(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+\.\d+ sec\w*", "?", done.err).splitlines())
     # one name is a digest of the folder's own path
@@ -70,7 +71,7 @@ def broken(self, batch, registration):
 encode.EncodeCells.process = broken
 """
     job(tmp_path)
-    from_worker = spawn("run", "settings.yaml", cwd=tmp_path, program=program + PROGRAM)
+    from_worker = fork("run", "settings.yaml", cwd=tmp_path, program=program + COMMAND)
     assert from_worker.code == 1
     assert from_worker.out == ""
     assert (

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.command import STOPPED, Command
 
-from ..jobs import PROGRAM, job, readings, spawn
+from ...forked import COMMAND
+from ..jobs import fork, job, readings
 
 #: Ctrl-C comes when a step has its first readings, and the step takes its time.
 IN_A_STEP = f"""
@@ -25,7 +26,7 @@ def process(self, *words, **named):
         time.sleep(0.05)
     return meant(self, *words, **named)
 EncodeCells.process = process
-{PROGRAM}
+{COMMAND}
 """
 
 
@@ -39,11 +40,11 @@ def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - 
 
 def test_a_run_that_is_stopped_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
     made = job(tmp_path / "job", rows=readings(days=2))
-    done = spawn("run", made.settings, cwd=tmp_path, program=IN_A_STEP)
+    done = fork("run", made.settings, cwd=tmp_path, program=IN_A_STEP)
     assert (done.code, done.out) == (130, "")
     # the program above imports Beam before the command can keep its remarks away
     assert [line for line in done.err.splitlines() if not line.startswith("WARNING:root:apitools")] == [STOPPED]
-    again = spawn("run", made.settings, cwd=tmp_path)
+    again = fork("run", made.settings, cwd=tmp_path)
     assert again.code == 0, again.err
     assert len(made.rows()) == 14
 

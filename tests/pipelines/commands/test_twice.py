@@ -10,7 +10,8 @@ import pytest
 from quiltstream.schemas.releases import Release
 from quiltstream.store.records import Store
 
-from ..jobs import PROGRAM, Job, call, job, spawn, start
+from ...forked import COMMAND, forker
+from ..jobs import Job, call, fork, job, start
 
 #: Kills its own process at the n-th call of Store.publish, just before or just after the transaction.
 KILLED = """
@@ -60,7 +61,7 @@ def test_a_job_that_was_killed_and_is_run_again_publishes_what_was_on_record_and
     tmp_path: Path, place: str, number: int
 ) -> None:
     made = many_windows(tmp_path)
-    killed = spawn(place, str(number), "run", "settings.yaml", cwd=tmp_path, program=KILLED + PROGRAM)
+    killed = fork(place, str(number), "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND)
     assert killed.code == -9
     assert not made.sink.exists()
     with Store(f"sqlite:///{made.ledger}", create=False) as store:
@@ -82,7 +83,7 @@ def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once
     other = tmp_path / "other.yaml"
     text = made.settings.read_text(encoding="utf-8")
     other.write_text(text.replace("releases.parquet", "other.parquet").replace("rejects.csv", "other.csv"), "utf-8")
-    running = [start("run", name, cwd=tmp_path) for name in ("settings.yaml", "other.yaml")]
+    running = [start("run", name, cwd=tmp_path, begin=forker().client) for name in ("settings.yaml", "other.yaml")]
     said = [process.communicate(timeout=120) for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     check(made, made.rows())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ from quiltstream.schemas.settings import FileSource
 from quiltstream.transforms.decode.avro_blocks import MOST_BYTES, Blocks, LargeBlockError
 from quiltstream.transforms.files import SourceFileError
 
+from ...forked import forker
 from .decoding import decode
 from .test_avro_shapes import SYNC, T0, long, record_of, row
 
@@ -160,9 +159,7 @@ except ValueError as error:
 
 
 def read_in_little(path: Path, kind: str, **changes: Any) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path), kind, repr(changes)], capture_output=True, text=True, check=False
-    )
+    done = forker().run(LIMITED, str(path), kind, repr(changes))
     assert done.returncode == 0, done.stderr[-2_000:]
     return done.stdout.split(maxsplit=3)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from quiltstream.transforms.live.feeds import BEGIN
 from quiltstream.transforms.live.file_feed import ArrivingFiles
 from quiltstream.transforms.payloads.avro_schemas import is_bounded
 
+from ...forked import forker
 from .decoding import READINGS, decode
 
 T0 = 1356998400_000_000
@@ -112,9 +111,7 @@ print([one for raw in rows for one in raw.columns["id"].to_pylist()])
 def test_a_process_that_reads_a_deep_record_is_not_ended_by_it(tmp_path: Path) -> None:
     """Read by the library, this record overflows the stack of its process."""
     (tmp_path / "x.avro").write_bytes(container(record_of(after=CHAIN), [row("a") + BOMBS[1][2], row("b") + bytes(2)]))
-    done = subprocess.run(
-        [sys.executable, "-c", BY_ITSELF, str(tmp_path / "x.avro")], capture_output=True, text=True, check=False
-    )
+    done = forker().run(BY_ITSELF, str(tmp_path / "x.avro"))
     assert (done.returncode, done.stdout.strip()) == (0, "['a', 'b']"), done.stderr
 
 

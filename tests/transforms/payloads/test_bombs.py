@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-#: Decodes twenty messages within so much memory beyond what the imports take, and so much processor time.
+from ...forked import forker
+
+#: Decodes five messages within so much memory beyond what the imports take, and so much processor time.
 LIMITED = """
 import io, resource, struct, sys
 import numpy as np
@@ -36,7 +35,7 @@ kind = sys.argv[1]
 payload = kind if kind in ("cbor", "avro") else "json"
 readings = {"series": "id", "time": "ts", "value": "r[*].v" if kind == "avro" else "r[*]", "payload": payload}
 decoder = PayloadDecoder(Readings.model_validate(readings), schemas=lambda _: schema)
-count = 20
+count = 5
 given = Messages([many[kind]] * count, ["t"] * count, [None] * count, [()] * count, np.full(count, 0), np.arange(count))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 28),) * 2)
@@ -48,6 +47,6 @@ print(rejected == list(range(count)))
 
 @pytest.mark.parametrize("kind", ["objects", "arrays", "cbor", "avro"])
 def test_many_large_messages_are_parsed_some_at_a_time(kind: str):
-    """Parsed they take up to two hundred times their bytes: twenty megabytes would take up to four gigabytes."""
-    done = subprocess.run([sys.executable, "-c", LIMITED, kind], capture_output=True, text=True, check=False)
+    """Parsed they take up to two hundred times their bytes: five megabytes would take up to one gigabyte."""
+    done = forker().run(LIMITED, kind)
     assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr[-2_000:]
