@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from . import forked
 from .examined import Tally
 from .reflection import remember_reflection
-from .tiers import TIER, left_out, shorten
+from .tiers import TIER, left_out, on_lowest_beam, shorten
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,10 +25,13 @@ def pytest_runtest_setup() -> None:
     remember_reflection()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On a push, leave out what runs nightly."""
     for item in items:
         shorten(item)
+        if on_lowest_beam(item):
+            item.add_marker(pytest.mark.lower)
     if TIER == "push":
         out = set(left_out(items, [word for word in config.args if "::" in word]))
         items[:] = [item for item in items if item not in out]

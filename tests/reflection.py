@@ -20,6 +20,9 @@ def remember_reflection() -> None:
     options: Any = sys.modules.get("apache_beam.options.pipeline_options")
     if None in (core, userstate, options) or hasattr(core.get_function_args_defaults, "__wrapped__"):
         return
+    statecache: Any = sys.modules.get("apache_beam.runners.worker.statecache")
+    if statecache is not None:
+        statecache.get_deep_size = lambda *_: 1  # it went through all modules for each value of a state
     core.get_function_args_defaults = _by_function(core.get_function_args_defaults)
     userstate.get_dofn_specs = _by_class(userstate.get_dofn_specs)
     options.PipelineOptions.view_as = _by_names(options.PipelineOptions.view_as)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .nightly import NIGHTLY, SOME_CASES
+from .nightly import LOWER, NIGHTLY, SOME_CASES
 
 TIERS = ("push", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
@@ -31,7 +31,7 @@ _MOST = 1_000
 STRIDE = 1 if TIER == "nightly" else 5
 
 #: Of the examples that a property asks for, one in so many is tried, but not fewer than the least.
-EXAMPLES_STRIDE = 1 if TIER == "nightly" else 4
+EXAMPLES_STRIDE = 1 if TIER == "nightly" else 5
 LEAST_EXAMPLES = 5
 
 
@@ -71,6 +71,11 @@ def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> list[py
             out += [item] * (not item.nodeid.startswith(tuple(asked)))
         passed[name] += 1
     return out
+
+
+def on_lowest_beam(item: pytest.Item) -> bool:
+    """Whether a push runs a test on the lowest Beam, too."""
+    return item.nodeid.partition("::")[0] in LOWER
 
 
 def shorten(item: pytest.Item) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .. import tiers
-from ..nightly import NIGHTLY, SOME_CASES
+from ..nightly import LOWER, NIGHTLY, SOME_CASES
 from .tree import ROOT
 
 
@@ -34,6 +34,7 @@ def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None
     assert [step for step in steps if f"\nstep_{step.removeprefix('.ci/run ')}() {{" not in script] == []
     assert [name for name in NIGHTLY.values() if name in NIGHTLY] == []
     assert [name for name, most in SOME_CASES.items() if most < 1] == []
+    assert [name for name in LOWER if not (ROOT / name).is_file()] == []
 
 
 def test_a_name_that_no_test_has_is_found() -> None:

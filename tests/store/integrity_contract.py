@@ -16,6 +16,7 @@ from quiltstream.store.integrity import is_whole
 from quiltstream.store.verifying import Head
 
 from ..examined import Examined, Tally, examine
+from ..tiers import STRIDE
 from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
 from .engines import OnLedger
 from .forging import reseal
@@ -179,7 +180,7 @@ def change_every_column(store: Store, chosen: Iterable[sa.Table]) -> Counter[str
             keys = table.c[column]
             if column == "id" or keys.foreign_keys or keys.unique:
                 continue  # databases keep these together themselves
-            step = 997 if isinstance(value, bytes) else 29
+            step = STRIDE * (997 if isinstance(value, bytes) else 29)
             for changed in flips(value, step):
                 try:
                     with store._database().write() as connection:

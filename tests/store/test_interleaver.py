@@ -4,7 +4,7 @@ What is interleaved is the store's own code on SQLite. A server's locks are trie
 contracts; here they would be a model of them.
 
 A schedule takes 9 to 20 ms of CPU, 13 on average, nearly all of it in the store and SQLAlchemy: the 10,000 of the slow
-tests are two minutes of one core. A push tries 2,000.
+tests are two minutes of one core. A push tries 500, nightly 2,000 beside them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from quiltstream.store.database import Database
 from quiltstream.store.engines import BARE, WRITES
 from quiltstream.store.publishing import Publisher
 
+from ..tiers import TIER
 from .interleaver import KILL, Anew, Scenario, Stage, Turns, explore
 from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS, VANISH
 
 #: How many of every hundred schedules a scenario gets: the dearest ones fewer.
 SHARES = {RACE: 46, BELIEFS: 16, ROSTERS: 12, BUDGET: 12, DAMAGE: 8, FIRST: 4, VANISH: 2}
 
-ON_A_PUSH = 2_000
+ON_A_PUSH = 2_000 if TIER == "nightly" else 500
 SLOW = 10_000
 SEED = 12
 
