@@ -223,6 +223,11 @@ def _flagged_links(connection: Connection, domain: Row) -> list[Any]:
     return [link_of(row) for row in flagged_rows(connection, domain) if row["sequence"] is not None]
 
 
+def adjoined(spans: list[Span]) -> list[Span]:
+    """The same density in every slot by few spans: one of them for windows of one density that adjoin, however many."""
+    return [(run.start, run.stop, run.epsilon_dp) for run in _runs(spans) if run.stop is not None]
+
+
 def _runs(spans: list[Span]) -> list[Priced]:
     """The same windows as few schedules: one of them for windows that adjoin, however many."""
     found: list[Priced] = []

@@ -9,7 +9,7 @@ from ..privacy.accounting.constant import ACCURACY
 from ..privacy.charges import Span
 from ..privacy.seeds import SeedsBound
 from ..schemas.ledger import LedgerEntry
-from .accounts import ledger_of
+from .accounts import adjoined, ledger_of
 from .integrity import damaged
 from .specs import DomainSpec
 
@@ -72,7 +72,7 @@ def costs_alone(
     if len(spans) == 1:
         return dict.fromkeys(looked_at, together)
     ledger = ledger_of(domain)
-    return {name: ledger.loss_of(charged) for name, charged in looked_at.items()}
+    return {name: ledger.loss_of(adjoined(charged)) for name, charged in looked_at.items()}
 
 
 def same_loss(one: float, other: float) -> bool:

@@ -6,10 +6,14 @@ density and the rest is influence, which [BHGKM] 6.2 counts once for all charges
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from quiltstream.store.accounts import adjoined
 from quiltstream.store.bounds import bounds_of
 from quiltstream.store.records import Store
 from quiltstream.store.specs import Draft
@@ -71,3 +75,13 @@ def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> N
     assert {(bound.loss, bound.reason) for bound in left_out.values()} == {
         (None, "left out: 6 charges would have to be priced again, and 5 are the most")
     }
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.sampled_from([0.25, 0.5, 0.1])), max_size=12))
+def test_adjoined_charges_have_the_same_density_in_every_slot(windows: list[tuple[int, int, float]]) -> None:
+    def densities(charged: list[tuple[int, int, float]]) -> Counter[tuple[int, float]]:
+        return Counter((slot, density) for start, stop, density in charged for slot in range(start, stop))
+
+    spans = [(start, start + size, density) for start, size, density in windows]
+    assert densities(adjoined(spans)) == densities(spans)
+    assert adjoined([(start, start + 1, 0.5) for start in range(100)]) == [(0, 100, 0.5)]
