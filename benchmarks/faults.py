@@ -48,6 +48,7 @@ RESTART = "tests/e2e/test_live_restart.py"
 GONE = "tests/e2e/test_live_continuity.py"
 DAMAGE = "tests/store/test_damage.py"
 CONTINUITY = "tests/pipelines/test_continuity.py"
+KAFKA = "tests/e2e/test_kafka_live.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
 _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
@@ -135,13 +136,14 @@ def faults() -> list[Fault]:
             for told, test in {
                 "memory": "test_an_older_copy_is_told_without_a_look_at_the_sink",
                 "sink's ids": "test_releases_of_the_sink_that_an_older_copy_lacks",
+                "of any moment": "test_an_older_copy_of_any_moment_of_a_run",
             }.items()
         ),
         *(
             Fault(
                 "Prism, PG", f"ledger's schema {how}", (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job", how)
             )
-            for how in ("dropped", "made anew")
+            for how in ("dropped", "made anew", "restored")
         ),
         Fault(
             "command", "ledger damaged under the job", (OUTAGES, "test_a_ledger_that_is_damaged_under_a_running", "")
@@ -172,8 +174,12 @@ def faults() -> list[Fault]:
             "savepoint; then nothing but the ledger",
             (FLINK, "test_a_job_taken_up_from_a_savepoint_and_one_begun", ""),
         ),
+        *(
+            Fault("Flink", f"database {what}", (FLINK, "test_a_database_that_is_killed_within_a_release", how))
+            for what, how in (("killed within a release", "back"), ("away for 30 s", "away"))
+        ),
         Fault(
-            "Flink", "database killed within a release", (FLINK, "test_a_database_that_is_killed_within_a_release", "")
+            "Prism", "sink's broker away longer than messages wait", (KAFKA, "test_a_sink_that_is_away_for_longer", "")
         ),
     ]
     for engine, file in (("SQLite", SQLITE), ("PostgreSQL", POSTGRES)):

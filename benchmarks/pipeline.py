@@ -119,8 +119,9 @@ def timed(command: list[str]) -> tuple[float, float]:
 
 def forget(folder: Path) -> None:
     """Take what the last run left away."""
-    for file in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "releases.parquet"):
-        (folder / file).unlink(missing_ok=True)
+    for pattern in ("ledger.db*", "releases.parquet", ".*.quiltstream.*"):
+        for file in folder.glob(pattern):
+            file.unlink()
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 from ..pipelines.jobs import call, job
 from .kafka import PASSWORD, KafkaBroker
 from .kafka_topics import READINGS, TopicBench, as_it_comes
-from .live_bench import HOUR, NAMES, ORIGIN, Bench, readings, truth
+from .live_bench import HOUR, NAMES, ORIGIN, Bench, day_of, readings, truth
 from .prism import prism_arguments
 from .test_kafka_feed import Real
 from .test_live_watchdog import MINUTE, page_of
@@ -174,6 +174,36 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_i
     kafka.start()
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     assert bench.counts() == truth(frame, range(1))
+
+
+def test_a_sink_that_is_away_for_longer_than_a_message_may_wait_costs_no_row_and_no_restart(kafka, bench):
+    """A message is given up after two seconds here, as after two minutes else, and each bundle fails by that."""
+    topics = TopicBench(kafka, bench, 1)
+    options = {"delivery.timeout.ms": 2000, "request.timeout.ms": 1000}
+    bench.settings(
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
+        sink={"kafka": {"servers": kafka.servers, "topic": topics.sink, "options": options}},
+        live={"poll": "100ms", "restarts": 0, "metrics_port": 0},
+    )
+    frame = readings(4.5, seed=27)
+    for day in range(2):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(1)
+    bench.until(lambda: len(topics.sunk()) == len(NAMES), "the first day is in the topic")
+    kafka.kill()
+    try:
+        for day in (2, 3, 4):
+            bench.put(f"{day}.jsonl", day_of(frame, day))
+        bench.until(lambda: "waiting" in {one["kind"] for one in job.said}, "rows were given up")
+        time.sleep(10)
+        assert job.process.poll() is None
+    finally:
+        kafka.start()
+    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+    topics.check(frame, 4)
+    assert job.summary["restarts"] == 0
+    assert next(one["text"] for one in job.said if one["kind"] == "waiting").startswith("sink: ")
 
 
 STRANGER: dict[str, Any] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -180,9 +181,10 @@ def test_a_job_taken_up_from_a_savepoint_and_one_begun_from_the_ledger_alone_go_
 
 
 @pytest.mark.parametrize("bench", [SERIES], ids=["series"], indirect=True)
+@pytest.mark.parametrize("away_s", [0, 30], ids=["back at once", "away for longer than a checkpoint"])
 @undisturbed
 def test_a_database_that_is_killed_within_a_release_costs_the_running_job_no_row(
-    bench: FlinkBench, postgres_server: PostgresServer, tally: Tally
+    bench: FlinkBench, postgres_server: PostgresServer, tally: Tally, away_s: float
 ) -> None:
     """Nobody touches the job: its runner takes it up again from its checkpoint."""
     frame = readings(4.5, seed=23)
@@ -197,6 +199,7 @@ def test_a_database_that_is_killed_within_a_release_costs_the_running_job_no_row
         postgres_server.kill()
         bench.put("2.jsonl", part(frame, 2.5, 3.5))
         bench.put("3.jsonl", part(frame, 3.5, 4.5))
+        time.sleep(away_s)
         postgres_server.start()
     complete(bench, tally, frame, 4, published)
     assert bench.retries or bench.job == job

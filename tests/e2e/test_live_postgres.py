@@ -17,6 +17,7 @@ import pytest
 from quiltstream.store import Store
 
 from ..examined import Tally, every
+from ..store.continuity_contract import put_back, rows_of_all
 from .flink_bench import held_release
 from .live_bench import DAY, Bench, day_of, readings, truth
 from .live_contract import LIVE, LiveContract, begun_again
@@ -218,7 +219,7 @@ def test_a_ledger_killed_or_stopped_for_long_costs_a_job_on_prism_no_restart(
     assert "restart" not in {one["kind"] for one in job.said}
 
 
-@pytest.mark.parametrize("how", ["dropped", "made anew"])
+@pytest.mark.parametrize("how", ["dropped", "made anew", "restored"])
 def test_a_ledger_dropped_under_a_live_job_stops_it_for_good_and_nothing_is_drawn_twice(
     bench: PostgresBench, how: str
 ) -> None:
@@ -227,15 +228,22 @@ def test_a_ledger_dropped_under_a_live_job_stops_it_for_good_and_nothing_is_draw
         windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{days + 1:02}"}, live={"poll": "100ms"}
     )
     frame = readings(days + 0.5, seed=28)
-    for day in range(4):
+    for day in range(2):
         bench.put(f"{day}.jsonl", day_of(frame, day))
     job = bench.start()
+    bench.wait_for(1)
+    early = rows_of_all(bench.ledger)
+    for day in (2, 3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
     bench.wait_for(3)
     # a consumer collects what is in the sink
     sink, collected = bench.folder / "releases", bench.folder / "collected"
     bench.until(lambda: sum(map(len, bench.sunk().values())) == 3 * len(bench.keys), "three windows are in the sink")
     collected.mkdir()
-    OnPostgres().vanish(bench.ledger)
+    if how == "restored":
+        put_back(bench.ledger, early)
+    else:
+        OnPostgres().vanish(bench.ledger)
     if how == "made anew":
         with Store(bench.ledger, create=True) as store:
             assert store.domains() == ()
@@ -251,6 +259,8 @@ def test_a_ledger_dropped_under_a_live_job_stops_it_for_good_and_nothing_is_draw
     assert list(sink.iterdir()) == []
     if how == "dropped":
         assert OnPostgres().is_bare(bench.ledger)
+    elif how == "restored":
+        assert rows_of_all(bench.ledger) == early
     else:
         with Store(bench.ledger) as store:
             assert store.domains() == ()
