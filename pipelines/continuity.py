@@ -29,7 +29,7 @@ from ..store.specs import Registration
 from ..transforms.block_log import BlockLog, LoggedBlock, compact, logged
 from ..transforms.block_log import begin as begin_log
 from ..transforms.block_log import read as read_log
-from ..transforms.files import is_local
+from ..transforms.files import everywhere, is_local
 from ..transforms.plan import ledger_address, open_ledger
 from .exits import ExitCode
 from .failures import CommandError, explain
@@ -123,7 +123,8 @@ class Memory:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._places = _places_of(settings)
-        self._logs = tuple(place.removesuffix(_SUFFIX) + _LOG_SUFFIX for place in self._places if is_local(place))
+        local = [everywhere(place) for place in self._places if is_local(place)]
+        self._logs = tuple(place.removesuffix(_SUFFIX) + _LOG_SUFFIX for place in local)
         self._known: Remembered | None = None
         self._forget = False
 

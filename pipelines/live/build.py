@@ -130,7 +130,7 @@ def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its
     memory.note(follower.store, plan.query_name, follower.registration, underway=True)
     memory.check()
     here, pool = on_prism(options), worker_pool(options)
-    histograms = histograms.in_ledger(plan.address, memory.log(here=here))
+    histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)))
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = there.complete(follower.store, follower.registration)

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from quiltstream.pipelines.continuity import Memory
+from quiltstream.pipelines.live import build
 from quiltstream.pipelines.live.build import stay_of
 from quiltstream.pipelines.live.engine import live_source
 from quiltstream.schemas.settings import read_settings
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.block_log import BlockLog
 from quiltstream.transforms.live.reader import Pace
 
 from ..jobs import call, job
+from ..live_jobs import made
 
 FLINK = ("--runner=FlinkRunner", "--flink_master=localhost:1")
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=localhost:1")
@@ -47,6 +52,32 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     source: Any = live_source(read_settings(Path("settings.yaml")), Pace(0))
     assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
+
+
+@pytest.mark.parametrize(
+    ("words", "here"),
+    [((), True), (("--environment_type=EXTERNAL", "--environment_config=localhost:2"), False)],
+    ids=["threads of this process", "a pool"],
+)
+def test_workers_are_told_where_the_log_of_blocks_is_and_whether_they_are_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], here: bool
+) -> None:
+    logs: list[BlockLog] = []
+    log = Memory.log
+
+    def noted(memory: Memory, **given: bool) -> BlockLog:
+        logs.append(log(memory, **given))
+        return logs[-1]
+
+    made(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Memory, "log", noted)
+    settings = read_settings(Path("settings.yaml"))
+    graph = build.live_job(settings, PrivateHistograms(settings), ["--prism_location=not-started", *words])
+    graph.follower.close()
+    assert [one.here for one in logs] == [here]
+    assert logs[0].paths[0] == str(tmp_path / ".releases.quiltstream.blocks")
+    assert [Path(path).parent for path in logs[0].paths] == [tmp_path] * 2
 
 
 @pytest.mark.parametrize(("poll", "stay"), [(0.1, 5.0), (0.7, 7.0), (1.0, 10.0), (60.0, 10.0)])
