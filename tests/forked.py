@@ -26,6 +26,14 @@ from typing import Any
 #: The command line of the package.
 COMMAND = "from quiltstream.pipelines.cli import main; main(prog_name='quiltstream')"
 
+#: What a job imports while it is made and run; a command imports it when it needs it.
+WARM = (
+    "apache_beam.runners.portability.fn_api_runner.fn_runner",
+    "quiltstream.pipelines.cli",
+    "quiltstream.pipelines.commands.run",
+    "quiltstream.pipelines.live.command",
+)
+
 _CLIENT = """\
 import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -134,7 +142,7 @@ def _run(streams: list[int], words: list[str], folder: str, environment: dict[st
 
 
 def _serve(address: str) -> None:
-    for module in ("apache_beam.runners.portability.fn_api_runner", "quiltstream.pipelines.cli"):
+    for module in WARM:
         importlib.import_module(module)
     # what Beam remarks while it is imported leaves a handler that a command would not have
     logging.getLogger().handlers.clear()

@@ -1,7 +1,9 @@
-"""Beam looks through a step's methods and their parameters anew for each bundle: in the tests it looks once.
+"""What libraries find out anew for each bundle, job or connection: in the tests they look once.
 
-On the runner that forms bundles of a few elements this took over a third of the processor's time; a tenth went, on all
-of them, into parsers of command lines that were read already. What a step gets, and when, is as before.
+Beam looks through a step's methods and their parameters for each bundle: on the runner that forms bundles of a few
+elements this took over a third of the processor's time. A tenth went, on all of them, into parsers of command lines
+that were read already, and another into statements that SQLAlchemy writes anew for each engine, of which a job has a
+dozen. What a step gets, and when, is as before.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from weakref import WeakKeyDictionary
 
 
 def remember_reflection() -> None:
-    """Keep what Beam finds out about methods, steps and options, if it is imported; once is enough."""
+    """Keep what Beam and SQLAlchemy find out, if they are imported; once is enough."""
+    engines: Any = sys.modules.get("sqlalchemy.engine.base")
+    if engines is not None and not hasattr(engines.Engine, "_compiled_cache"):
+        texts = _Texts()
+        engines.Engine._compiled_cache = property(lambda _: texts, lambda *_: None)
     core: Any = sys.modules.get("apache_beam.transforms.core")
     userstate: Any = sys.modules.get("apache_beam.transforms.userstate")
     options: Any = sys.modules.get("apache_beam.options.pipeline_options")
@@ -26,6 +32,25 @@ def remember_reflection() -> None:
     core.get_function_args_defaults = _by_function(core.get_function_args_defaults)
     userstate.get_dofn_specs = _by_class(userstate.get_dofn_specs)
     options.PipelineOptions.view_as = _by_names(options.PipelineOptions.view_as)
+
+
+class _Texts(dict[Any, Any]):
+    """Statements as text, for all dialects that are alike; SQLAlchemy's own key has the dialect itself."""
+
+    @staticmethod
+    def _key(key: Any) -> Any:
+        dialect, *rest = key
+        return (dialect.name, dialect.driver, dialect.paramstyle, dialect.server_version_info, *rest)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(self._key(key), default)
+
+    def __setitem__(self, key: Any, text: Any) -> None:
+        if len(self) < _MOST_TEXTS:
+            super().__setitem__(self._key(key), text)
+
+
+_MOST_TEXTS = 5_000
 
 
 def _by_function(read: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What Beam is made to remember in the tests is what it finds."""
+"""What Beam and SQLAlchemy are made to remember in the tests is what they find."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+import sqlalchemy as sa
 from apache_beam.coders import BytesCoder
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.transforms import core, userstate
@@ -72,3 +73,21 @@ def test_views_of_options_share_their_values_and_others_have_their_own() -> None
         assert first.get_all_options() == second.get_all_options() == options.get_all_options()
         with pytest.raises(AttributeError, match="pipeline_type_check"):
             _ = second.pipeline_type_check
+
+
+def test_a_statement_of_one_engine_is_the_text_of_another_with_its_own_values() -> None:
+    table = sa.Table("one", sa.MetaData(), sa.Column("number", sa.Integer), sa.Column("name", sa.Text))
+    found: list[list[tuple[int, str]]] = []
+    for name in ("a", "b"):
+        engine = sa.create_engine("sqlite://")
+        with engine.begin() as connection:
+            table.create(connection)
+            connection.execute(table.insert(), {"number": len(name), "name": name})
+            rows = connection.execute(table.select().where(table.c.name == name)).all()
+            assert connection.execute(table.select().where(table.c.name == name + name)).all() == []
+        found.append([(row.number, row.name) for row in rows])
+        engine.dispose()
+    assert found == [[(1, "a")], [(1, "b")]]
+    cached: Any = sa.create_engine("sqlite://")
+    assert cached._compiled_cache is engine._compiled_cache
+    assert any("FROM one" in str(text) for text in cached._compiled_cache.values())
