@@ -159,6 +159,7 @@ class Memory:
             if why is not None:
                 self._forget = history_lost
                 return f"{why}, as {place} remembers"
+        told: str | None = None
         for path in self._logs:
             try:
                 why = _lacks(self._settings, _logged(path))
@@ -167,10 +168,10 @@ class Memory:
                     raise
                 Path(path).unlink()
                 why = str(error)
-            if why is not None:
+            if why is not None and told is None:
                 self._forget = history_lost
-                return f"{why}, as {path} remembers"
-        return None
+                told = f"{why}, as {path} remembers"
+        return told
 
     def log(self, *, here: bool) -> BlockLog:
         """Where workers log blocks before their rows leave: the files of this machine that can be written.
@@ -350,9 +351,10 @@ def _read(place: str) -> Remembered | None:
 
 
 def _unreadable(place: str, error: Exception) -> ReplacedError:
+    mend = "let this user read and write it" if isinstance(error, PermissionError) else "put it back from a backup"
     return ReplacedError(
-        f"ledger: {place} remembers which one it is, and cannot be read ({type(error).__name__}); put it back from "
-        "a backup, or say --history-lost, which marks the account for ever: it is written anew then"
+        f"ledger: {place} remembers which one it is, and cannot be read ({type(error).__name__}); {mend}, or say "
+        "--history-lost, which marks the account for ever: it is written anew then"
     )
 
 

@@ -201,6 +201,31 @@ def test_a_memory_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
     assert call("run", made.settings, "--history-lost").said("History lost: by the operator's word")
 
 
+@pytest.mark.parametrize("read", ["_read", "read_log"])
+def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError
+
+    made = job(tmp_path)
+    call("run", made.settings)
+    monkeypatch.setattr(continuity, "read_regular" if read == "_read" else read, refused)
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("cannot be read (PermissionError); let this user read and write it")
+
+
+def test_a_log_of_blocks_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    call("run", made.settings)
+    for path in tmp_path.glob(".*.quiltstream.blocks"):
+        path.write_text("something else", encoding="utf-8")
+    done = call("run", made.settings)
+    assert done.code == 4
+    assert done.said("cannot be read (ValueError); put it back from a backup")
+    assert call("run", made.settings, "--history-lost").code == 0
+    assert call("run", made.settings).code == 0
+
+
 def test_a_run_that_charged_nothing_forbids_no_new_ledger(tmp_path: Path) -> None:
     made = job(tmp_path, rows=[], roster=None, group_by=None, windows={"size": "1d"})
     assert call("run", made.settings).code == 5
