@@ -35,6 +35,11 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
 
+    @property
+    def tier(self) -> str:
+        """How deep its tests go: what a push runs must notice an error in the guarantee or the ledger."""
+        return "push" if self.file.startswith(("privacy/", "store/")) else "nightly"
+
     def apply(self, tree: Path) -> None:
         """Put the error into a copy of the tree."""
         path = tree / self.file
@@ -79,7 +84,7 @@ def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[
 def survives(mutant: Mutant, tree: Path) -> bool:
     """Whether the tests pass in spite of the mutant, which is put into the copy given."""
     mutant.apply(tree)
-    code, output = run_tests(tree, mutant.tests)
+    code, output = run_tests(tree, mutant.tests, mutant.tier)
     if code not in {0, TESTS_FAILED}:
         msg = f"mutant {mutant.name}: the tests did not run (pytest ended with {code}):\n{output[-3000:]}"
         raise MutantError(msg)

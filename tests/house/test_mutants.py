@@ -16,7 +16,7 @@ from .tree import ROOT
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_the_tests_notice_the_mutant(mutant: Mutant, tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
-    code, output = run_tests(tree, mutant.tests)
+    code, output = run_tests(tree, mutant.tests, mutant.tier)
     assert code == 0, f"without the mutant its tests must pass:\n{output[-3000:]}"
     assert not survives(mutant, tree), f"no test notices: {mutant.old!r} -> {mutant.new!r} in {mutant.file}"
 

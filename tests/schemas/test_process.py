@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from ..forked import forker
 
 #: Says whether the process is dumpable, and how large its core file may be.
 SAY = """
@@ -46,7 +46,8 @@ for kind in (DecodeFiles, EncodeCells, ReadPart, CountCells, ReleaseHistograms):
 
 @pytest.mark.parametrize("program", [COMMAND, STEPS], ids=["command", "steps"])
 def test_commands_and_workers_leave_no_core_file(program: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SAY + program], capture_output=True, text=True, check=True)
+    done = forker().run(SAY + program)
+    assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert said
     assert {dumpable for dumpable, _ in said[::2]} == {1}
