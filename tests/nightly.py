@@ -11,6 +11,7 @@ _COMMANDS = "tests/pipelines/commands"
 _PLACES = "tests/pipelines/places"
 _RESTARTS = "tests/pipelines/live/test_restarts.py"
 _LIVE = "tests/transforms/live"
+_LIVE_JOBS = "tests/pipelines/live"
 _TRANSFORMS = "tests/transforms"
 _FUZZ = "tests/transforms/payloads/test_fuzz.py"
 _SAMPLING = "tests/privacy/test_sampling.py"
@@ -176,4 +177,36 @@ SOME_CASES: dict[str, int] = {
     f"{_TRANSFORMS}/test_survey.py::test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
     "tests/store/test_faults.py::test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads": 4,
     "tests/store/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
+    f"{_COMMANDS}/test_bad_input.py::test_a_broken_binary_file_ends_with_exit_code_5_and_quotes_nothing": 1,
+    f"{_COMMANDS}/test_bad_input.py::test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant": 1,
+    f"{_COMMANDS}/test_cautions.py::test_two_units_without_a_factor_between_them_are_said": 1,
+    f"{_COMMANDS}/test_fit.py::test_a_job_refuses_a_rhythm_that_does_not_fit_the_day": 1,
+    f"{_COMMANDS}/test_fuzzed_files.py::test_no_model_file_is_an_unexpected_failure": 1,
+    f"{_COMMANDS}/test_fuzzed_files.py::test_no_settings_of_a_job_are_an_unexpected_failure": 1,
+    f"{_COMMANDS}/test_sharing.py::test_a_renamed_domain_is_refused_and_publishes_nothing": 1,
+    "tests/pipelines/estimates/test_estimates.py::test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots": 1,
+    f"{_LIVE_JOBS}/test_flink_jobs.py::"
+    "test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster": 1,
+    f"{_LIVE_JOBS}/test_flink_left.py::test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster": 1,
+    f"{_LIVE_JOBS}/test_flink_left.py::test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where": 1,
+    f"{_LIVE_JOBS}/test_flink_left.py::test_what_was_to_be_left_is_begun_again_when_it_is_over": 1,
+    f"{_LIVE_JOBS}/test_live.py::test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missing": 1,
+    f"{_LIVE_JOBS}/test_live.py::test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again": 1,
+    f"{_LIVE_JOBS}/test_live_bad_input.py::test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads": 2,
+    f"{_LIVE_JOBS}/test_live_bad_input.py::"
+    "test_a_setting_that_may_not_change_stops_the_job_before_it_reads_and_names_both_values": 5,
+    "tests/pipelines/test_continuity.py::test_an_older_copy_is_told_without_a_look_at_the_sink": 1,
+    f"{_PLACES}/test_files.py::test_a_write_that_fails_in_the_end_says_what_is_on_record": 1,
+    f"{_PLACES}/test_origins.py::"
+    "test_a_model_of_the_one_series_that_is_published_is_labelled_whatever_it_was_called": 1,
+    f"{_PLACES}/test_origins.py::test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it": 1,
+    f"{_RESTARTS}::test_a_failure_that_would_come_again_ends_the_job_at_once": 1,
+    f"{_TRANSFORMS}/test_coarser_bins.py::test_a_coarser_query_counts_what_the_finer_one_adds_up_to": 1,
+    f"{_TRANSFORMS}/test_counters.py::test_counters_in_columns_of_every_format_give_their_rises": 2,
+    f"{_TRANSFORMS}/test_estimate.py::test_only_the_series_of_a_list_are_counted_and_all_of_them": 1,
+    f"{_TRANSFORMS}/test_estimate.py::test_states_of_too_many_or_too_long_series_are_not_kept": 1,
+    f"{_TRANSFORMS}/test_panes.py::test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing": 1,
+    f"{_TRANSFORMS}/test_sinks.py::test_a_remote_store_is_written_and_read_through_beams_file_systems": 2,
+    f"{_TRANSFORMS}/test_sinks.py::test_the_transform_gathers_windows_and_batches_into_one_file_and_says_where": 2,
+    "tests/privacy/test_choices.py::test_a_selection_has_exactly_the_exponential_law": 3,
 }
