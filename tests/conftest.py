@@ -27,12 +27,12 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a push, leave out what runs nightly."""
+    """On a push, leave out what runs nightly, unless it is asked for by a word or its whole name."""
     for item in items:
         shorten(item)
         if on_lowest_beam(item):
             item.add_marker(pytest.mark.lower)
-    if TIER == "push":
+    if TIER == "push" and not config.option.keyword:
         out = set(left_out(items, [word for word in config.args if "::" in word]))
         items[:] = [item for item in items if item not in out]
         config.hook.pytest_deselected(items=list(out))

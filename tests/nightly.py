@@ -1,6 +1,6 @@
 """What a push leaves out of the tests, in one place; nightly everything runs (``tiers.py`` says which it is).
 
-Who names a test by its whole name (``file.py::test_name``) gets it on a push, too.
+A test that is asked for by its whole name (``file.py::test_name``) or by a word (``-k``) runs on a push, too.
 """
 
 from __future__ import annotations
