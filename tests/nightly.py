@@ -96,6 +96,11 @@ LOWER = (
     f"{_TRANSFORMS}/test_sinks.py",
 )
 
+#: Random tests whose examples take long -> how many of them a push tries, where the others try a fifth.
+EXAMPLES: dict[str, int] = {
+    "tests/privacy/test_audit.py::test_the_true_loss_is_never_above_the_target_of_a_calibration": 8,
+}
+
 #: Tests with many cases -> how many of them a push takes: spread over all, from a place that the commit decides.
 SOME_CASES: dict[str, int] = {
     # what is read of a value or a time is asked of every decoder in tests/transforms/decode

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .nightly import LOWER, NIGHTLY, SOME_CASES
+from .nightly import EXAMPLES, LOWER, NIGHTLY, SOME_CASES
 
 TIERS = ("push", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
@@ -85,7 +85,8 @@ def shorten(item: pytest.Item) -> None:
     # hypothesis has no public way to change what a decorator in the test's file says
     asked: settings | None = getattr(test, "_hypothesis_internal_use_settings", None)
     if asked is not None and not hasattr(test, "_shortened"):
-        fewer = min(asked.max_examples, max(LEAST_EXAMPLES, asked.max_examples // EXAMPLES_STRIDE))
+        share = max(LEAST_EXAMPLES, asked.max_examples // EXAMPLES_STRIDE)
+        fewer = min(asked.max_examples, EXAMPLES.get(item.nodeid, share) if EXAMPLES_STRIDE > 1 else share)
         test._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
         test._shortened = True
 

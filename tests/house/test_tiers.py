@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .. import tiers
-from ..nightly import LOWER, NIGHTLY, SOME_CASES
+from ..nightly import EXAMPLES, LOWER, NIGHTLY, SOME_CASES
 from .tree import ROOT
 
 
@@ -27,7 +27,7 @@ def absent(names: Iterable[str]) -> list[str]:
 
 
 def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None:
-    assert absent([*NIGHTLY, *SOME_CASES]) == []
+    assert absent([*NIGHTLY, *SOME_CASES, *EXAMPLES]) == []
     steps = {name for name in NIGHTLY.values() if name.startswith(".ci/run ")}
     assert absent(set(NIGHTLY.values()) - steps) == []
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -85,6 +85,25 @@ def test_a_property_tries_the_share_of_its_tier(
     item: Any = Asked("a.py::test", test)
     monkeypatch.setattr(tiers, "EXAMPLES_STRIDE", stride)
     tiers.shorten(item)
+    tiers.shorten(item)
+    test()
+    assert len(calls) == tried
+
+
+@pytest.mark.parametrize(("stride", "tried"), [(5, 7), (1, 100)])
+def test_a_property_whose_examples_take_long_tries_as_many_as_the_table_says(
+    monkeypatch: pytest.MonkeyPatch, stride: int, tried: int
+) -> None:
+    calls: list[int] = []
+
+    @settings(max_examples=100, database=None)
+    @given(st.integers())
+    def test(number: int) -> None:
+        calls.append(number)
+
+    monkeypatch.setattr(tiers, "EXAMPLES_STRIDE", stride)
+    monkeypatch.setattr(tiers, "EXAMPLES", {"a.py::test": 7})
+    item: Any = Asked("a.py::test", test)
     tiers.shorten(item)
     test()
     assert len(calls) == tried
