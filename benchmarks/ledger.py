@@ -4,14 +4,13 @@ Run: python benchmarks/ledger.py [FILE.npy with a transition matrix]
 
 Milliseconds of this process alone. A belief is used in three steps, and the table keeps them apart:
 
-- *tables and pairs, once*: the influence tables of the belief, powers of the matrix included, and the pairs that can
-  decide. A process does this once for a belief, before its first charge; the tables of an ordered chain of 51 states
-  reach over a thousand slots and take about a second, those of an unordered one some 40 ms, those of bounds one.
+- *once*: the influence tables of the belief, powers of the matrix included, the pairs that can decide, and the bounds
+  of its blocks. A process does this once for a belief, before its first charge.
 - *first* and *largest*: the first charge of a schedule and the dearest of its first sixty, when the tables are there
   and nothing of the schedule has been seen: prices of new places. That is what must stay below 50 ms for 51 states.
 - *later*: the median of the last charges, on a schedule already seen.
 
-The rows below that charge an account that is long already, fold one as it goes, and read one back.
+The rows below that charge an account that is long already, and fold one as it goes.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.accounting.sweep import members_of
 from quiltstream.privacy.classes import Belief
 from quiltstream.privacy.influence import sided_influence
-from quiltstream.privacy.ledger_records import from_record, to_record
 from quiltstream.privacy.places import pricer_of
 
 STATES = 51
@@ -59,6 +58,7 @@ def forget(belief: Belief) -> None:
     """Drop what the process remembers, so that every price is computed."""
     sided_influence.cache_clear()
     pricer_of.cache_clear()
+    members_of.cache_clear()
     Ledger(belief)
 
 
@@ -75,7 +75,7 @@ def measure(name: str, belief: Belief) -> None:
     """Five schedules under one belief, each on a new account and with nothing remembered but the tables."""
     made = milliseconds(lambda: forget(belief))
     density = Ledger(belief).density_for(1.0)
-    reach = Ledger(belief).state.worlds[0].sight
+    reach = sided_influence(belief).reach
     day = max(8, reach // 2)
     schedules = {
         "adjacent windows": [(day * j, day * (j + 1), density) for j in range(60)],
@@ -90,7 +90,7 @@ def measure(name: str, belief: Belief) -> None:
         (int(start), int(start + size), float(density * rate))
         for start, size, rate in zip(starts, sizes, generator.uniform(0.02, 0.5, 60), strict=True)
     ]
-    row(name, f"tables and pairs, once (reach {reach})", made, made, made)
+    row(name, f"once (reach {reach})", made, made, made)
     for what, spans in schedules.items():
         forget(belief)
         taken = charges(Ledger(belief), spans)
@@ -110,12 +110,14 @@ def main() -> None:
         ledger.replay((50 * j, 50 * j + 20, 0.01) for j in range(count))
         taken = charges(ledger, [(50 * (count + j), 50 * (count + j) + 20, 0.01) for j in range(20)])
         row("mixing bounds", f"after {count:,} windows with gaps", taken[0], max(taken), float(np.median(taken)))
-    ledger = Ledger(bounds, keep=1_000)
-    taken = charges(ledger, [(50 * j, 50 * j + 20, 0.01) for j in range(5_000)])
-    row("mixing bounds", "folding as it goes, 5,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))
-    record = to_record(ledger)
-    once = milliseconds(lambda: from_record(record))
-    row("mixing bounds", f"read back, {len(record['entries'])} charges kept", once, once, once)
+    ledger = Ledger(bounds, budget=5.0)
+
+    def folded(number: int) -> None:
+        ledger.charge(50 * number, 50 * number + 20, 0.01)
+        ledger.fold(50 * number)
+
+    taken = [milliseconds(lambda number=number: folded(number)) for number in range(2_000)]
+    row("mixing bounds", "folding as it goes, 2,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))
 
 
 if __name__ == "__main__":

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from .estimation import EstimationError, TransitionCounts, chain_from_counts
     from .gaussian_curves import gaussian_curve
     from .joint import JointTable
-    from .ledger_records import ACCOUNT_AVRO, from_record, to_record
-    from .merging import merged
     from .network_search import NetworkCalibration, NetworkQuilt, max_influence, network_mqm, network_quilts
     from .networks import BayesianNetwork, NetworkError
     from .noisy_counts import NoisyCounts, release_counts
@@ -85,7 +83,6 @@ if TYPE_CHECKING:
     from .zeros import fill_zeros
 
 __all__ = [
-    "ACCOUNT_AVRO",
     "METHODS",
     "AnyInitial",
     "AuditRelease",
@@ -151,7 +148,6 @@ __all__ = [
     "exact_loss",
     "fill_zeros",
     "forward_backward",
-    "from_record",
     "gaussian_curve",
     "gk16",
     "gk16_influence",
@@ -162,7 +158,6 @@ __all__ = [
     "lemma_4_8",
     "lemma_4_9_reach",
     "max_influence",
-    "merged",
     "mixing_bounds",
     "mixing_influence",
     "mqm_approx",
@@ -189,7 +184,6 @@ __all__ = [
     "spectral_influence",
     "spent_alpha",
     "table_curve",
-    "to_record",
     "two_segments",
     "wasserstein_infinity",
     "wasserstein_of_count",
@@ -197,7 +191,6 @@ __all__ = [
 ]
 
 _LATER = {
-    "ACCOUNT_AVRO": "ledger_records",
     "METHODS": "planning",
     "AuditRelease": "audit",
     "Baseline": "baselines",
@@ -245,7 +238,6 @@ _LATER = {
     "exact_loss": "audit",
     "fill_zeros": "zeros",
     "forward_backward": "accounting.calibration",
-    "from_record": "ledger_records",
     "gaussian_curve": "gaussian_curves",
     "gk16": "baselines",
     "gk16_influence": "baselines",
@@ -254,7 +246,6 @@ _LATER = {
     "judge_drift": "drift",
     "judge_transitions": "transition_drift",
     "max_influence": "network_search",
-    "merged": "merging",
     "nearly_independent": "composition",
     "network_mqm": "network_search",
     "network_quilts": "network_search",
@@ -273,7 +264,6 @@ _LATER = {
     "smallest_window": "planning",
     "spent_alpha": "drift",
     "table_curve": "curves",
-    "to_record": "ledger_records",
     "two_segments": "composition",
     "wasserstein_infinity": "wasserstein",
     "wasserstein_of_count": "wasserstein",

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .quilts import Quilt
-from .running import Worst
-
 OUTWARD = 2.0**-46
 """Every loss is raised by this relative amount (1.4e-14), more than the rounding of the few sums that make it."""
 
@@ -26,12 +23,7 @@ class Charge:
         loss_before: Loss of the ledger without it.
         loss_after: Loss of the ledger with it.
         rule: What decided the loss, one sentence.
-        quilt: The quilt of the worst slot.
-        slot: The worst slot; None where there is no loss, where a slot behind the horizon decides, or where the largest
-            density bounds the loss of all slots together.
-        entry_id: Name of the charge.
-        upper_bound: Whether the loss is only a bound on what the rule gives, because something behind the horizon was
-            priced from above.
+        slot: The worst slot; None where there is no loss, and where the largest density bounds the loss of all slots.
     """
 
     start: int
@@ -40,10 +32,7 @@ class Charge:
     loss_before: float
     loss_after: float
     rule: str
-    quilt: Quilt | None
     slot: int | None
-    entry_id: str = ""
-    upper_bound: bool = False
 
 
 class BudgetExceeded(ValueError):  # noqa: N818 - the public name says what happened
@@ -73,18 +62,3 @@ class BudgetExceeded(ValueError):  # noqa: N818 - the public name says what happ
 def outward(loss: float) -> float:
     """A loss, raised by ``OUTWARD``."""
     return loss * (1 + OUTWARD)
-
-
-def rule_of(worst: Worst) -> str:
-    """What decided a loss, one sentence."""
-    if worst.density is not None:
-        return f"forward-backward account: no slot has a density above {worst.density:.6g}"
-    if worst.slot is None or worst.quilt is None:
-        return (
-            "quilt ledger: a slot behind the horizon is worst"
-            if worst.loss
-            else "no loss: the belief has no secret pair"
-        )
-    if worst.quilt.left is None and worst.quilt.right is None:
-        return f"group privacy over all slots: no quilt of slot {worst.slot} is cheaper"
-    return f"quilt ledger: slot {worst.slot} is worst, with the quilt {worst.quilt}"

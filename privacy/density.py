@@ -59,6 +59,17 @@ class Density:
                 added.pop(slot, None)
         return Density(added)
 
+    def split(self, slot: int) -> tuple[Density, Fraction]:
+        """The density of the slots from one on, and the density of all slots before it summed."""
+        level, before, at = Fraction(0), Fraction(0), slot
+        for step in sorted(step for step in self.steps if step < slot):
+            before += level * (step - at)
+            level, at = level + self.steps[step], step
+        kept = {step: rise for step, rise in self.steps.items() if step >= slot}
+        before += level * (slot - at)
+        rise = kept.pop(slot, Fraction(0)) + level
+        return Density({**({slot: rise} if rise else {}), **kept}), before
+
     def runs(self, cuts: Iterable[int] = ()) -> tuple[Run, ...]:
         """Runs of equal density from the first slot charged to the last, those of density 0 between them included.
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,19 +34,6 @@ _SAMPLES = 24
 _GROWTH = 4
 
 
-class Gate(Protocol):
-    """Ends of quilts beyond a change of belief, on one side of a run; equal gates cost the same."""
-
-    @property
-    def blocked(self) -> bool:
-        """Whether no end before the change is left on this side."""
-        ...
-
-    def ends(self, nodes: int, density: float) -> tuple[FloatArray, IntArray]:
-        """Cost and lag of the cheapest end beyond, by pair (or one row for all) and offset from the near edge."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """A run with all that its nodes can see.
@@ -58,8 +44,6 @@ class Place:
         left: Length and density of the runs in sight to its left, outward.
         right: The same to its right.
         totals: Sum of the density over everything to the left, and to the right; infinite where it never matters.
-        gates: Ends beyond a change of belief in sight to the left, and to the right; then the run is no longer than the
-            reach.
     """
 
     length: int
@@ -67,17 +51,11 @@ class Place:
     left: tuple[tuple[int, float], ...]
     right: tuple[tuple[int, float], ...]
     totals: tuple[float, float]
-    gates: tuple[Gate | None, Gate | None] = (None, None)
 
     @property
     def seen(self) -> float:
         """The largest density in sight."""
         return max([self.density, *(density for _, density in (*self.left, *self.right))])
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether no change of belief is in sight."""
-        return self.gates == (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +148,8 @@ class Pricer:
         if place in self._places:
             return self._places[place].loss
         outer = self._outer
-        loss = outer.found(place).loss if outer is not None and place.is_plain else np.inf
-        return min(loss, self.ceiling(place.seen)) if place.is_plain else loss
+        loss = np.inf if outer is None else outer.found(place).loss
+        return min(loss, self.ceiling(place.seen))
 
     def found(self, place: Place) -> Found:
         """The worst node of a place."""
@@ -197,7 +175,7 @@ class Pricer:
 
     def _evaluated(self, place: Place) -> Found:
         length, reach = place.length, self.reach
-        limits = self._ceiling(place.seen)[0] if place.is_plain else np.full(len(self.rows), np.inf)
+        limits = self._ceiling(place.seen)[0]
         best, offset, row = -1.0, 0, 0
         if length > 2 * reach:
             best, offset, row = _between_edges(*self._sides(place, slice(None)), place, reach)
@@ -223,61 +201,30 @@ class Pricer:
     def _sides(self, place: Place, rows: IntArray | slice) -> tuple[SideCosts, SideCosts]:
         nodes = min(place.length, self.reach)
         left, right = (
-            SideCosts(
-                self._open(table[rows], gate),
-                place.density,
-                _around(runs, total),
-                nodes,
-                _gated(gate, rows, place),
-            )
-            for table, runs, total, gate in self._each_side(place)
+            SideCosts(table[rows], place.density, _around(runs, total), nodes)
+            for table, runs, total in self._each_side(place)
         )
         return left, right
 
     def _outermost(self, place: Place, rows: IntArray, offsets: IntArray) -> FloatArray:
         nodes = min(place.length, self.reach)
-        sides: list[SideCosts] = []
-        for table, runs, total, gate in self._each_side(place):
-            largest = table[rows].max(axis=0, keepdims=True)
-            beyond = _gated(gate, rows, place)
-            highest = None if beyond is None else beyond.max(axis=0, keepdims=True)
-            sides.append(SideCosts(self._open(largest, gate), place.density, _around(runs, total), nodes, highest))
-        return _sums(sides[0], sides[1], place, offsets)[0]
-
-    @staticmethod
-    def _open(table: FloatArray, gate: Gate | None) -> FloatArray:
-        return np.full_like(table, np.inf) if gate is not None and gate.blocked else table
-
-    def _each_side(
-        self, place: Place
-    ) -> tuple[tuple[FloatArray, tuple[tuple[int, float], ...], float, Gate | None], ...]:
-        return (
-            (self.left, place.left, place.totals[0], place.gates[0]),
-            (self.right, place.right, place.totals[1], place.gates[1]),
+        left, right = (
+            SideCosts(table[rows].max(axis=0, keepdims=True), place.density, _around(runs, total), nodes)
+            for table, runs, total in self._each_side(place)
         )
+        return _sums(left, right, place, offsets)[0]
+
+    def _each_side(self, place: Place) -> tuple[tuple[FloatArray, tuple[tuple[int, float], ...], float], ...]:
+        return (self.left, place.left, place.totals[0]), (self.right, place.right, place.totals[1])
 
     def _quilt(self, place: Place, offset: int, row: int) -> Quilt:
-        ends: list[int | None] = []
-        for (table, runs, total, gate), at in zip(
-            self._each_side(place), (offset, place.length - 1 - offset), strict=True
-        ):
-            around = _around(runs, total)
-            shown = np.full(table.shape[1], np.inf) if gate is not None and gate.blocked else table[row]
-            lag, cost = cheapest_end(shown, place.density, at, around)
-            if gate is not None:
-                costs, lags = gate.ends(place.length, place.density)
-                line = row if len(costs) > 1 else 0
-                if costs[line, at] < cost:
-                    lag = int(lags[line, at])
-            ends.append(lag)
+        ends = [
+            cheapest_end(table[row], place.density, at, _around(runs, total))[0]
+            for (table, runs, total), at in zip(
+                self._each_side(place), (offset, place.length - 1 - offset), strict=True
+            )
+        ]
         return Quilt(ends[0], ends[1])
-
-
-def _gated(gate: Gate | None, rows: IntArray | slice, place: Place) -> FloatArray | None:
-    if gate is None:
-        return None
-    costs, _ = gate.ends(place.length, place.density)
-    return costs[rows] if len(costs) > 1 else costs
 
 
 def _sums(left: SideCosts, right: SideCosts, place: Place, offsets: IntArray) -> FloatArray:

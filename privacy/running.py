@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -26,7 +26,6 @@ import numpy as np
 from .places import Found, Place, Pricer
 from .quilts import Quilt
 from .timeline import Timeline
-from .worlds import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class _Item:
     start: int
     bound: float
     stage: Literal["ceiling", "bound", "exact"] = "ceiling"
-    pricer: Pricer | None = None
     place: Place | None = None
     found: Found | None = None
 
@@ -83,32 +81,27 @@ class View:
 
 
 class Running:
-    """The worst loss of a timeline in one world."""
+    """The worst loss of a timeline under one belief."""
 
-    def __init__(self, world: World, line: Timeline, view: View | None = None) -> None:
-        """Take a world and a timeline, which only the owner changes, and only around ``patch``.
+    def __init__(self, pricer: Pricer, line: Timeline, view: View | None = None) -> None:
+        """Take prices and a timeline, which only the owner changes, and only around ``patch``.
 
         Args:
-            world: What is believed.
+            pricer: The prices of the belief's quilts.
             line: The account.
             view: Which slots to look at.
         """
-        self._world, self._line = world, line
+        self._pricer, self._line = pricer, line
         self._view = View() if view is None else view
         self._starts: list[int] = []
         self._items: dict[int, _Item] = {}
         self._heap: list[tuple[float, int, int, _Item]] = []
         self._minted = 0
         self._worst = Worst()
-        if line.count or line.folded:
+        if line.count:
             patch = Patch(0, 0)
             self._price_all(patch)
             self.commit(patch)
-
-    @property
-    def world(self) -> World:
-        """What is believed."""
-        return self._world
 
     @property
     def worst(self) -> Worst:
@@ -124,11 +117,11 @@ class Running:
             mass: Density summed over the slots charged.
         """
         line = self._line
-        if self._world.is_idle:
+        if self._pricer.is_idle:
             return Patch(0, 0)
-        if not self._world.closes:
+        if not closes(self._pricer):
             return Patch(0, 0, worst=self._total())
-        sight = self._world.sight
+        sight = self._pricer.reach
         low = line.find(start - sight)
         high = min(line.count, bisect_left(line.slots, stop + sight))
         # those that see the charge now; then those that did not have enough density beyond their sight before it
@@ -159,7 +152,7 @@ class Running:
 
     def _total(self) -> Worst:
         """All density there is: the loss of the slot at one end, for a pair without a usable end on its other side."""
-        line, pricer = self._line, self._world.segments[0].pricer
+        line, pricer = self._line, self._pricer
         if not line.count:
             return Worst(float(line.mass))
         slot, side = (
@@ -168,17 +161,17 @@ class Running:
         return Worst(float(line.mass), slot, int(pricer.rows[int(np.argmax(side[:, -1]))]), Quilt(None, None))
 
     def _price_all(self, patch: Patch) -> None:
-        if self._world.is_idle:
+        if self._pricer.is_idle:
             return
-        if not self._world.closes:
+        if not closes(self._pricer):
             patch.worst = self._total()
             return
         patch.items = self._made(0, self._line.count)
         self._decide(patch)
 
     def _is_settled(self, index: int, mass: Fraction, *, right: bool) -> bool:
-        low, high = self._world.in_sight(self._line, index)
-        left_limit, right_limit = self._world.spared
+        low, high = self._in_sight(index)
+        left_limit, right_limit = self._pricer.tails
         if right:
             return self._line.mass_from(high, float(mass) + right_limit + 1) - mass >= right_limit
         return self._line.mass_before(low, float(mass) + left_limit + 1) - mass >= left_limit
@@ -191,9 +184,7 @@ class Running:
             start = line.slots[index]
             if (view.first is not None and start < view.first) or (view.stop is not None and start >= view.stop):
                 continue
-            plain = self._world.is_plain(line, index)
-            bound = self._world.pricer_at(start).ceiling(seen[index - low]) if plain else math.inf
-            made[start] = _Item(start, bound)
+            made[start] = _Item(start, self._pricer.ceiling(seen[index - low]))
         return made
 
     def _largest_seen(self, low: int, high: int) -> list[float]:
@@ -201,14 +192,14 @@ class Running:
         line = self._line
         if low >= high:
             return []
-        first, last = self._world.in_sight(line, low)[0], self._world.in_sight(line, high - 1)[1]
+        first, last = self._in_sight(low)[0], self._in_sight(high - 1)[1]
         shown = np.array([*line.shown[first:last], 0.0])
         slots = np.array(line.slots[first : last + 1])
         starts, stops = slots[low - first : high - first], slots[low - first + 1 : high - first + 1]
         ranges = np.stack(
             [
-                np.maximum(0, np.searchsorted(slots, starts - self._world.sight, side="right") - 1),
-                np.minimum(len(shown) - 1, np.searchsorted(slots, stops + self._world.sight, side="left")),
+                np.maximum(0, np.searchsorted(slots, starts - self._pricer.reach, side="right") - 1),
+                np.minimum(len(shown) - 1, np.searchsorted(slots, stops + self._pricer.reach, side="left")),
             ],
             axis=1,
         )
@@ -251,16 +242,14 @@ class Running:
                 aside.append(entry)
 
     def _refine(self, item: _Item) -> None:
-        if item.place is None or item.pricer is None:
-            index = self._line.find(item.start)
-            item.pricer = self._world.pricer_at(item.start)
-            item.place = self._world.place(self._line, index, is_open=(self._view.open_left, self._view.open_right))
+        if item.place is None:
+            item.place = self._place(self._line.find(item.start))
         if item.stage == "ceiling":
             item.stage = "bound"
-            item.bound = min(item.bound, item.pricer.bound(item.place))
+            item.bound = min(item.bound, self._pricer.bound(item.place))
         else:
             item.stage = "exact"
-            item.found = item.pricer.found(item.place)
+            item.found = self._pricer.found(item.place)
             item.bound = min(item.bound, item.found.loss)
 
     @staticmethod
@@ -269,3 +258,61 @@ class Running:
         if found is None or found.loss < 0:
             return Worst(max(item.bound, 0.0))
         return Worst(item.bound, item.start + found.offset, found.row, found.quilt)
+
+    def _in_sight(self, index: int) -> tuple[int, int]:
+        """First run that a run sees, and the first behind the last one."""
+        slots, reach = self._line.slots, self._pricer.reach
+        low = max(0, bisect_right(slots, slots[index] - reach) - 1)
+        return low, min(self._line.count, bisect_left(slots, slots[index + 1] + reach))
+
+    def _place(self, index: int) -> Place:
+        """What the nodes of a run see."""
+        line, reach, view = self._line, self._pricer.reach, self._view
+        start, stop = line.slots[index], line.slots[index + 1]
+        low, high = self._in_sight(index)
+        left_limit, right_limit = self._pricer.tails
+        left_ends = view.open_left or (low > 0 and line.mass_before(low, left_limit) >= left_limit)
+        right_ends = view.open_right or (high < line.count and line.mass_from(high, right_limit) >= right_limit)
+        # where more may follow out of sight, the slots in sight behind the last charge are known to be empty
+        last = stop + reach if view.open_right else min(line.slots[-1], stop + reach)
+        return Place(
+            stop - start,
+            line.shown[index],
+            _clipped(line, max(line.slots[0], start - reach), start)[::-1],
+            _clipped(line, stop, last),
+            (
+                math.inf if left_ends else float(line.mass_before(index, math.inf)),
+                math.inf if right_ends else float(line.mass_from(index + 1, math.inf)),
+            ),
+        )
+
+
+def closes(pricer: Pricer) -> bool:
+    """Whether every influence falls to something finite within the reach.
+
+    Where one never does, the slot at one end of the account has no cheaper quilt than none, and loses all the density
+    there is: that is the loss.
+    """
+    return all(map(math.isfinite, pricer.tails))
+
+
+def _clipped(line: Timeline, start: int, stop: int) -> tuple[tuple[int, float], ...]:
+    """Length and density of the runs in ``[start, stop)``, in order, slots outside the account with density 0."""
+    if start >= stop:
+        return ()
+    slots, shown = line.slots, line.shown
+    found: list[tuple[int, float]] = []
+    at = start
+    if not slots or stop <= slots[0] or start >= slots[-1]:
+        return ((stop - start, 0.0),)
+    if at < slots[0]:
+        found.append((slots[0] - at, 0.0))
+        at = slots[0]
+    index = bisect_right(slots, at) - 1
+    while at < stop and index < len(shown):
+        end = min(stop, slots[index + 1])
+        found.append((end - at, shown[index]))
+        at, index = end, index + 1
+    if at < stop:
+        found.append((stop - at, 0.0))
+    return tuple(found)

@@ -112,7 +112,7 @@ class Schedule:
         )
 
 
-def _levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
+def levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
     """Endless schedules whose common period is short enough to be followed, and that period.
 
     Where the exact common period would have too many steps, the schedules that are not level are replaced by level
@@ -130,28 +130,25 @@ def _levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
     return top, 1
 
 
-def scenes(
-    density: Density, schedules: Iterable[Schedule], sight: int, changes: Iterable[int] = ()
-) -> tuple[Scene, ...]:
+def scenes(density: Density, schedules: Iterable[Schedule], sight: int) -> tuple[Scene, ...]:
     """What must be looked at to price schedules on top of a density, the scene that lasts for ever first.
 
     A node sees ``sight`` slots to each side. Endless schedules are periodic but for the ramp at their start, and
-    nowhere above the same schedules with an endless past. So every node that sees neither the finite part nor a change
-    of belief loses at most what one period of nodes loses that has the endless past and neither in sight (the lasting
-    scene), and only the nodes that do see one are looked at besides.
+    nowhere above the same schedules with an endless past. So every node that does not see the finite part loses at most
+    what one period of nodes loses that has the endless past in sight (the lasting scene), and only the nodes that do
+    are looked at besides.
 
     Args:
         density: What is there already.
         schedules: Finite and endless ones.
         sight: How far a node sees.
-        changes: Slots at which the belief changes.
     """
     listed = list(schedules)
     finite = density.with_steps(step for schedule in listed if schedule.stop is not None for step in schedule.steps())
-    endless, period = _levelled([schedule for schedule in listed if schedule.stop is None])
+    endless, period = levelled([schedule for schedule in listed if schedule.stop is None])
     if not endless:
         return (Scene(finite, View()),)
-    marks = [*finite.steps, *changes]
+    marks = [*finite.steps]
     steady = max([*marks, *(schedule.start + schedule.size for schedule in endless)]) + sight
     end = steady + period
     total = finite.with_steps(step for schedule in endless for step in schedule.steps(end + sight + 1))

@@ -23,22 +23,25 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from .charges import OUTWARD
+from .charges import OUTWARD, Span
 from .composition import QuiltRelease, TheoremDoesNotApply, distant_segments, edge_influence, nearly_independent
 from .curves import InfluenceCurve, table_curve
-from .entries import Entry, Forgotten, Shape
-from .influence import SidedInfluence
-from .places import Pricer
+from .influence import Bound, SidedInfluence, sided_influence
+from .models.belief import AnyBelief
+from .places import Pricer, pricer_of
 from .quilts import Quilt
 from .running import Worst
 
 _OUTWARD = 4 * OUTWARD
-_FORGOTTEN = "does not apply: {} charges lie behind the horizon, and the windows they had are not kept"
 NOTHING = "does not apply: nothing is charged"
 """Why there is no bound on an account without charges."""
+
+CHANGES = "does not apply: it is about one belief, and the belief changes at a slot"
+"""Why there is none where the belief changes."""
 
 _TWO = "does not apply: it is about two segments, and there are {} different windows"
 
@@ -61,49 +64,50 @@ class SeedsBound:
 
 
 @dataclass(frozen=True, slots=True)
-class Charges:
-    """All charges of an account."""
+class _Charges:
+    """All charges of an account: first slot, slot after the last, loss per slot."""
 
-    entries: tuple[Entry, ...]
-    forgotten: Forgotten
+    spans: tuple[Span, ...]
 
     @property
-    def shapes(self) -> Counter[Shape]:
+    def shapes(self) -> Counter[tuple[int, float]]:
         """How many charges there are of each length and loss per slot."""
-        return Counter(self.forgotten.shapes) + Counter(entry.shape for entry in self.entries)
+        return Counter((stop - start, epsilon_dp) for start, stop, epsilon_dp in self.spans)
 
     @property
     def windows(self) -> list[tuple[int, int]]:
         """The different windows, in order."""
-        return sorted({(entry.start, entry.stop) for entry in self.entries})
+        return sorted({(start, stop) for start, stop, _ in self.spans})
+
+
+Alone: TypeAlias = Callable[[Iterable[Span]], Worst]
+"""The worst slot of some charges alone by the quilts, rounded outward."""
 
 
 def seeds_bounds(
-    charges: Charges,
-    pricers: Sequence[Pricer],
-    alone: Callable[[Iterable[tuple[int, int, float]]], Worst],
+    spans: Sequence[Span],
+    beliefs: Sequence[AnyBelief],
+    alone: Alone,
+    bound: Bound = "lemma-4.8",
     *,
     changes: bool,
-    late: bool,
 ) -> Mapping[str, SeedsBound]:
     """Every theorem's bound on the loss of an account, or why it does not apply.
 
     Args:
-        charges: What was charged.
-        pricers: The prices of each world.
+        spans: What was charged.
+        beliefs: What is believed, side by side.
         alone: The worst slot of some charges alone, rounded outward.
+        bound: The closed form of the influence under mixing bounds.
         changes: Whether the belief changes at some slot.
-        late: Whether something was priced from above, so that the account's own number is a bound as well.
     """
     names = ("[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2")
-    if not charges.shapes:
+    charges = _Charges(tuple(spans))
+    if not charges.spans:
         return {name: SeedsBound(None, NOTHING) for name in names}
-    if late:
-        text = "does not apply: something behind the horizon was priced from above, in the account's number, too"
-        return {name: SeedsBound(None, text) for name in names}
     if changes:
-        text = "does not apply: it is about one belief, and the belief changes at a slot"
-        return {name: SeedsBound(None, text) for name in names}
+        return {name: SeedsBound(None, CHANGES) for name in names}
+    pricers = [pricer_of(sided_influence(belief, bound)) for belief in beliefs]
     segments = _Segments.of(charges, alone)
     found = (
         _same_quilts(charges, alone),
@@ -125,17 +129,15 @@ class _Segments:
     releases: tuple[int, int]
 
     @classmethod
-    def of(cls, charges: Charges, alone: Callable[[Iterable[tuple[int, int, float]]], Worst]) -> _Segments | str:
-        if charges.forgotten.count:
-            return _FORGOTTEN.format(charges.forgotten.count)
+    def of(cls, charges: _Charges, alone: Alone) -> _Segments | str:
         windows = charges.windows
         if len(windows) != 2:  # noqa: PLR2004 - the theorems are about two segments
             return _TWO.format(len(windows))
         first, second = windows
         if second[0] < first[1]:
             return f"does not apply: the windows {list(first)} and {list(second)} share slots"
-        groups = [[e for e in charges.entries if (e.start, e.stop) == window] for window in windows]
-        worst = [alone((e.start, e.stop, e.epsilon_dp) for e in group) for group in groups]
+        groups = [[span for span in charges.spans if span[:2] == window] for window in windows]
+        worst = [alone(group) for group in groups]
         return cls((first, second), (worst[0], worst[1]), (len(groups[0]), len(groups[1])))
 
     @property
@@ -144,14 +146,12 @@ class _Segments:
         return self.windows[1][0] - self.windows[0][1] + 1
 
 
-def _same_quilts(charges: Charges, alone: Callable[[Iterable[tuple[int, int, float]]], Worst]) -> SeedsBound:
-    if charges.forgotten.count:
-        return SeedsBound(None, _FORGOTTEN.format(charges.forgotten.count))
+def _same_quilts(charges: _Charges, alone: Alone) -> SeedsBound:
     if len(charges.windows) > 1:
         return SeedsBound(None, f"does not apply: {len(charges.windows)} different windows cannot share their quilts")
     # with the quilts of the densest release, all of them stay within its loss
-    densest = max(charges.entries, key=lambda entry: entry.epsilon_dp)
-    return SeedsBound(len(charges.entries) * alone([(densest.start, densest.stop, densest.epsilon_dp)]).loss)
+    densest = max(charges.spans, key=lambda span: span[2])
+    return SeedsBound(len(charges.spans) * alone([densest]).loss)
 
 
 def _adjacent(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound:
@@ -210,12 +210,12 @@ def _product(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound
         return SeedsBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
 
 
-def _sequential(charges: Charges, alone: Callable[[Iterable[tuple[int, int, float]]], Worst]) -> SeedsBound:
+def _sequential(charges: _Charges, alone: Alone) -> SeedsBound:
     losses = [count * alone([(0, length, rate)]).loss for (length, rate), count in charges.shapes.items()]
     return SeedsBound(math.fsum(losses))
 
 
-def _curves(charges: Charges, pricers: Sequence[Pricer]) -> SeedsBound:
+def _curves(charges: _Charges, pricers: Sequence[Pricer]) -> SeedsBound:
     curve = _largest([table_curve(_kept(pricer)) for pricer in pricers])
     inside: list[float] = []
     influence = 0.0

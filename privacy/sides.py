@@ -146,14 +146,10 @@ class SideCosts:
         density: Density of the run.
         around: What lies beyond the near edge.
         nodes: How many nodes, at most the lags, see beyond the near edge.
-        gate: Other ends, beyond a change of belief: their cost by pair (or one row for all) and offset; None for none.
     """
 
-    def __init__(
-        self, table: FloatArray, density: float, around: Surroundings, nodes: int, gate: FloatArray | None = None
-    ) -> None:
+    def __init__(self, table: FloatArray, density: float, around: Surroundings, nodes: int) -> None:
         self._table, self._density, self._around, self._nodes = table, density, around, nodes
-        self._gate = gate
 
     @cached_property
     def _far(self) -> FloatArray:
@@ -183,7 +179,7 @@ class SideCosts:
             costs = np.minimum(self._far[:, np.newaxis], none)
             if inside.any():
                 costs[:, inside] = np.minimum(self._ends(offsets[inside]), none[inside])
-        return costs if self._gate is None else np.minimum(costs, self._gate[:, offsets])
+        return costs
 
     def kink(self, low: int, high: int) -> FloatArray:
         """Per pair the offset where "no end" stops being the cheaper choice, clipped to [low, high]."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import accumulate
 
+from .checks import float_above
 from .density import Density, Run
 
 ZERO = Fraction(0)
@@ -31,9 +32,8 @@ class Timeline:
     Attributes:
         slots: Where the runs begin, and at last where the last one ends; strictly rising.
         levels: Exact density of each run; one shorter than ``slots``.
-        shown: The same rounded to floats.
-        folded: Density summed over slots that are kept no more, all before the first run.
-        mass: Density summed over all slots, the folded ones included.
+        shown: The same as floats, rounded up.
+        mass: Density summed over all slots.
         cuts: Slots at which a run begins even though the density stays.
         floor: The slot from which on slots are kept, also those of density 0 before the first charge; None for all.
     """
@@ -42,12 +42,10 @@ class Timeline:
         self,
         density: Density | None = None,
         *,
-        folded: Fraction = ZERO,
         cuts: Iterable[int] = (),
         floor: int | None = None,
     ) -> None:
         """Order a density, split at the cuts inside it."""
-        self.folded = folded
         self.cuts = set(cuts)
         self.floor = floor
         steps = {} if density is None else density.steps
@@ -55,8 +53,8 @@ class Timeline:
         inner = (cut for cut in self.cuts if edges and min(edges) < cut < max(edges))
         self.slots: list[int] = sorted({*edges, *inner})
         self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
-        self.shown: list[float] = [float(level) for level in self.levels]
-        self.mass: Fraction = folded + sum((self._mass(index) for index in range(self.count)), ZERO)
+        self.shown: list[float] = [float_above(level) for level in self.levels]
+        self.mass: Fraction = sum((self._mass(index) for index in range(self.count)), ZERO)
 
     @property
     def count(self) -> int:
@@ -116,7 +114,7 @@ class Timeline:
 
     def mass_before(self, index: int, limit: float) -> Fraction:
         """Density summed over all slots before a run, or a part of it that is no less than the limit."""
-        mass = self.folded
+        mass = ZERO
         while index > 0 and mass < limit:
             index -= 1
             mass += self._mass(index)
@@ -148,7 +146,7 @@ class Timeline:
         self.slots[low:high] = slots
         # at the very end there is one bound more than levels, and the level behind it is 0
         self.levels[low:high] = levels[:-1] if last else levels
-        self.shown[low:high] = [float(level) for level in self.levels[low : low + len(levels) - last]]
+        self.shown[low:high] = [float_above(level) for level in self.levels[low : low + len(levels) - last]]
 
         def undo() -> None:
             self.slots[low : low + len(slots)] = old[0]

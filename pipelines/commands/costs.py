@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...privacy.ledger import Ledger
 from ...privacy.models.reading import read_belief
+from ...privacy.quilt_account import loss_by_quilts
 from ...privacy.schedules import Schedule
 from ...schemas.slots import HOUR_US, format_duration
 from ...transforms.plan import Plan
@@ -48,7 +49,7 @@ class Cost:
             plan.epsilon,
             plan.domain.guarantee,
             ledger.extended_loss([charged]),
-            Ledger(believed, rule="quilts").extended_loss([charged]),
+            loss_by_quilts(believed, schedules=[charged]),
             ledger.extended_loss([charged.first(1)]),
             tuple((within, ledger.longest_event(within, [charged])) for within in _WITHIN),
             plan.grid.interval_us,

@@ -23,9 +23,9 @@ from ...privacy.chains import ChainError
 from ...privacy.classes import MixingBounds, belief_from_dict, mixing_bounds
 from ...privacy.diagnostics import outside
 from ...privacy.estimation import EstimationError, TransitionCounts
-from ...privacy.ledger import Ledger
 from ...privacy.noise import DiscreteLaplace, epsilon_dp_of, rational_scale
 from ...privacy.noisy_counts import SENSITIVITY, NoisyCounts, release_counts_at
+from ...privacy.quilt_account import density_by_quilts
 from ...privacy.released_bounds import bounds_of_released
 from ...schemas.estimates import Estimate
 from ...schemas.models import Model, Provenance
@@ -231,7 +231,7 @@ def counting_query(
     stop = settings.schedule.stop
     believed = plan.domain.belief
     # once the belief changes at a slot the quilts price alone, so the noise is theirs
-    density = Ledger(belief_from_dict(believed), rule="quilts").density_for(estimate.epsilon)
+    density = density_by_quilts(belief_from_dict(believed), estimate.epsilon)
     scale = rational_scale(1 / density, SENSITIVITY)
     labels = settings.space.labels
     states = Roster.of([f"{number:04d} from {label}" for number, label in enumerate(labels)])

@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
@@ -38,9 +37,6 @@ from ..models.belief import Directed
 from .couplings import FloatArray
 from .directions import STEPS, Direction, Kernel, MixingCurve, NotContracting, OneNumber, Pair
 from .forward_backward import Certificate, calibrated, certify, directions_of, endless
-
-Rule = Literal["forward-backward", "quilts"]
-"""Which account prices: the quilts with the bound by the largest density, or the quilts alone."""
 
 #: Binary digits of a density on the grid.
 _DIGITS = 13
@@ -125,7 +121,7 @@ def grid_density(belief: Belief | Directed, epsilon: float) -> float:
     pairs = _pairs(belief)
     if not pairs:
         # the reason
-        return endless(_everywhere(belief), epsilon).density
+        return endless(everywhere(belief), epsilon).density
     epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
     density = _down(min(calibrated(pair, epsilon).density for pair in pairs))
     # a worker with another processor must not find more than epsilon
@@ -140,12 +136,12 @@ def _pairs(belief: Belief | Directed) -> tuple[Pair, ...]:
     if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
         return ()
     try:
-        return tuple((_cheap(forward), _cheap(backward)) for forward, backward in directions_of(_everywhere(belief)))
+        return tuple((_cheap(forward), _cheap(backward)) for forward, backward in directions_of(everywhere(belief)))
     except (ChainError, NotContracting):
         return ()
 
 
-def _everywhere(belief: Belief | Directed) -> Belief | Directed:
+def everywhere(belief: Belief | Directed) -> Belief | Directed:
     """The belief, with a start that is true in every slot."""
     if isinstance(belief, MarkovChain | FiniteClass) and not starts_stationary(belief):
         members = (belief,) if isinstance(belief, MarkovChain) else belief.chains

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.crossings import Crossing, _together, tolls
-from quiltstream.privacy.influence import sided_influence
+from quiltstream.privacy.accounting.sweep import loss_of
+from quiltstream.privacy.density import Density, steps_of
+from quiltstream.privacy.quilt_account import loss_by_quilts
 
 from . import reference
 from .strategies import transitions, windows
@@ -21,6 +22,10 @@ NEW = np.array([[0.999, 0.001], [0.001, 0.999]])
 WHOLE = [(0, 6, 3.0)]
 FAST = MarkovChain([[0.6, 0.4], [0.3, 0.7]])
 SLOW = MarkovChain([[0.9, 0.1], [0.2, 0.8]])
+
+
+def density_of(charges):
+    return Density().with_steps(step for charge in charges for step in steps_of(*charge))
 
 
 def switched(before, after, change, charges):
@@ -35,7 +40,7 @@ def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_and_a_declared_
     truth = reference.changing_loss(reference.stationary(OLD), [OLD, OLD, NEW, NEW, NEW], WHOLE)
     chains = [MarkovChain(matrix) for matrix in (OLD, NEW)]
     larger = max(Ledger(chain).loss_of(WHOLE) for chain in chains)
-    quilts = max(Ledger(chain, rule="quilts").loss_of(WHOLE) for chain in chains)
+    quilts = max(loss_by_quilts(chain, WHOLE) for chain in chains)
     assert (round(truth, 2), round(quilts, 2)) == (17.06, 15.91)
     assert larger <= quilts
     assert truth <= switched(MarkovChain(OLD), MarkovChain(NEW), 2, WHOLE).loss <= 18.0 * (1 + TINY)
@@ -88,27 +93,22 @@ def test_two_switches_are_never_below_enumeration(data):
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_a_switch_between_chains_is_the_rule_with_the_products_of_the_powers(data):
+def test_a_switch_costs_little_more_than_the_quilts_that_see_both_kernels(data):
     before, after = (data.draw(transitions(st.just(2), least=0.05)) for _ in range(2))
     change = data.draw(st.integers(0, 14))
-    charges = data.draw(windows(15, most=4))
-    expected = reference.changing_rule(before, after, change, charges, 60)
-    loss = switched(MarkovChain(before), MarkovChain(after), change, charges).loss
-    # lags beyond those of the plain rule could only lower the loss, by no more than the influence left there
-    assert loss == pytest.approx(expected, rel=1e-7)
+    charges = data.draw(windows(15, most=4, epsilon=(0.01, 0.3)))
+    quilts = reference.changing_rule(before, after, change, charges, 60)
+    assert switched(MarkovChain(before), MarkovChain(after), change, charges).loss <= 1.25 * quilts
 
 
-def test_a_switch_to_the_same_chain_costs_no_less_and_far_from_it_nothing_changes():
+def test_far_from_a_switch_nothing_changes():
     charges = [(0, 40, 0.2), (200, 240, 0.2)]
-    # across a change the quilts price alone
-    plain = Ledger(FAST, rule="quilts").loss_of(charges)
-    assert plain > Ledger(FAST).loss_of(charges)
+    plain = loss_of(FAST, density_of(charges)).loss
+    assert switched(FAST, SLOW, 1000, charges).loss == pytest.approx(plain, rel=1e-3)
+    # behind a switch any start is possible
+    later = loss_of(MarkovChain(FAST.transition, [0.5, 0.5]), density_of(charges)).loss
+    assert switched(SLOW, FAST, -1000, charges).loss == pytest.approx(later, rel=1e-3)
     assert switched(FAST, FAST, 120, charges).loss >= plain * (1 - 1e-12)
-    once = switched(FAST, SLOW, 1000, charges)
-    assert once.loss == pytest.approx(plain, rel=1e-12)
-    assert switched(SLOW, FAST, -1000, charges).loss == pytest.approx(
-        Ledger(MarkovChain(FAST.transition, [0.5, 0.5]), rule="quilts").loss_of(charges), rel=1e-12
-    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -120,7 +120,6 @@ def test_charges_around_a_switch_may_come_in_any_order_and_reload(order):
         ledger.charge(*charge)
     assert ledger.loss == switched(FAST, SLOW, 100, sorted(charges)).loss == ledger.loss_of(charges)
     assert ledger.worlds == (((None, FAST), (100, SLOW)),)
-    assert ledger.basis.endswith("from slot 100 on 1 transition matrices of 2 states with any initial distribution")
 
 
 def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
@@ -146,7 +145,6 @@ def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
     assert ledger.loss == max(Ledger(chain).loss_of(charges) for chain in (FAST, SLOW))
     assert ledger.loss == pytest.approx(Ledger(FiniteClass([FAST, SLOW])).loss_of(charges), rel=1e-12)
     assert ledger.density_for(1.0) == min(Ledger(chain).density_for(1.0) for chain in (FAST, SLOW))
-    assert not ledger.upper_bound
 
 
 @pytest.mark.parametrize(
@@ -176,66 +174,8 @@ def test_an_endless_schedule_across_a_switch_costs_what_its_windows_cost():
         ledger.switch(300, after)
         endless = Schedule(7, 9, 100, None, 0.1)
         written = ledger.loss_of([(100 + 9 * j, 107 + 9 * j, 0.1) for j in range(150)])
-        assert ledger.extended_loss([endless]) == pytest.approx(written, rel=1e-10)
+        assert written * (1 - 1e-9) <= ledger.extended_loss([endless]) <= written * (1 + 1e-3)
         density = ledger.density_for(1.0)
-        assert 1 - 1e-9 < ledger.ceiling(density) <= 1
+        assert 1 - 1e-3 < ledger.ceiling(density) <= 1
         assert ledger.loss_of([(0, 600, density)]) <= 1
         assert Ledger(before).density_for(1.0) >= density
-
-
-def rows_differ(kernel):
-    """The largest log-ratio of two rows of a kernel in one column."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.log(kernel[:, np.newaxis, :] / kernel[np.newaxis, :, :])
-    return np.nan_to_num(ratios, nan=0.0, posinf=np.inf).max()
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_two_stages_never_tell_more_than_the_product_of_their_tangents(data):
-    states = data.draw(st.sampled_from([2, 3, 4]))
-    first = data.draw(transitions(st.just(states), zeros=True, least=1e-6))
-    second = data.draw(transitions(st.just(states), zeros=True, least=1e-6))
-    a, b, c = (rows_differ(kernel) for kernel in (first, second, first @ second))
-    assert np.tanh(c / 2) <= np.tanh(a / 2) * np.tanh(b / 2) + 1e-9
-    assert _together(np.array([[a]]), np.array([b]))[0, 0] >= c - 1e-12
-
-
-def test_the_product_of_the_tangents_is_reached():
-    def told(by):
-        share = np.exp(by) / (1 + np.exp(by))
-        return np.array([[share, 1 - share], [1 - share, share]])
-
-    for a, b in [(0.3, 2.0), (1.0, 1.0), (5.0, 0.01)]:
-        assert rows_differ(told(a) @ told(b)) == pytest.approx(
-            _together(np.array([[a]]), np.array([b]))[0, 0], abs=1e-9
-        )
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_the_tables_between_two_bounds_hold_for_all_their_chains_and_are_below_the_tolls(data):
-    old, new = (MarkovChain(data.draw(transitions(st.just(3), least=1e-2))) for _ in range(2))
-    bounds = MixingBounds.of(old), MixingBounds.of(new)
-    tables = [sided_influence(belief) for belief in bounds]
-    found = Crossing.between((bounds[0], tables[0]), (bounds[1], tables[1]))
-    assert found is not None
-    assert (found.right[0] <= tolls(tables[1], backward=False) + 1e-9).all()
-    assert (found.left[0] <= tolls(tables[0], backward=True) + 1e-9).all()
-    for m, n in [(1, 1), (1, 4), (3, 2), (6, 9)]:
-        if m <= found.right.shape[1] and n <= found.right.shape[2]:
-            kernel = np.linalg.matrix_power(old.transition, m) @ np.linalg.matrix_power(new.transition, n)
-            assert rows_differ(kernel) <= found.right[0, m - 1, n - 1]
-        if m < found.left.shape[1] and n <= found.left.shape[2]:
-            kernel = np.linalg.matrix_power(old.transition, n) @ np.linalg.matrix_power(new.transition, m)
-            assert 2 * rows_differ(kernel) <= found.left[0, m, n - 1]
-
-
-@pytest.mark.parametrize("pair", [(FAST, SLOW), (SLOW, MarkovChain(np.full((2, 2), 0.5)))])
-def test_the_bound_on_a_crossing_is_above_the_product(pair):
-    old, new = pair
-    exact = Crossing.between((old, sided_influence(old)), (new, sided_influence(new)))
-    assert exact is not None
-    own, far = sided_influence(old).right, sided_influence(new).right.max(axis=0)
-    assert (exact.right <= np.minimum(own[:, :, np.newaxis], far) + 1e-9).all()
-    assert (exact.left <= 2 * sided_influence(old).right.max(axis=0) + 1e-9).all()

@@ -13,10 +13,10 @@ from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Sched
 from quiltstream.privacy import sides as sides_module
 from quiltstream.privacy.density import Density
 from quiltstream.privacy.places import Pricer
+from quiltstream.privacy.quilt_account import loss_by_quilts
 from quiltstream.privacy.running import Running
 from quiltstream.privacy.sides import Surroundings
 from quiltstream.privacy.timeline import Timeline
-from quiltstream.privacy.worlds import Segment, World
 
 from . import reference
 from .strategies import distributions, transitions, windows
@@ -48,7 +48,7 @@ def test_no_stationary_chain_loses_more_than_the_ledger_says(data):
     counted = reference.count_loss(start, matrix, length, charges)
     assert counted <= truth + TINY or len(matrix) > 2  # the counts are a function of the answers' slots
     for belief in beliefs_of(matrix):
-        quilts = Ledger(belief, rule="quilts").loss_of(charges)
+        quilts = loss_by_quilts(belief, charges)
         assert quilts >= Ledger(belief).loss_of(charges) >= max(truth, counted) - TINY
 
 
@@ -89,7 +89,7 @@ def test_with_mixing_bounds_the_quilts_loss_is_the_rule_slot_by_slot(pi_min, gap
         charges,
         120,
     )
-    assert Ledger(MixingBounds(pi_min, gap), rule="quilts").loss_of(charges) == pytest.approx(expected, rel=1e-9)
+    assert loss_by_quilts(MixingBounds(pi_min, gap), charges) == pytest.approx(expected, rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,7 +98,7 @@ def test_with_a_chain_the_quilts_loss_is_the_rule_slot_by_slot(matrix, charges):
     lefts, rights = reference.chain_influences(matrix)
     expected = reference.rule(lefts, rights, charges, 40)
     # the lags beyond 40 that the plain rule leaves out can only lower the loss
-    loss = Ledger(MarkovChain(matrix), rule="quilts").loss_of(charges)
+    loss = loss_by_quilts(MarkovChain(matrix), charges)
     assert loss <= expected * (1 + 1e-9)
     assert loss >= reference.rule(lefts, rights, charges, 160) * (1 - 1e-9)
 
@@ -140,8 +140,7 @@ def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(t
     density = Density()
     for charge in charges:
         density = density.plus(*charge)
-    world = World((Segment(None, MarkovChain([[1.0]]), Pricer(SidedInfluence(left, right, (), "any"))),))
-    worst = Running(world, Timeline(density)).worst
+    worst = Running(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, left.shape[1]), rel=1e-12)
@@ -168,7 +167,7 @@ def test_in_windows_longer_than_the_reach_the_quilts_loss_is_the_rule_slot_by_sl
     left, right = (lambda lag: 2 * reference.lemma_f(0.5, 2.0, lag)), (lambda lag: reference.lemma_f(0.5, 2.0, lag))
     for extra in ([], [(0, 150, epsilon_dp)], [(0, 45, epsilon_dp), (45, 50, 5 * epsilon_dp)]):
         expected = reference.rule([left], [right], [*charges, *extra], 40)
-        assert Ledger(QUICK, rule="quilts").loss_of([*charges, *extra]) == pytest.approx(expected, rel=1e-10)
+        assert loss_by_quilts(QUICK, [*charges, *extra]) == pytest.approx(expected, rel=1e-10)
 
 
 @settings(max_examples=60, deadline=None)

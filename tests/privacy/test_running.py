@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, SidedInfluence, sided_influence
-from quiltstream.privacy.charges import outward
 from quiltstream.privacy.density import Density
 from quiltstream.privacy.places import Pricer, undominated
 from quiltstream.privacy.running import Running
-from quiltstream.privacy.states import AccountState
 from quiltstream.privacy.timeline import Timeline
-from quiltstream.privacy.worlds import Segment, World
 
 from . import reference
 from .strategies import windows
@@ -83,15 +82,14 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
 )
 def test_after_every_charge_the_loss_is_that_of_the_whole_timeline(tables, shapes):
     # short windows and a short reach: most runs do not see a charge, and some that do are the worst
-    world = World((Segment(None, THREE, Pricer(SidedInfluence(tables[0], tables[1], (), "any"))),))
-    ledger, density = Ledger.from_state(AccountState((world,), rule="quilts")), Density()
+    influence = SidedInfluence(tables[0], tables[1], (), "any")
+    line, density = Timeline(), Density()
+    running = Running(Pricer(influence), line)
     for start, size, rate in shapes:
-        ledger.charge(start, start + size, rate)
+        line.add(start, start + size, Fraction(rate))
+        running.commit(running.patch(start, start + size, Fraction(rate) * size))
         density = density.plus(start, start + size, rate)
-        worst = Running(
-            World((Segment(None, THREE, Pricer(world.segments[0].pricer.tables)),)), Timeline(density)
-        ).worst
-        assert ledger.loss == outward(worst.loss)
+        assert running.worst.loss == Running(Pricer(influence), Timeline(density)).worst.loss
 
 
 @settings(max_examples=80, deadline=None)
@@ -118,10 +116,7 @@ def test_pairs_that_are_dropped_never_decide(tables, charges):
     for charge in charges:
         density = density.plus(*charge)
     influence = SidedInfluence(left, right, (), "any")
-    losses = [
-        Running(World((Segment(None, THREE, pricer),)), Timeline(density)).worst.loss
-        for pricer in (Pricer(influence), Pricer(influence, rows))
-    ]
+    losses = [Running(pricer, Timeline(density)).worst.loss for pricer in (Pricer(influence), Pricer(influence, rows))]
     assert losses[0] == losses[1]
 
 
@@ -147,7 +142,7 @@ def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed,
     for charge in charges:
         density = density.plus(*charge)
     pricer = Pricer(SidedInfluence(left, right, (), "any"), undominated(left, right))
-    worst = Running(World((Segment(None, THREE, pricer),)), Timeline(density)).worst
+    worst = Running(pricer, Timeline(density)).worst
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, lags), rel=1e-12)

@@ -23,7 +23,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
-from quiltstream.privacy.accounting.constant import Rule
+from quiltstream.privacy.quilt_account import density_by_quilts, loss_by_quilts
 from quiltstream.schemas.settings import SettingsError
 from quiltstream.transforms.calibrating import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
 
@@ -50,12 +50,21 @@ def chosen(
     return choose(mechanism, belief.to_dict(), states=states, epsilon=epsilon, window=window, guarantee=guarantee)
 
 
-def loss(found: Chosen, bins: int, window: int, windows: int | None, rule: Rule = "forward-backward") -> float:
-    """What an account finds windows that adjoin to cost, with the noise as it is drawn."""
+def scheduled(found: Chosen, bins: int, window: int, windows: int | None) -> Schedule:
+    """Windows that adjoin, with the noise as it is drawn."""
     density = LaplaceHistogram.from_sigma(bins, found.calibration.sigma).epsilon_dp
     stop = None if windows is None else windows * window
-    schedule = Schedule(size=window, every=window, start=0, stop=stop, epsilon_dp=density)
-    return Ledger(belief_from_dict(found.belief), rule=rule).extended_loss([schedule])
+    return Schedule(size=window, every=window, start=0, stop=stop, epsilon_dp=density)
+
+
+def loss(found: Chosen, bins: int, window: int, windows: int | None) -> float:
+    """What an account finds windows that adjoin to cost."""
+    return Ledger(belief_from_dict(found.belief)).extended_loss([scheduled(found, bins, window, windows)])
+
+
+def by_quilts(found: Chosen, bins: int, window: int) -> float:
+    """What the quilts find endless windows that adjoin to cost."""
+    return loss_by_quilts(belief_from_dict(found.belief), schedules=[scheduled(found, bins, window, None)])
 
 
 def applies(mechanism: str, name: str) -> bool:
@@ -67,8 +76,8 @@ def applies(mechanism: str, name: str) -> bool:
 )
 def test_an_endless_stream_costs_epsilon_by_the_quilts_and_less_in_the_account(mechanism: str, name: str) -> None:
     found = chosen(mechanism, BELIEFS[name])
-    assert 0.5 < loss(found, 3, 12, None, "quilts") <= 1
-    assert loss(found, 3, 12, None) < 0.9 * loss(found, 3, 12, None, "quilts")
+    assert 0.5 < by_quilts(found, 3, 12) <= 1
+    assert loss(found, 3, 12, None) < 0.9 * by_quilts(found, 3, 12)
 
 
 @pytest.mark.parametrize("window", [1, 2, 5, 12, 60])
@@ -96,7 +105,7 @@ def test_no_window_of_a_random_chain_with_any_start_costs_more_than_epsilon(seed
 def test_a_windows_own_calibration_with_any_start_would_cost_more_than_epsilon_in_the_account() -> None:
     belief = AnyInitial([MATRIX])
     own = pairwise(belief, 1.0, 12)
-    assert 1.01 < Ledger(belief, rule="quilts").loss_of([(0, 12, own.epsilon_dp)]) < 1.02
+    assert 1.01 < loss_by_quilts(belief, [(0, 12, own.epsilon_dp)]) < 1.02
     assert 1.01 < chosen("pairwise", belief, guarantee="window").calibration.sigma / own.sigma < 1.02
 
 
@@ -166,7 +175,7 @@ def test_by_forward_backward_epsilon_holds_in_the_account(name: str, guarantee: 
     if guarantee == "stream":
         assert 0.99 < ledger.ceiling(density) <= 1
         assert ledger.admitted_prefix(Schedule(12, 12, 0, None, density)) is None
-        quilts = Ledger(held, rule="quilts").density_for(1.0)
+        quilts = density_by_quilts(held, 1.0)
         assert density > 1.2 * quilts
     else:
         assert ledger.charge(0, 12, density).loss_after <= 1

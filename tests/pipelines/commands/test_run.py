@@ -87,7 +87,7 @@ def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_
 
 
 def test_a_query_that_the_budget_does_not_allow_at_all_ends_with_exit_code_3(ran: Job) -> None:
-    change(ran, query="another", sink={"parquet": "another.parquet"})
+    change(ran, query="another", sink={"parquet": "another.parquet"}, privacy={"epsilon": 4.0, "budget": 1.0})
     done = call("run", ran.settings)
     assert done.code == 3
     assert done.said("of the budget 1 is reserved")

@@ -63,7 +63,8 @@ def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     later = "daily@2024-03-05T00:00:00Z"
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
     assert summary.loss == truth(one) <= 1
-    assert 0.9 < summary.reserved_loss <= 1
+    # the noise is calibrated to 1 by the quilts, and costs less
+    assert 0.3 < summary.loss <= summary.reserved_loss <= 1
     # whoever runs it again finds nothing to do, and says the same
     again = run(one, "--json")
     assert again.code == 0

@@ -248,12 +248,13 @@ def test_a_setting_that_may_not_change_stops_the_job_before_it_reads_and_names_b
 
 
 def test_another_query_over_the_domain_is_charged_beside_the_first(one: Job) -> None:
-    change(one, query="other", sink={"parquet": "others"})
-    # the budget is spent
+    given = {"privacy": {"epsilon": 1.0, "budget": 1.0}}
+    # more than what is left of the budget
+    change(one, query="other", sink={"parquet": "others"}, privacy={"epsilon": 4.0, "budget": 1.0})
     done = stopped(one, 3)
     assert done.said("query 'other'"), done.err
     # and it is the series' own, whatever the domain is called
-    change(one, domain="other")
+    change(one, domain="other", **given)
     done = stopped(one, 4)
     assert done.said("domain 'other': 6 of its series are in domain 'streets' of this ledger"), done.err
     change(one, states={"edges": [300, 500, 1000, 2000], "unit": "W"}, shares_series_with=["streets"])

@@ -91,7 +91,7 @@ def test_schedules_and_folded_slots_count():
     within = [ledger.longest_event(epsilon, [endless]) for epsilon in (0.3, 1.0, 2.0, 4.0)]
     assert within == [0, 20, 52, 115]
     assert ledger.event_loss(20, [endless]) <= 1.0 < ledger.event_loss(21, [endless])
-    folded = Ledger(BOUNDS, keep=0)
+    folded = Ledger(BOUNDS, budget=2.0)
     folded.charge(0, 1000, density)
     folded.fold(10_000)
     assert folded.event_loss(20) == ledger.event_loss(20, [endless])

@@ -1,0 +1,1039 @@
+"""The forward-backward account of any schedule: the recursion over the slots, for releases in any overlap and order.
+
+With d(t) the loss per slot and P_t the kernel out of slot t, for every two states x, x' possible at slot t
+
+    F_t[x,x'] = d(t) + L(P_t(x,.), P_t(x',.); F_{t+1}),   0 behind the last charged slot,
+
+B_t alike against the clock, and the loss at slot t is F_t + B_t - d(t), the largest over x, x' and all slots between
+the first and the last charge, those of density 0 included (:mod:`.forward_backward` has the proof). This module bounds
+each F_t from above by the least of what follows; minima of bounds are bounds, and the map is monotone.
+
+*Couplings that are held.* Any coupling of two rows proves a bound on L for every matrix ahead. Those that are optimal
+for the endless stream that loses 1 are computed once for a belief and hold for every schedule.
+
+*Blocks.* F_t <= D(t..t+m-1) + L(P^m; F_{t+m}) for the density D of m slots together: the middle slots enter only
+through the least of their values. L is at most log((1 + p e) / (1 + q e)) with e = exp(max F) - 1 for one of the
+threshold sets of the two rows, of probability p and q: the corners of their hull over all pairs are all that matters.
+
+*Influence.* A block tells at most the influence of its lag, whatever lies ahead: L <= log max p/q [SWC17].
+
+*Settled runs.* In a run of equal density d, a matrix V with d + L(P; V) <= V that is not below the values ahead bounds
+all slots further on in the run: by induction over the slots.
+
+Values near V are raised to it, so that what a run tells depends on the densities alone and never falls when one rises.
+Every result is rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..chains import ChainError, MarkovChain
+from ..classes import AnyInitial, FiniteClass
+from ..density import Density
+from ..influence import Bound, sided_influence
+from ..models.belief import AnyBelief
+from .constant import everywhere
+from .couplings import FloatArray, couple
+from .directions import STEPS, AnyStart, Direction, Kernel, MixingCurve, NotContracting, ratios_of
+from .forward_backward import calibrated, directions_of
+from .periodic import PeriodicKernel
+
+#: Relative and absolute rounding of a few operations.
+_UP = 1.0 + 2.0**-49
+_ADD = 2.0**-50
+
+#: States up to which couplings are held.
+_COUPLED_STATES = 12
+
+#: Entries of a matrix above which only blocks are used: their exponentials overflow.
+_MOST = 500.0
+
+#: Slots of a run that are swept at most, and of one whose density settles nowhere; beyond them nothing is known.
+_LONGEST = 4096
+_SHORT = 256
+
+#: A loss that no budget allows: it is not followed.
+_USELESS = 450.0
+
+#: A change from slot to slot above which a run is far from settled, relative.
+_MOVING = 2.0**-8
+
+#: By how much the matrix of a settled run is raised; the first that is proved counts.
+_RAISES = (2.0**-16, 2.0**-12, 2.0**-8, 2.0**-4)
+_STILL = 2.0**-22
+_FLOOR = 2.0**-30
+
+#: Runs that a sweep remembers, and lengths of each; some MB.
+_REMEMBERED = 2048
+_LENGTHS = 64
+
+#: Total variation of a block of many states below which it counts.
+_TELLING = 0.9
+
+#: Slots from which on it pays to follow that many at once.
+_LEAST_STRIDE = 6
+
+#: Slots of a run for which there is room at first.
+_CHUNK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Bounds on L over blocks of some slots, from the largest entry of the matrix ahead.
+
+    Attributes:
+        steps: Slots of each block, rising, the first is 1; shape (m,).
+        above: Probabilities p of the corners, shape (m, corners).
+        below: Probabilities q, alike.
+        odds: C of an unknown start, shape (m,); infinite where there is none.
+        caps: Influence of each lag, whatever lies ahead, shape (m,); infinite where there is none.
+    """
+
+    steps: npt.NDArray[np.intp]
+    above: FloatArray
+    below: FloatArray
+    odds: FloatArray
+    caps: FloatArray
+
+    @property
+    def longest(self) -> int:
+        """Slots of the longest block."""
+        return int(self.steps[-1])
+
+    def bound(self, ahead: FloatArray) -> FloatArray:
+        """L of each block, rounded up; infinite where it has no bound.
+
+        Args:
+            ahead: Largest entry of the matrix behind each block, shape (m,); it may be infinite.
+        """
+        top = float(ahead.max())
+        if top > _MOST:
+            least = self._far(ahead)
+        else:
+            grown = np.expm1(ahead)[:, None]
+            sets = np.log1p(self.above * grown)
+            if self._is_signed:
+                sets -= np.log1p(self.below * grown)
+            least = np.minimum(np.minimum(sets.max(axis=1), ahead), self.caps)
+            if self._has_odds:
+                half, far = ahead / 2, np.minimum(self.odds, 1e300) / 2
+                start = 2 * (np.logaddexp(0.0, half + far) - np.logaddexp(half, far))
+                least = np.where(np.isinf(self.odds), least, np.minimum(least, start))
+        # the logarithms that are subtracted are no larger than what lies ahead
+        return least * _UP + _ADD * (1 + min(top, 1e3))
+
+    @cached_property
+    def is_curve(self) -> bool:
+        """Whether each block is one total variation."""
+        return self.above.shape[1] == 1 and not self._is_signed and not self._has_odds
+
+    @cached_property
+    def stride(self) -> int:
+        """Slots of the shortest block that tells anything, for total variations; all but one slot if none does."""
+        return int(self.steps[self.telling].min(initial=self.longest))
+
+    @cached_property
+    def telling(self) -> npt.NDArray[np.bool_]:
+        """Which blocks tell less than what is ahead, for total variations."""
+        return (self.above[:, 0] < 1) | np.isfinite(self.caps)
+
+    @cached_property
+    def _is_signed(self) -> bool:
+        return bool(self.below.any())
+
+    @cached_property
+    def _has_odds(self) -> bool:
+        return bool(np.isfinite(self.odds).any())
+
+    def _far(self, ahead: FloatArray) -> FloatArray:
+        """L of each block where exponentials overflow, not rounded."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            grown = np.minimum(np.expm1(ahead), 1e300)[:, None]
+            corners = np.log1p(self.above * grown) - np.log1p(self.below * grown)
+            unbounded = (ahead[:, None] > _MOST) & (self.above > 0)
+            corners = np.where(unbounded, np.log(self.above) - np.log(self.below), corners)
+            sets = corners.max(axis=1)
+            half, far = ahead / 2, self.odds / 2
+            start = 2 * (np.logaddexp(0.0, half + far) - np.logaddexp(half, far))
+            start = np.where(np.isinf(ahead), self.odds, np.where(np.isinf(self.odds), np.inf, start))
+        return np.minimum(np.minimum(np.minimum(sets, start), ahead), self.caps)
+
+
+def _corners(points: FloatArray) -> FloatArray:
+    """The corners of the hull towards large p and small q, rising in q; points of shape (n, 2) as (q, p)."""
+    kept: list[tuple[float, float]] = []
+    top = -1.0
+    for q, p in points[np.lexsort((-points[:, 1], points[:, 0]))]:
+        if p <= top:
+            continue
+        top = p
+        while len(kept) > 1 and _is_right(kept[-2], kept[-1], (q, p)):
+            kept.pop()
+        kept.append((float(q), float(p)))
+    return np.array(kept)
+
+
+def _is_right(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
+    """Whether the middle point lies on or below the line of the others."""
+    return (middle[0] - first[0]) * (last[1] - first[1]) >= (middle[1] - first[1]) * (last[0] - first[0])
+
+
+def _thresholds(rows: FloatArray, error: float, live: npt.NDArray[np.bool_] | None = None) -> FloatArray:
+    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of rows; rounded outward, shape (n, 2).
+
+    Args:
+        rows: A kernel of some steps, shape (k, k).
+        error: Of its entries, relative.
+        live: States whose rows count; None for all.
+    """
+    index = np.arange(len(rows)) if live is None else np.flatnonzero(live)
+    first, second = (part.ravel() for part in np.meshgrid(index, index, indexing="ij"))
+    first, second = first[first != second], second[first != second]
+    if not len(first):
+        return np.zeros((1, 2))
+    p, q = rows[first], rows[second]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(p > 0, p / q, -1.0)
+    order = np.argsort(-ratio, axis=1, kind="stable")
+    above = np.take_along_axis(p, order, axis=1).cumsum(axis=1)
+    below = np.take_along_axis(q, order, axis=1).cumsum(axis=1)
+    above = np.minimum(1.0, above * (1 + error))
+    # nothing is reached where p is 0: those sets are never the largest
+    below = np.maximum(0.0, below * (1 - error))
+    return np.stack([below.ravel(), above.ravel()], axis=1)
+
+
+def _error(states: int, steps: int, rounding: float) -> float:
+    """Relative error of the entries of a product of kernels: sums of numbers that are not negative."""
+    return steps * ((states + 2) * 2.0**-52 + rounding) + states * 2.0**-52
+
+
+def _stacked(steps: Sequence[int], corners: Sequence[FloatArray]) -> Blocks:
+    width = max(len(one) for one in corners)
+    full = np.stack([np.pad(one, ((0, width - len(one)), (0, 0)), "edge") for one in corners])
+    none = np.full(len(steps), np.inf)
+    return Blocks(np.array(steps, dtype=np.intp), full[:, :, 1], full[:, :, 0], none, none)
+
+
+def blocks_of(direction: Direction) -> Blocks:
+    """The blocks of one direction of time.
+
+    Raises:
+        TypeError: It is none that is known.
+    """
+    if isinstance(direction, MixingCurve):
+        corners = [np.array([[0.0, eta]]) for _, eta in direction.eta]
+        return _stacked([steps for steps, _ in direction.eta], corners)
+    if isinstance(direction, AnyStart):
+        odds = dict(direction.odds)
+        steps = sorted({1, *odds})
+        nothing = np.zeros((len(steps), 1))
+        return Blocks(
+            np.array(steps, dtype=np.intp),
+            nothing + 1.0,
+            nothing,
+            np.array([odds.get(m, np.inf) for m in steps]),
+            np.full(len(steps), np.inf),
+        )
+    if isinstance(direction, Kernel):
+        steps = _useful(direction.transition)
+        powers = (np.linalg.matrix_power(direction.transition, m) for m in steps)
+        errors = (_error(len(direction.transition), m, direction.rounding) for m in steps)
+        return _stacked(steps, [_corners(_thresholds(*found)) for found in zip(powers, errors, strict=True)])
+    if isinstance(direction, PeriodicKernel):
+        corners = []
+        power = np.broadcast_to(np.eye(direction.shape[1]), direction.shape)
+        done = 0
+        for m in STEPS:
+            while done < m:
+                power, done = direction.transitions @ np.roll(power, -direction.step, axis=0), done + 1
+            error = _error(direction.shape[1], m, direction.rounding)
+            found = [_thresholds(one, error, live) for one, live in zip(power, direction.live, strict=True)]
+            corners.append(_corners(np.concatenate(found)))
+        return _stacked(STEPS, corners)
+    raise TypeError(f"no blocks are known of {type(direction).__name__}")
+
+
+def _useful(transition: FloatArray) -> list[int]:
+    """Numbers of steps up to which rows differ by more than a thousandth."""
+    steps: list[int] = [*STEPS]
+    while steps[-1] < _LONGEST // 4:
+        power = np.linalg.matrix_power(transition, steps[-1])
+        if _variation(power) < 1e-3:  # noqa: PLR2004 - see above
+            break
+        steps.append(steps[-1] * 3 // 2)
+    return steps
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One direction of time of one member.
+
+    Attributes:
+        blocks: Bounds over blocks.
+        shared: What the couplings leave in place, over q, shape (pairs, k); None where no couplings are held.
+        moved: What they move, over q, shape (pairs, k, k).
+        pairs: The pairs of states, as two index arrays.
+        factor: Rounding of theta, outward.
+    """
+
+    blocks: Blocks
+    shared: FloatArray | None = None
+    moved: FloatArray | None = None
+    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None
+    factor: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its matrices: (k, k), or () for one number."""
+        return () if self.moved is None else self.moved.shape[1:]
+
+    def beyond(self, ahead: FloatArray, over: FloatArray, mass: FloatArray) -> FloatArray:
+        """What the slots ahead tell at most: L of the next matrix, or of the block that tells least, rounded up.
+
+        Args:
+            ahead: The matrix of the next slot, of the shape of this way's or a number.
+            over: Largest entries behind each block, shape (m,).
+            mass: Density of each block but its first slot, shape (m,).
+        """
+        least = np.asarray(np.min(mass + self.blocks.bound(over)))
+        if self.moved is None or self.shared is None or self.pairs is None:
+            return least
+        largest = float(ahead.max())
+        found = np.full(self.shape, float(least))
+        if largest <= _MOST:
+            full = ahead if ahead.ndim else np.full(self.shape, float(ahead))
+            theta = (self.shared + np.einsum("nyz,yz->nz", self.moved, ratios_of(full))).max(axis=1) * self.factor
+            found[self.pairs] = np.minimum(found[self.pairs], np.log(theta) * _UP + _ADD)
+        diagonal = np.arange(len(found))
+        found[diagonal, diagonal] = 0.0
+        return found
+
+
+def _held(direction: Kernel, matrix: FloatArray) -> Way:
+    """A kernel with the couplings that are optimal at a matrix."""
+    first, second = np.nonzero(~np.eye(len(matrix), dtype=bool))
+    p, q = direction.transition[first], direction.transition[second]
+    mass = couple(p, q, ratios_of(matrix)[None]).mass
+    live = q > 0
+    safe = np.where(live, q, 1.0)
+    surplus = np.maximum(p - q, 0.0)
+    given = np.where(live[:, None, :] & (mass > 0), mass, 0.0)
+    sums = given.sum(axis=2)
+    given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
+    shared = np.where(live, np.minimum(p, q) / safe, 0.0)
+    # what no column takes makes the pair's bound infinite
+    lost = ((sums <= 0) & (surplus > 0)).any(axis=1) | ((p > 0) & ~live & (sums <= 0)).any(axis=1)
+    shared[lost] = np.inf
+    moved = np.where(live[:, None, :], given / safe[:, None, :], 0.0)
+    rounding = (2 * len(matrix) + 24) * 2.0**-51 + 2 * direction.rounding
+    return Way(blocks_of(direction), shared, moved, (first, second), 1.0 + rounding)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One member of a belief: its two ways.
+
+    Attributes:
+        forward: Ahead in time.
+        backward: Back in time.
+    """
+
+    forward: Way
+    backward: Way
+
+    @cached_property
+    def sweepers(self) -> tuple[Sweeper, Sweeper]:
+        """The sweep that goes back from what lies ahead, and the one that comes from behind."""
+        return Sweeper(self.forward), Sweeper(self.backward)
+
+
+@lru_cache(maxsize=32)
+def members_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
+    """The members of a belief, with a start that is true in every slot.
+
+    Args:
+        belief: What is believed.
+        bound: The closed form of the influence under mixing bounds.
+
+    Raises:
+        ChainError: If a stationary chain is reducible.
+    """
+    if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
+        return ()
+    everyone = everywhere(belief)
+    tables, labels = sided_influence(everyone, bound), sided_influence(everyone, bound).pairs
+    members = np.array([number for number, _, _ in labels], dtype=np.intp)
+    found: list[Member] = []
+    for number, pair in enumerate(directions_of(everyone)):
+        rows = members == number if labels else slice(None)
+        caps = (side[rows].max(axis=0, initial=0.0) for side in (tables.right, tables.left))
+        ways = (_capped(way, cap) for way, cap in zip(_ways(*pair), caps, strict=True))
+        found.append(Member(*ways))
+    return tuple(found)
+
+
+def _capped(way: Way, influence: FloatArray) -> Way:
+    """The way whose blocks tell at most the influence of their lag."""
+    steps = way.blocks.steps
+    if not len(influence):
+        return way
+    # behind the last lag the influence is no larger
+    caps = influence[np.minimum(steps, len(influence)) - 1] * _UP + _ADD
+    if way.blocks.is_curve:
+        # blocks whose total variation tells nothing are left out
+        caps = np.where(way.blocks.above[:, 0] < 1, caps, np.inf)
+    return replace(way, blocks=replace(way.blocks, caps=caps))
+
+
+def _ways(forward: Direction, backward: Direction) -> tuple[Way, Way]:
+    kernels = [one for one in (forward, backward) if isinstance(one, Kernel)]
+    if not kernels:
+        return Way(blocks_of(forward)), Way(blocks_of(backward))
+    if len(kernels[0].transition) > _COUPLED_STATES:
+        # the sets of all pairs take seconds, their total variation milliseconds
+        curves = (_curve(one) if isinstance(one, Kernel) else one for one in (forward, backward))
+        first, second = (Way(blocks_of(one)) for one in curves)
+        return first, second
+    try:
+        certificate = calibrated((forward, backward), 1.0)
+    except (ChainError, NotContracting):
+        return Way(blocks_of(forward)), Way(blocks_of(backward))
+    matrices = certificate.forward, certificate.backward
+    made = [
+        _held(one, matrix) if isinstance(one, Kernel) else Way(blocks_of(one))
+        for one, matrix in zip((forward, backward), matrices, strict=True)
+    ]
+    return made[0], made[1]
+
+
+def _curve(direction: Kernel) -> MixingCurve:
+    """The total variation of a kernel's steps, rounded up."""
+    curve: list[tuple[int, float]] = []
+    for steps in _useful(direction.transition):
+        error = _error(len(direction.transition), steps, direction.rounding)
+        eta = _variation(np.linalg.matrix_power(direction.transition, steps)) + error
+        # blocks that tell little cost as much time as others
+        curve.append((steps, eta if eta < _TELLING else 1.0))
+    return MixingCurve(tuple(curve))
+
+
+def _variation(power: FloatArray) -> float:
+    """Largest total variation of two rows."""
+    return max(float(np.abs(power - row).sum(axis=1).max()) for row in power) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What lies ahead of a run, seen along a way.
+
+    Attributes:
+        matrix: F of the next slot.
+        largest: Largest entries of F of the next slots, the nearest last, shape (longest block,).
+        densities: Their densities, alike.
+        known: How many of the next slots are known; a block may not end behind them.
+    """
+
+    matrix: FloatArray
+    largest: FloatArray
+    densities: FloatArray
+    known: int
+
+    @cached_property
+    def key(self) -> tuple[bytes, bytes, bytes, int]:
+        """Equal for equal states."""
+        return self.matrix.tobytes(), self.largest.tobytes(), self.densities.tobytes(), self.known
+
+    @classmethod
+    def empty(cls, way: Way) -> State:
+        """Nothing is charged ahead."""
+        zeros = np.zeros(way.blocks.longest)
+        return cls(np.zeros(way.shape), zeros, zeros, way.blocks.longest)
+
+    @classmethod
+    def within(cls, way: Way, ceiling: float) -> State:
+        """F of the next slot is at most a ceiling; of the slots behind it nothing is known."""
+        largest = np.zeros(way.blocks.longest)
+        largest[-1] = ceiling
+        return cls(_with_own(np.zeros(way.shape), ceiling), largest, np.zeros(way.blocks.longest), 1)
+
+    def at_change(self, way: Way) -> State:
+        """The same for a way that begins here: only the next slot is known, by its matrix or its largest entry."""
+        largest = np.zeros(way.blocks.longest)
+        largest[-1] = self.largest[-1]
+        matrix = self.matrix
+        if matrix.shape != way.shape:
+            matrix = _with_own(np.zeros(way.shape), float(self.largest[-1]))
+        return State(matrix, largest, np.zeros(way.blocks.longest), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Tails:
+    """What the slots of a run tell beyond their own density, along a way.
+
+    Attributes:
+        near: Of the slots nearest to what lies ahead, nearest first, shape (slots, *shape).
+        far: Of all others.
+        leaving: The state that the next run sees.
+    """
+
+    near: FloatArray
+    far: FloatArray
+    leaving: State
+
+
+class Sweeper:
+    """Sweeps runs along a way, and remembers what equal runs with equal states came to."""
+
+    def __init__(self, way: Way) -> None:
+        """Take the way."""
+        self.way = way
+        self._courses: dict[tuple[object, ...], Course] = {}
+        self._levels: dict[float, Level | None] = {}
+
+    def tails(self, state: State, density: float, length: int) -> Tails:
+        """Tails of the slots of a run, from the one next to the state outward."""
+        key = (state.key, density)
+        found = self._courses.get(key)
+        if found is None:
+            if len(self._courses) >= _REMEMBERED:
+                self._courses.clear()
+            found = self._courses[key] = Course(self, state, density)
+        return found.tails(length)
+
+    def level(self, density: float) -> Level | None:
+        """What a slot tells in an endless run of a density; None where nothing is proved."""
+        if density not in self._levels:
+            if len(self._levels) >= _REMEMBERED:
+                self._levels.clear()
+            self._levels[density] = self._level(density)
+        return self._levels[density]
+
+    def _level(self, density: float) -> Level | None:
+        way, steps = self.way, self.way.blocks.steps
+        matrix = self._still(density)
+        if matrix is None:
+            return None
+        for excess in _RAISES:
+            raised = _with_own(matrix * (1 + excess), _FLOOR)
+            over = np.full(len(steps), raised.max())
+            for longest in steps:
+                mass = np.where(steps <= longest, (steps - 1) * density, np.inf)
+                if (_with_own(way.beyond(raised, over, mass), density) <= raised).all():
+                    return Level(raised, int(longest), excess)
+        return None
+
+    def _still(self, density: float) -> FloatArray | None:
+        """The least matrix that a slot of an endless run has where all slots ahead have it, or a little less.
+
+        Total variations eta_m have it in closed form: the least over m of m d + log((1 - eta_m) / (1 - eta_m e^{m d})),
+        each the fixed point of an increasing concave map that is above 0 at 0, and what caps allow.
+        """
+        way, steps = self.way, self.way.blocks.steps
+        if way.moved is None and way.blocks.is_curve:
+            eta = way.blocks.above[:, 0]
+            rise = np.minimum(steps * density, _MOST)
+            left = 1 - eta * np.exp(rise)
+            mixing = left > 0
+            values = rise[mixing] + np.log(1 - eta[mixing]) - np.log(left[mixing])
+            capped = float((rise + way.blocks.caps).min(initial=np.inf))
+            found = min(float(values.min(initial=np.inf)), capped)
+            return np.asarray(found) if found <= _USELESS else None
+        mass: FloatArray = np.asarray((steps - 1) * density, dtype=np.float64)
+        matrix = np.zeros(way.shape)
+        for _ in range(_LONGEST):
+            before = matrix
+            largest = float(before.max())
+            matrix = np.maximum(before, _with_own(way.beyond(before, np.full(len(steps), largest), mass), density))
+            top = float(matrix.max())
+            if top > _USELESS:
+                return None
+            if np.abs(matrix - before).max() <= _STILL * top:
+                return matrix
+        return None
+
+
+class Course:
+    """A run of one density that begins at a state, followed as far as it had to be."""
+
+    def __init__(self, sweeper: Sweeper, state: State, density: float) -> None:
+        """Take the sweep that it belongs to, what lies beyond, and the density."""
+        way = sweeper.way
+        self._sweeper, self._way, self._state, self._density = sweeper, way, state, density
+        self._history = history = way.blocks.longest
+        self._is_curve = way.moved is None and way.blocks.is_curve and state.known >= history
+        self._is_curve &= float(state.largest.max()) <= _MOST
+        self._largest = np.concatenate([state.largest, np.zeros(_CHUNK)])
+        self._grown = np.expm1(np.minimum(self._largest, _MOST))
+        self._masses = np.concatenate([[0.0], np.cumsum(state.densities), np.zeros(_CHUNK)])
+        self._matrices = np.zeros((_CHUNK, *way.shape))
+        self._near = np.zeros((_CHUNK, *way.shape))
+        self._stride = way.blocks.stride if self._is_curve else 1
+        self._done, self._is_settled, self._is_lost = 0, False, False
+        self._made: dict[int, Tails] = {}
+
+    def tails(self, length: int) -> Tails:
+        """Tails of the slots of so long a run."""
+        count = min(length, _LONGEST)
+        if length > _SHORT and self._sweeper.level(self._density) is None:
+            count = _SHORT
+        advance = self._leap if self._stride >= _LEAST_STRIDE else self._step
+        while self._done < count and not (self._is_settled or self._is_lost):
+            advance()
+        done, history = min(count, self._done), self._history
+        # further on nothing changes
+        length = min(length, done + history + 1)
+        found = self._made.get(length)
+        if found is None:
+            if len(self._made) >= _LENGTHS:
+                self._made.clear()
+            found = self._made[length] = self._cut(done, length)
+        return found
+
+    def _cut(self, done: int, length: int) -> Tails:
+        history = self._history
+        if done < length and not (self._is_settled and done == self._done):
+            # nothing is proved of the slots further on
+            far = full = _with_own(np.zeros(self._way.shape), np.inf)
+            top = np.inf
+        else:
+            far, full, top = self._near[done - 1], self._matrices[done - 1], self._largest[history + done - 1]
+        rest = min(length - done, history)
+        largest = np.concatenate([self._largest[done + rest : history + done], np.full(rest, top)])
+        own = min(done + rest, history)
+        densities = np.concatenate([self._state.densities[own:], np.full(own, self._density)])
+        known = min(history, self._state.known + length)
+        return Tails(self._near[:done], far, State(np.asarray(full), largest, densities, known))
+
+    def _step(self) -> None:
+        density, done, history = self._density, self._done, self._history
+        at = history + done
+        self._grow(1)
+        before = self._matrices[done - 1] if done else self._state.matrix
+        matrix = self._next(before, at)
+        top = float(matrix.max())
+        if math.isfinite(top) and np.abs(matrix - before).max() <= _MOVING * top + _FLOOR:
+            level = self._sweeper.level(density)
+            if level is not None:
+                matrix = level.raised(matrix)
+                top = float(matrix.max())
+                self._is_settled = self._is_at(level, matrix, at, top)
+        self._matrices[done] = matrix
+        self._near[done] = _less(matrix, density)
+        self._largest[at] = top
+        self._grown[at] = math.expm1(min(top, _MOST))
+        self._masses[at + 1] = self._masses[at] + density
+        self._done += 1
+        self._is_lost = top > _USELESS
+
+    def _grow(self, count: int) -> None:
+        """Make room for more slots."""
+        if self._done + count > len(self._near):
+            more = max(self._done, count, _CHUNK)
+            self._largest, self._grown, self._masses, self._matrices, self._near = (
+                np.concatenate([one, np.zeros((more, *one.shape[1:]))])
+                for one in (self._largest, self._grown, self._masses, self._matrices, self._near)
+            )
+
+    def _leap(self) -> None:
+        """As many slots at once as no block that tells anything ends within."""
+        density, done, blocks, count = self._density, self._done, self._way.blocks, self._stride
+        self._grow(count)
+        useful = blocks.telling
+        steps, eta, caps = blocks.steps[useful], blocks.above[useful, 0], blocks.caps[useful]
+        slots = np.arange(self._history + done, self._history + done + count)
+        self._masses[slots + 1] = self._masses[slots[0]] + density * np.arange(1, count + 1)
+        places = slots[:, None] - steps
+        mass = self._masses[slots][:, None] - self._masses[places + 1]
+        most = float(self._largest[places].max(initial=0.0))
+        told = (mass + np.minimum(np.log1p(eta * self._grown[places]), caps) * _UP).min(axis=1, initial=np.inf)
+        told = told + _ADD * (1 + min(most, 1e3))
+        before = float(self._matrices[done - 1] if done else self._state.matrix)
+        # F is at most d more than what is ahead: the block of one slot
+        rise = density * np.arange(1, count + 1)
+        told[0] = min(told[0], before)
+        found: FloatArray = np.asarray(np.minimum.accumulate(told - (rise - density)) + rise, dtype=np.float64)
+        found = found * _UP + _ADD * (1 + min(most, 1e3))
+        last, top = float(found[-1 - (count > 1)]), float(found[-1])
+        if math.isfinite(top) and abs(top - last) <= _MOVING * top + _FLOOR:
+            level = self._sweeper.level(density)
+            if level is not None:
+                found = level.raised(found)
+                top = float(found[-1])
+        self._matrices[done : done + count] = found
+        self._near[done : done + count] = np.maximum(np.nextafter(found - density, np.inf), 0.0)
+        self._largest[slots] = found
+        self._grown[slots] = np.expm1(np.minimum(found, _MOST))
+        self._done += count
+        self._is_lost = top > _USELESS
+        level = None if self._is_lost else self._sweeper.level(density)
+        if level is not None:
+            self._is_settled = self._is_at(level, found[-1], int(slots[-1]), top)
+
+    def _next(self, before: FloatArray, at: int) -> FloatArray:
+        blocks = self._way.blocks
+        places = at - blocks.steps
+        mass = self._masses[at] - self._masses[places + 1]
+        if self._is_curve:
+            # as Blocks.bound has it, for one corner with q = 0
+            told = np.minimum(np.log1p(blocks.above[:, 0] * self._grown[places]), blocks.caps)
+            most = float(self._largest[places].max())
+            return np.asarray(float((mass + told * _UP).min()) + _ADD * (1 + min(most, 1e3)) + self._density)
+        known = self._state.known + at - self._history
+        if known < self._history:
+            mass = np.where(blocks.steps <= known, mass, np.inf)
+        return _with_own(self._way.beyond(before, self._largest[places], mass), self._density)
+
+    def _is_at(self, level: Level, matrix: FloatArray, at: int, top: float) -> bool:
+        """Whether all slots further on are proved to be at most at a level."""
+        if not (matrix == level.matrix).all() or self._state.known + at - self._history < level.longest:
+            return False
+        first = at - level.longest + 1
+        # densities of the state's slots among the last ones
+        beyond = self._state.densities[first:] if first < self._history else ()
+        return bool((self._largest[first:at] <= top).all() and all(one <= self._density for one in beyond))
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The matrix V of an endless run of equal density.
+
+    Attributes:
+        matrix: V.
+        longest: Slots of the longest block that its proof takes.
+        excess: By how much it was raised.
+    """
+
+    matrix: FloatArray
+    longest: int
+    excess: float
+
+    def raised(self, matrix: FloatArray) -> FloatArray:
+        """A matrix with entries that are a little below those of V raised to them."""
+        close = (matrix <= self.matrix) & (matrix >= self.matrix * (1 - 2 * self.excess) - 2 * _FLOOR)
+        return np.where(close, self.matrix, matrix)
+
+
+def _less(matrix: FloatArray, density: float) -> FloatArray:
+    """The tail of F = d + tail, rounded up."""
+    tail = np.nextafter(matrix - density, np.inf)
+    if tail.ndim:
+        np.fill_diagonal(tail, 0.0)
+    return np.maximum(tail, 0.0)
+
+
+def _with_own(tail: FloatArray, density: float) -> FloatArray:
+    """F = d + tail between states; the diagonal is 0."""
+    matrix = np.asarray(tail + density)
+    if matrix.ndim:
+        np.fill_diagonal(matrix, 0.0)
+    return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The slot that decides a loss.
+
+    Attributes:
+        loss: Epsilon, rounded up.
+        slot: None where nothing is lost, and where all slots are bounded together.
+        quilt: Whether the quilts' account is the smaller one, and this is its worst slot.
+        density: The largest density, where it bounds all slots together.
+    """
+
+    loss: float = 0.0
+    slot: int | None = None
+    quilt: bool = False
+    density: float | None = None
+
+
+def any_start(belief: AnyBelief) -> AnyBelief:
+    """The same chains with any initial distribution: what is known from a change on."""
+    if isinstance(belief, MarkovChain):
+        return AnyInitial([belief.transition])
+    if isinstance(belief, FiniteClass):
+        return AnyInitial(chain.transition for chain in belief.chains)
+    return belief
+
+
+class World:
+    """Beliefs one after the other, each from its slot on, as the sweeps see them.
+
+    A kernel changes at slot c: the transition out of c, and all later ones, follow the new belief, whatever the start.
+    So F of slots from c on uses the new kernels and B of slots behind c, both any member of the new belief; across the
+    change a block ends at c, where the worst member of the other side counts.
+    """
+
+    def __init__(self, segments: Sequence[tuple[int | None, AnyBelief]], bound: Bound = "lemma-4.8") -> None:
+        """Take the beliefs in order, each with the slot from which on it holds (None for the first).
+
+        Args:
+            segments: Start and belief of each.
+            bound: The closed form of the influence under mixing bounds.
+
+        Raises:
+            ChainError: If a stationary chain is reducible.
+        """
+        self.segments = tuple(segments)
+        self.changes = tuple(start for start, _ in segments if start is not None)
+        beliefs = (belief if start is None else any_start(belief) for start, belief in segments)
+        self.beliefs = tuple(beliefs)
+        self.members = tuple(members_of(belief, bound) for belief in self.beliefs)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no secret pair, so that nothing is lost."""
+        return not all(self.members)
+
+    @cached_property
+    def cuts(self) -> frozenset[int]:
+        """Slots at which a run must begin: the kernel out of a change is new, and the kernel back from the next."""
+        return frozenset(slot for change in self.changes for slot in (change, change + 1))
+
+    def parts(self, slot: int) -> tuple[int, int]:
+        """The segments of the kernel out of a slot, and of the kernel back from it."""
+        return bisect_right(self.changes, slot), bisect_left(self.changes, slot)
+
+    def empty(self, part: int, *, ahead: bool) -> list[State]:
+        """Nothing is charged beyond."""
+        return [State.empty(one.way) for one in self.sweepers(part, ahead=ahead)]
+
+    def sweepers(self, part: int, *, ahead: bool) -> list[Sweeper]:
+        """The sweeps of the members of a segment, from what lies ahead or from what lies behind."""
+        return [member.sweepers[0 if ahead else 1] for member in self.members[part]]
+
+    def swept(
+        self, states: Sequence[State], parts: tuple[int, int], density: float, length: int, *, ahead: bool
+    ) -> tuple[Tails, ...]:
+        """Tails of a run by member.
+
+        Args:
+            states: What lies beyond, by member of the segment there.
+            parts: The segment beyond, and that of the run.
+            density: Of the run.
+            length: Of the run, in slots.
+            ahead: Whether beyond is ahead.
+        """
+        sweepers = self.sweepers(parts[1], ahead=ahead)
+        if parts[0] != parts[1]:
+            states = [_worst_of(states).at_change(one.way) for one in sweepers]
+        return tuple(one.tails(state, density, length) for one, state in zip(sweepers, states, strict=True))
+
+
+def _worst_of(states: Sequence[State]) -> State:
+    """A state that bounds each of some; only the next slot is known of it."""
+    first = states[0]
+    if len(states) == 1:
+        return first
+    matrix = np.max([one.matrix for one in states], axis=0) if _alike(states) else np.zeros(())
+    return State(matrix, np.max([one.largest[-1:] for one in states], axis=0), first.densities[-1:], 1)
+
+
+def _alike(states: Sequence[State]) -> bool:
+    return len({one.matrix.shape for one in states}) == 1
+
+
+Tailed: TypeAlias = list[tuple[Tails, ...]]
+"""Tails by run, and by member."""
+
+
+class Lane:
+    """The worst slot of a line of runs in one world, as the line grows.
+
+    A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
+
+    Args:
+        world: What is believed.
+        ends: What lies before the first run and behind the last, by member; None for nothing charged.
+        view: The slots that are looked at, where runs must begin and end; None for all.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None),
+        view: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self.world, self._ends, self._view = world, ends, view
+        self._slots: Sequence[int] = ()
+        self._densities: Sequence[float] = ()
+        self._total = 0.0
+        self._span: tuple[int, int] | None = None
+        self._ahead: Tailed = []
+        self._behind: Tailed = []
+        self._most: list[float] = []
+        self.worst = Worst()
+
+    def update(
+        self, slots: Sequence[int], densities: Sequence[float], total: float, start: int, stop: int
+    ) -> Callable[[], None]:
+        """Take a line of which only the density of ``[start, stop)`` differs; what is returned takes that back.
+
+        Args:
+            slots: Where the runs begin, and at last where the last one ends.
+            densities: Of the runs, multiples of 2^-40.
+            total: Density summed over all slots, rounded up; infinite where a line goes on without end.
+            start: First slot that differs.
+            stop: Slot behind the last.
+        """
+        kept = self._slots, self._densities, self._total, self._span, self.worst
+        replaced: list[tuple[int, int, Tailed, Tailed, list[float]]] = []
+        touched: list[tuple[Tailed, int, tuple[Tails, ...]]] = []
+        priced: list[tuple[int, float]] = []
+
+        def undo() -> None:
+            for index, loss in reversed(priced):
+                self._most[index] = loss
+            for tails, index, one in reversed(touched):
+                tails[index] = one
+            for low, high, ahead, behind, most in replaced:
+                self._ahead[low:high], self._behind[low:high], self._most[low:high] = ahead, behind, most
+            self._slots, self._densities, self._total, self._span, self.worst = kept
+
+        if self.world.is_idle or not densities:
+            return undo
+        # runs without charges may begin between what was there and what comes
+        first, last = (slots[-1], slots[0]) if self._span is None else self._span
+        start, stop = min(start, last), max(stop, first)
+        self._span = slots[0], slots[-1]
+        count = len(densities)
+        low, high = max(0, bisect_right(slots, start) - 2), min(count, bisect_left(slots, stop) + 1)
+        old = high - (count - len(self._most))
+        self._slots, self._densities, self._total = slots, densities, total
+        replaced.append((low, high, self._ahead[low:old], self._behind[low:old], self._most[low:old]))
+        room = high - low
+        self._ahead[low:old], self._behind[low:old], self._most[low:old] = [()] * room, [()] * room, [0.0] * room
+        first = self._swept(range(high - 1, -1, -1), low, touched, ahead=True)
+        last = self._swept(range(low, count), high - 1, touched, ahead=False)
+        for index in range(first, last + 1):
+            priced.append((index, self._most[index]))
+            self._most[index] = self._bound(index)
+        self.worst = self._decide()
+        return undo
+
+    def within(self, limit: float) -> tuple[int, float]:
+        """The first slot whose loss is above a limit, the end where none is, and the largest loss before it."""
+        most = 0.0
+        for index, bound in enumerate(self._most):
+            if bound > limit:
+                offsets, bounds = self._bounds(index)
+                near = max(len(one.near) for one in self._behind[index])
+                places = offsets.copy()
+                if len(places) < self._slots[index + 1] - self._slots[index]:
+                    # the last one stands for all that lie further from both edges, and the first of them is meant
+                    places[-1] = near
+                first = int(places[bounds > limit].min())
+                return self._slots[index] + first, max([most, *bounds[places < first].tolist()])
+            most = max(most, bound)
+        return self._slots[-1], most
+
+    def leaving(self, *, ahead: bool) -> list[State]:
+        """What a run before the first one would see ahead of it, or one behind the last would see behind it."""
+        return [one.leaving for one in (self._ahead[0] if ahead else self._behind[-1])]
+
+    def _swept(
+        self, order: range, needed: int, touched: list[tuple[Tailed, int, tuple[Tails, ...]]], *, ahead: bool
+    ) -> int:
+        """Sweep runs in an order, at least up to one; the last that tells something else than before."""
+        tails, step = (self._ahead, -1) if ahead else (self._behind, 1)
+        reached = order[0]
+        for index in order:
+            beyond = index - step
+            part = self._part(index, ahead=ahead)
+            if 0 <= beyond < len(tails):
+                states, other = [one.leaving for one in tails[beyond]], self._part(beyond, ahead=ahead)
+            else:
+                end = self._ends[1 if ahead else 0]
+                states, other = self.world.empty(part, ahead=ahead) if end is None else end, part
+            length = self._slots[index + 1] - self._slots[index]
+            made = self.world.swept(states, (other, part), self._densities[index], length, ahead=ahead)
+            before, tails[index] = tails[index], made
+            touched.append((tails, index, before))
+            reached = index
+            passed = index < needed if ahead else index > needed
+            if passed and all(one.leaving.key == two.leaving.key for one, two in zip(before, made, strict=True)):
+                break
+        return reached
+
+    def _part(self, index: int, *, ahead: bool) -> int:
+        return self.world.parts(self._slots[index])[0 if ahead else 1]
+
+    def _bound(self, index: int) -> float:
+        """The loss of the worst slot of a run by the sweeps alone."""
+        first, stop = self._view
+        if (first is not None and self._slots[index] < first) or (stop is not None and self._slots[index] >= stop):
+            return 0.0
+        return float(min(self._bounds(index)[1].max(), self._total))
+
+    def _decide(self) -> Worst:
+        """The worst slot, the first among equals."""
+        top = max(range(len(self._most)), key=self._most.__getitem__)
+        if not self._most[top]:
+            return Worst()
+        offsets, bounds = self._bounds(top)
+        place = int(np.lexsort((offsets, -bounds))[0])
+        return Worst(float(min(bounds[place], self._total)), self._slots[top] + int(offsets[place]))
+
+    def _bounds(self, index: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
+        """Offsets of the slots of a run that may decide, and the loss of each by the sweeps alone."""
+        length = self._slots[index + 1] - self._slots[index]
+        first = max(len(one.near) for one in self._behind[index])
+        last = length - max(len(one.near) for one in self._ahead[index])
+        offsets = np.arange(length) if first >= last else np.concatenate([np.arange(first), np.arange(last, length)])
+        if first < last:
+            # between them all slots tell the same
+            offsets = np.append(offsets, (first + last) // 2)
+        bounds = [
+            (self._tails(ahead, offsets, length - 1 - offsets) + self._tails(behind, offsets, offsets))
+            .reshape(len(offsets), -1)
+            .max(axis=1)
+            for ahead, behind in self._both(index)
+        ]
+        return offsets, (self._densities[index] + np.max(bounds, axis=0)) * _UP
+
+    def _both(self, index: int) -> Iterable[tuple[Tails, Tails]]:
+        """The tails on both sides by member; of different segments every two."""
+        ahead, behind = self._ahead[index], self._behind[index]
+        if self._part(index, ahead=True) == self._part(index, ahead=False):
+            return zip(ahead, behind, strict=True)
+        return product(ahead, behind)
+
+    @staticmethod
+    def _tails(tails: Tails, offsets: npt.NDArray[np.intp], places: npt.NDArray[np.intp]) -> FloatArray:
+        """Tails of slots of a run, shape (slots, k, k) or (slots, 1, 1).
+
+        Args:
+            tails: Of the run.
+            offsets: Of the slots.
+            places: How far each lies from what the tails begin at.
+        """
+        inside = (places < len(tails.near)).reshape(-1, *([1] * tails.far.ndim))
+        values = np.where(inside, tails.near[np.minimum(places, len(tails.near) - 1)], tails.far)
+        return values if values.ndim > 1 else values.reshape(len(offsets), 1, 1)
+
+
+def loss_of(belief: AnyBelief, density: Density) -> Worst:
+    """The loss of a density by the recursion, under one belief for all time.
+
+    Raises:
+        ChainError: If a stationary chain is reducible.
+    """
+    lane = Lane(World([(None, belief)]))
+    runs = density.runs()
+    if runs:
+        slots = [runs[0].start, *(run.stop for run in runs)]
+        levels = [run.density for run in runs]
+        total = math.fsum(run.length * level for run, level in zip(runs, levels, strict=True)) * _UP
+        lane.update(slots, levels, total, slots[0], slots[-1])
+    return lane.worst
