@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from quiltstream.privacy.chains import MarkovChain
-from quiltstream.privacy.classes import AnyInitial, MixingBounds
-from quiltstream.privacy.quilts import lemma_4_9_reach, mqm_approx, mqm_exact, pairwise
+from quiltstream.privacy.models.classes import AnyInitial, MixingBounds
+from quiltstream.privacy.models.markov_chain import MarkovChain
+from quiltstream.privacy.quilts.calibration import lemma_4_9_reach, mqm_approx, mqm_exact, pairwise
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTH = 1_000_000
@@ -71,7 +71,7 @@ def literal(bounds: MixingBounds, length: int) -> float:
 
 
 def published() -> np.ndarray:
-    entries = json.loads((ROOT / "tests" / "privacy" / "published_sigmas.json").read_text())["chains"]
+    entries = json.loads((ROOT / "tests" / "privacy" / "quilts" / "published_sigmas.json").read_text())["chains"]
     matrix = np.array(next(entry["transition"] for entry in entries if entry["k"] == 51))
     return matrix / matrix.sum(axis=1, keepdims=True)
 

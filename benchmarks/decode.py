@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from pyarrow import csv as arrow_csv
 
-from quiltstream.schemas.settings import FileSource, Readings
-from quiltstream.transforms.decode.steps import ReadReadings
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.sources.batch_files import ReadReadings
 
 SERIES = 1_000
 ROWS = {"parquet": 10_000_000, "csv": 2_000_000, "csv, all quoted": 2_000_000, "jsonl": 500_000, "avro": 200_000}

@@ -31,8 +31,8 @@ sys.modules["examined"] = examined
 _spec.loader.exec_module(examined)
 
 #: Files of tests. Of a test the beginning of its name is enough.
-STREAM = "tests/transforms/live/test_live_faults.py"
-TWICE = "tests/transforms/live/test_bundles_twice.py"
+STREAM = "tests/transforms/sources/test_live_faults.py"
+TWICE = "tests/transforms/sources/test_bundles_twice.py"
 FLINK = "tests/e2e/test_live_flink.py"
 PRISM = "tests/e2e/test_live_prism.py"
 SQLITE = "tests/store/test_faults.py"

@@ -30,18 +30,17 @@ import fastavro
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.live.engine import live_pipeline
-from quiltstream.pipelines.places.kafka import topic_of
-from quiltstream.pipelines.places.kafka_source import kafka_feed
-from quiltstream.schemas.settings import Settings
+from quiltstream.pipelines.connectors.kafka import kafka_feed, topic_of
+from quiltstream.pipelines.live.runner import live_pipeline
+from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.kafka.feed import KafkaReader
-from quiltstream.transforms.live.feeds import BEGIN
-from quiltstream.transforms.live.reader import Pace, ReadLive
-from quiltstream.transforms.message_sink import SendReleases, single_object_head
-from quiltstream.transforms.tickets import Steps
+from quiltstream.transforms.completeness.sequence_numbers import Steps
+from quiltstream.transforms.kafka.source import KafkaReader
+from quiltstream.transforms.sinks.messages import SendReleases, single_object_head
+from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.reader import Pace, ReadLive
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
 from tests.e2e.kafka import KafkaBroker, find_kafka
@@ -260,7 +259,7 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
 
 def _undecoded(reader: Any) -> Any:
     """A reader's way of giving pieces, without a look at the messages."""
-    from quiltstream.transforms.live.feeds import Piece  # noqa: PLC0415 - only here
+    from quiltstream.transforms.sources.contract import Piece  # noqa: PLC0415 - only here
 
     def piece() -> Piece:
         place, group = reader._groups.popleft()  # noqa: SLF001 - as above

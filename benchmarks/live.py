@@ -33,16 +33,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from quiltstream.pipelines.live.engine import live_pipeline
-from quiltstream.privacy.mechanisms import LaplaceHistogram
+from quiltstream.pipelines.live.runner import live_pipeline
+from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
-from quiltstream.schemas.settings import Settings
+from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live.feeds import Feed, Piece, Reader
-from quiltstream.transforms.live.reader import Pace, ReadLive
-from quiltstream.transforms.live.sinks import WriteBlocks
-from quiltstream.transforms.tickets import Steps
+from quiltstream.transforms.completeness.sequence_numbers import Steps
+from quiltstream.transforms.sinks.files import WriteBlocks
+from quiltstream.transforms.sources.contract import Feed, Piece, Reader
+from quiltstream.transforms.sources.reader import Pace, ReadLive
 
 SERIES, GROUPS, SHARDS, STATES = 1000, 10, 2, 50
 INTERVAL_US = 1_800_000_000

@@ -35,10 +35,10 @@ from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Loa
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live.feeds import Reader
-from quiltstream.transforms.live.reader import Pace, ReadLive
-from quiltstream.transforms.live.sinks import WriteBlocks
-from quiltstream.transforms.tickets import Steps
+from quiltstream.transforms.completeness.sequence_numbers import Steps
+from quiltstream.transforms.sinks.files import WriteBlocks
+from quiltstream.transforms.sources.contract import Reader
+from quiltstream.transforms.sources.reader import Pace, ReadLive
 
 ROOT = Path(__file__).absolute().parent.parent
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from quiltstream.privacy.mechanisms import LaplaceHistogram
-from quiltstream.privacy.noise import DiscreteLaplace, rational_scale
-from quiltstream.privacy.projection import project_to_total
-from quiltstream.privacy.zero_sum import ZeroSumLaplace
+from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, rational_scale
+from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
+from quiltstream.privacy.mechanisms.projection import project_to_total
+from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 
 DRAWS = 3_000_000
 ROWS = 200_000

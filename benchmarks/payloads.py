@@ -20,10 +20,10 @@ import cbor2
 import fastavro
 import numpy as np
 
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
-from quiltstream.transforms.messages import Messages
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages
 
 MESSAGES, BATCH, RUNS, SERIES = 20_000, 5_000, 5, 1_000
 START_MS = 1_767_614_400_000

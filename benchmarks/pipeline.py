@@ -55,7 +55,7 @@ edges = [200.0 * i for i in range(1, {states})]
 CLOCKED = """
 import atexit, sys, time
 begin, spent = time.perf_counter(), [0.0]
-from quiltstream.store.records import Store
+from quiltstream.store.store import Store
 def clocked(name):
     plain = getattr(Store, name)
     def call(*given, **named):

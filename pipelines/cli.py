@@ -1,4 +1,4 @@
-"""The command line. It parses and prints; what a command does is in a module of its own, imported when it is called."""
+"""The command line ``quiltstream``: arguments and printing. Each command's work is in ``commands``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,185 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .cli_ledger import ledger
-from .command import Group
-from .garbage import leave_at_exit
+from .command import Group, leave_at_exit
 
 if TYPE_CHECKING:
-    from .commands.covers import Believed
     from .commands.fit import Choice
+    from .commands.fit_beliefs import Believed
+
 
 _FILE = click.Path(path_type=Path)
+
+
+@click.group(cls=Group, short_help="Look at the ledger of record, export it, and keep it.")
+def ledger() -> None:
+    r"""Look at the ledger of record, export it, and keep it.
+
+    LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one.
+
+    \b
+    Examples:
+      quiltstream ledger show settings.yaml
+      quiltstream ledger export out/ledger.db -o public/
+      quiltstream ledger backup out/ledger.db -o backup.db
+    """
+
+
+@ledger.command("show")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("--domain", help="This domain only.")
+@click.option("--all", "every", is_flag=True, help="Every entry, not only the last ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool) -> None:
+    r"""Show what each domain has lost, what its budget is, and the entries of its account.
+
+    \b
+    Examples:
+      quiltstream ledger show quiltstream-demo/ledger.db
+      quiltstream ledger show settings.yaml --all
+      quiltstream ledger show postgresql+psycopg://host/db --json
+    """
+    from .commands.ledger import show
+
+    show(ledger_, domain=domain, every=every, as_json=as_json)
+
+
+@ledger.command("verify")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option(
+    "--expect",
+    "expected",
+    metavar="DOMAIN=HEAD",
+    multiple=True,
+    help="A head that was written down earlier; what it was made of must still be on record. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def ledger_verify(ledger_: str, expected: tuple[str, ...], *, as_json: bool) -> None:
+    r"""Read everything for damage, price every account anew, and print the head of each domain.
+
+    Exit code 4 if anything is not as it was written; each defect is listed. Keep the heads elsewhere: against somebody
+    who may write to the ledger only they tell, by --expect, that something was changed since.
+
+    \b
+    Examples:
+      quiltstream ledger verify settings.yaml
+      quiltstream ledger verify ledger.db --expect london-feeder=12.96.3.0f4c...
+    """
+    from .commands.ledger import verify
+
+    verify(ledger_, expected, as_json=as_json)
+
+
+@ledger.command("export")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("-o", "--output", type=_FILE, required=True, help="Folder to write into.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "avro"]),
+    default="parquet",
+    show_default=True,
+    help="Of the files.",
+)
+def ledger_export(ledger_: str, output: Path, kind: str) -> None:
+    r"""Write the releases and the ledger's entries to files that may be published.
+
+    The store itself is not to be published: its files and logs may hold draws of noise that lost a race.
+
+    \b
+    Example:
+      quiltstream ledger export settings.yaml -o public/
+    """
+    from .commands.ledger import export
+
+    export(ledger_, output, kind)
+
+
+@ledger.command("budget")
+@click.argument("ledger_", metavar="LEDGER")
+@click.argument("domain")
+@click.argument("budget", type=float)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def ledger_budget(ledger_: str, domain: str, budget: float, *, yes: bool) -> None:
+    r"""Raise the budget of a domain, on record. A window that was refused stays refused.
+
+    \b
+    Example:
+      quiltstream ledger budget settings.yaml london-feeder 2.0
+    """
+    from .commands.ledger import raise_budget
+
+    raise_budget(ledger_, domain, budget, ask=not yes)
+
+
+@ledger.command("belief")
+@click.argument("ledger_", metavar="LEDGER")
+@click.argument("domain")
+@click.argument("model", type=_FILE)
+@click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def ledger_belief(ledger_: str, domain: str, model: Path, instant: str | None, *, yes: bool) -> None:
+    r"""Let another belief join a domain's for the whole history, or follow it from an instant on.
+
+    Everything charged and promised is priced anew, and it is refused if that passes the budget.
+
+    \b
+    Example:
+      quiltstream ledger belief settings.yaml london-feeder model-2.json
+    """
+    from .commands.ledger import change_belief
+
+    change_belief(ledger_, domain, model, instant, ask=not yes)
+
+
+@ledger.command("backup")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
+def ledger_backup(ledger_: str, output: Path) -> None:
+    r"""Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
+
+    A ledger restored from a backup has forgotten every charge made after it: the budget would be spent twice.
+
+    \b
+    Example:
+      quiltstream ledger backup out/ledger.db -o ledger-2013-12-31.db
+    """
+    from .commands.ledger import backup
+
+    backup(ledger_, output)
+
+
+@ledger.command("migrate")
+@click.argument("ledger_", metavar="LEDGER")
+def ledger_migrate(ledger_: str) -> None:
+    r"""Bring the tables of a ledger to the version of this program. Back it up first.
+
+    \b
+    Example:
+      quiltstream ledger migrate settings.yaml
+    """
+    from .commands.ledger import migrate
+
+    migrate(ledger_)
+
+
+@ledger.command("merge")
+@click.argument("ledgers", metavar="LEDGER LEDGER...", nargs=-1, required=True)
+@click.option("-o", "--output", type=_FILE, required=True, help="SQLite file to write; it must not exist.")
+def ledger_merge(ledgers: tuple[str, ...], output: Path) -> None:
+    r"""Unite ledgers that were kept apart, in a new one.
+
+    Every charge of all of them counts: the same charge once, two charges of one window twice. What was published for
+    one place with two values is kept and flagged. If the budget is exceeded then, the domain is closed. Domains and
+    queries of one name must be the same in all. The ledgers given are not changed; use the new one from then on.
+
+    \b
+    Example:
+      quiltstream ledger merge north.db south.db -o ledger.db
+    """
+    from .commands.ledger import merge
+
+    merge(ledgers, output)
 
 
 def _version(context: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -80,8 +250,8 @@ def init(data: Path, output: Path, *, force: bool) -> None:
       quiltstream init readings.csv -o settings.yaml
       quiltstream run --dry-run settings.yaml
     """
+    from .commands.data_preview import look_at
     from .commands.init import guess, write
-    from .commands.look import look_at
     from .console import facts, heading, results
 
     guessed = guess(look_at(data), output)
@@ -301,7 +471,7 @@ def pseudonyms(
     Example:
       quiltstream pseudonyms gateway.yaml roster.csv -o roster-pseudonyms.csv --drop address
     """
-    from .gateway.roster import Choice, write_pseudonyms
+    from .gateway.pseudonyms import Choice, write_pseudonyms
 
     write_pseudonyms(settings, roster, out, Choice(series=series, parts=parts, drop=drop))
 
@@ -328,7 +498,7 @@ def letters_key(file: Path) -> None:
     Example:
       quiltstream letters key private.key
     """
-    from .commands.letters import make_key
+    from .commands.dead_letters import make_key
 
     click.echo(make_key(file))
 
@@ -346,7 +516,7 @@ def letters_open(files: tuple[Path, ...], *, key: Path) -> None:
       quiltstream letters open --key private.key rejects/*.jsonl
       kcat -C -e -b broker:9092 -t load-rejects | quiltstream letters open --key private.key -
     """
-    from .commands.letters import open_letters
+    from .commands.dead_letters import open_letters
 
     raise SystemExit(open_letters(key, files))
 
@@ -363,7 +533,7 @@ def schema(*, of_gateway: bool) -> None:
     from .console import print_json
 
     if of_gateway:
-        from .gateway.parts import gateway_schema
+        from .gateway.run import gateway_schema
 
         print_json(gateway_schema())
     else:

@@ -20,19 +20,18 @@ from apache_beam.io.filesystems import FileSystems
 
 from ..schemas.files import read_regular, write_whole
 from ..schemas.releases import release_ids
-from ..schemas.settings import Settings
+from ..schemas.settings.job import Settings
 from ..schemas.slots import SlotGrid, Window, format_instant
 from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, StoreReplaced
-from ..store.records import Store
 from ..store.specs import Registration
-from ..transforms.block_log import BlockLog, LoggedBlock, compact, logged
-from ..transforms.block_log import begin as begin_log
-from ..transforms.block_log import read as read_log
-from ..transforms.files import everywhere, is_local
+from ..store.store import Store
+from ..transforms.aggregate.block_log import BlockLog, LoggedBlock, compact, logged
+from ..transforms.aggregate.block_log import begin as begin_log
+from ..transforms.aggregate.block_log import read as read_log
+from ..transforms.formats.paths import everywhere, is_local
 from ..transforms.plan import ledger_address, open_ledger
-from .exits import ExitCode
-from .failures import CommandError, explain
+from .errors import CommandError, ExitCode, explain
 
 #: How the files are named; no pattern of a source or of a sink's reader finds them.
 _SUFFIX = ".quiltstream.json"

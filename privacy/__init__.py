@@ -8,10 +8,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .chains import ChainError, MarkovChain
-from .charges import BudgetExceeded, Charge
-from .classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, belief_from_dict, mixing_bounds
-from .influence import (
+from .accounting.charges import BudgetExceeded, Charge
+from .accounting.ledger import Ledger
+from .accounting.schedules import Schedule
+from .mechanisms.discrete_laplace import DiscreteLaplace
+from .mechanisms.histogram import LaplaceHistogram
+from .mechanisms.projection import project_to_total
+from .models.classes import (
+    AnyInitial,
+    Belief,
+    BinaryInterval,
+    FiniteClass,
+    MixingBounds,
+    belief_from_dict,
+    mixing_bounds,
+)
+from .models.markov_chain import ChainError, MarkovChain
+from .quilts.calibration import Calibration, lemma_4_9_reach, mqm_approx, mqm_exact, pairwise
+from .quilts.influence import (
+    Quilt,
     SidedInfluence,
     chain_influence,
     lemma_4_8,
@@ -19,22 +34,12 @@ from .influence import (
     sided_influence,
     spectral_influence,
 )
-from .ledger import Ledger
-from .mechanisms import LaplaceHistogram
-from .noise import DiscreteLaplace
-from .projection import project_to_total
-from .quilts import Calibration, Quilt, lemma_4_9_reach, mqm_approx, mqm_exact, pairwise
-from .schedules import Schedule
 
 if TYPE_CHECKING:
     from .accounting.calibration import forward_backward
-    from .adversaries import adversary_divergence, adversary_epsilon
-    from .audit import AuditRelease, ExactLoss, exact_loss
-    from .baselines import Baseline, OutsideDomain, entry_dp, gk16, gk16_influence, group_dp
-    from .chain_tests import ChiSquare, TripleCounts, drift_test, order_test, reversibility_test
-    from .choices import ExponentialTopK
-    from .composition import (
+    from .accounting.theorems import (
         QuiltRelease,
+        SeedsBound,
         TheoremDoesNotApply,
         distant_segments,
         joint_divergence,
@@ -43,19 +48,10 @@ if TYPE_CHECKING:
         sequential,
         two_segments,
     )
-    from .confidence import ConfidenceClass, confidence_class
-    from .counts import LaplaceCount
-    from .coverage import covering_class, series_class
-    from .curves import InfluenceCurve, binary_curve, composed_points, table_curve
-    from .diagnostics import Diagnostics, diagnose, outside
-    from .drift import Drift, judge_drift, spent_alpha
-    from .estimation import EstimationError, TransitionCounts, chain_from_counts
-    from .gaussian_curves import gaussian_curve
-    from .joint import JointTable
-    from .network_search import NetworkCalibration, NetworkQuilt, max_influence, network_mqm, network_quilts
-    from .networks import BayesianNetwork, NetworkError
-    from .noisy_counts import NoisyCounts, release_counts
-    from .planning import (
+    from .analysis.audit import AuditRelease, ExactLoss, exact_loss
+    from .analysis.baselines import Baseline, OutsideDomain, entry_dp, gk16, gk16_influence, group_dp
+    from .analysis.close_adversaries import adversary_divergence, adversary_epsilon
+    from .analysis.planning import (
         METHODS,
         NotApplicable,
         Plan,
@@ -65,12 +61,18 @@ if TYPE_CHECKING:
         smallest_group,
         smallest_window,
     )
-    from .released_bounds import bounds_of_released
-    from .responses import RandomisedResponse
-    from .seeds import SeedsBound
-    from .single_slots import slot_influence
-    from .transition_drift import judge_transitions
-    from .wasserstein import (
+    from .estimation.confidence import ConfidenceClass, confidence_class
+    from .estimation.diagnostics import Diagnostics, diagnose, outside
+    from .estimation.drift import Drift, judge_drift, judge_transitions, spent_alpha
+    from .estimation.hypothesis_tests import ChiSquare, TripleCounts, drift_test, order_test, reversibility_test
+    from .estimation.per_series import covering_class, series_class
+    from .estimation.private_counts import NoisyCounts, release_counts
+    from .estimation.released_bounds import bounds_of_released
+    from .estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
+    from .mechanisms.exponential import ExponentialTopK
+    from .mechanisms.histogram import LaplaceCount
+    from .mechanisms.randomised_response import RandomisedResponse
+    from .mechanisms.wasserstein import (
         NotComposable,
         WassersteinDistance,
         WassersteinMechanism,
@@ -80,7 +82,12 @@ if TYPE_CHECKING:
         wasserstein_of_count,
         wasserstein_of_table,
     )
-    from .zeros import fill_zeros
+    from .models.bayesian_network import BayesianNetwork, NetworkError
+    from .models.joint_distribution import JointTable
+    from .models.markov_chain import fill_zeros
+    from .quilts.influence import slot_influence
+    from .quilts.influence_curves import InfluenceCurve, binary_curve, composed_points, gaussian_curve, table_curve
+    from .quilts.network import NetworkCalibration, NetworkQuilt, max_influence, network_mqm, network_quilts
 
 __all__ = [
     "METHODS",
@@ -191,83 +198,83 @@ __all__ = [
 ]
 
 _LATER = {
-    "METHODS": "planning",
-    "AuditRelease": "audit",
-    "Baseline": "baselines",
-    "BayesianNetwork": "networks",
-    "ChiSquare": "chain_tests",
-    "ConfidenceClass": "confidence",
-    "Diagnostics": "diagnostics",
-    "Drift": "drift",
-    "EstimationError": "estimation",
-    "ExactLoss": "audit",
-    "ExponentialTopK": "choices",
-    "InfluenceCurve": "curves",
-    "JointTable": "joint",
-    "LaplaceCount": "counts",
-    "NetworkCalibration": "network_search",
-    "NetworkError": "networks",
-    "NetworkQuilt": "network_search",
-    "NoisyCounts": "noisy_counts",
-    "NotApplicable": "planning",
-    "NotComposable": "wasserstein",
-    "OutsideDomain": "baselines",
-    "Plan": "planning",
-    "QuiltRelease": "composition",
-    "RandomisedResponse": "responses",
-    "SeedsBound": "seeds",
-    "TheoremDoesNotApply": "composition",
-    "TransitionCounts": "estimation",
-    "TripleCounts": "chain_tests",
-    "WassersteinDistance": "wasserstein",
-    "WassersteinMechanism": "wasserstein",
-    "adversary_divergence": "adversaries",
-    "adversary_epsilon": "adversaries",
-    "binary_curve": "curves",
-    "bounds_of_released": "released_bounds",
-    "chain_from_counts": "estimation",
-    "clique_of_four": "wasserstein",
-    "compare_methods": "planning",
-    "composed_points": "curves",
-    "confidence_class": "confidence",
-    "covering_class": "coverage",
-    "diagnose": "diagnostics",
-    "distant_segments": "composition",
-    "drift_test": "chain_tests",
-    "entry_dp": "baselines",
-    "exact_loss": "audit",
-    "fill_zeros": "zeros",
+    "METHODS": "analysis.planning",
+    "AuditRelease": "analysis.audit",
+    "Baseline": "analysis.baselines",
+    "BayesianNetwork": "models.bayesian_network",
+    "ChiSquare": "estimation.hypothesis_tests",
+    "ConfidenceClass": "estimation.confidence",
+    "Diagnostics": "estimation.diagnostics",
+    "Drift": "estimation.drift",
+    "EstimationError": "estimation.transition_counts",
+    "ExactLoss": "analysis.audit",
+    "ExponentialTopK": "mechanisms.exponential",
+    "InfluenceCurve": "quilts.influence_curves",
+    "JointTable": "models.joint_distribution",
+    "LaplaceCount": "mechanisms.histogram",
+    "NetworkCalibration": "quilts.network",
+    "NetworkError": "models.bayesian_network",
+    "NetworkQuilt": "quilts.network",
+    "NoisyCounts": "estimation.private_counts",
+    "NotApplicable": "analysis.planning",
+    "NotComposable": "mechanisms.wasserstein",
+    "OutsideDomain": "analysis.baselines",
+    "Plan": "analysis.planning",
+    "QuiltRelease": "accounting.theorems",
+    "RandomisedResponse": "mechanisms.randomised_response",
+    "SeedsBound": "accounting.theorems",
+    "TheoremDoesNotApply": "accounting.theorems",
+    "TransitionCounts": "estimation.transition_counts",
+    "TripleCounts": "estimation.hypothesis_tests",
+    "WassersteinDistance": "mechanisms.wasserstein",
+    "WassersteinMechanism": "mechanisms.wasserstein",
+    "adversary_divergence": "analysis.close_adversaries",
+    "adversary_epsilon": "analysis.close_adversaries",
+    "binary_curve": "quilts.influence_curves",
+    "bounds_of_released": "estimation.released_bounds",
+    "chain_from_counts": "estimation.transition_counts",
+    "clique_of_four": "mechanisms.wasserstein",
+    "compare_methods": "analysis.planning",
+    "composed_points": "quilts.influence_curves",
+    "confidence_class": "estimation.confidence",
+    "covering_class": "estimation.per_series",
+    "diagnose": "estimation.diagnostics",
+    "distant_segments": "accounting.theorems",
+    "drift_test": "estimation.hypothesis_tests",
+    "entry_dp": "analysis.baselines",
+    "exact_loss": "analysis.audit",
+    "fill_zeros": "models.markov_chain",
     "forward_backward": "accounting.calibration",
-    "gaussian_curve": "gaussian_curves",
-    "gk16": "baselines",
-    "gk16_influence": "baselines",
-    "group_dp": "baselines",
-    "joint_divergence": "composition",
-    "judge_drift": "drift",
-    "judge_transitions": "transition_drift",
-    "max_influence": "network_search",
-    "nearly_independent": "composition",
-    "network_mqm": "network_search",
-    "network_quilts": "network_search",
-    "order_test": "chain_tests",
-    "outside": "diagnostics",
-    "plan_release": "planning",
-    "plan_table": "planning",
-    "release_counts": "noisy_counts",
-    "require_composable": "wasserstein",
-    "reversibility_test": "chain_tests",
-    "same_quilts": "composition",
-    "sequential": "composition",
-    "series_class": "coverage",
-    "slot_influence": "single_slots",
-    "smallest_group": "planning",
-    "smallest_window": "planning",
-    "spent_alpha": "drift",
-    "table_curve": "curves",
-    "two_segments": "composition",
-    "wasserstein_infinity": "wasserstein",
-    "wasserstein_of_count": "wasserstein",
-    "wasserstein_of_table": "wasserstein",
+    "gaussian_curve": "quilts.influence_curves",
+    "gk16": "analysis.baselines",
+    "gk16_influence": "analysis.baselines",
+    "group_dp": "analysis.baselines",
+    "joint_divergence": "accounting.theorems",
+    "judge_drift": "estimation.drift",
+    "judge_transitions": "estimation.drift",
+    "max_influence": "quilts.network",
+    "nearly_independent": "accounting.theorems",
+    "network_mqm": "quilts.network",
+    "network_quilts": "quilts.network",
+    "order_test": "estimation.hypothesis_tests",
+    "outside": "estimation.diagnostics",
+    "plan_release": "analysis.planning",
+    "plan_table": "analysis.planning",
+    "release_counts": "estimation.private_counts",
+    "require_composable": "mechanisms.wasserstein",
+    "reversibility_test": "estimation.hypothesis_tests",
+    "same_quilts": "accounting.theorems",
+    "sequential": "accounting.theorems",
+    "series_class": "estimation.per_series",
+    "slot_influence": "quilts.influence",
+    "smallest_group": "analysis.planning",
+    "smallest_window": "analysis.planning",
+    "spent_alpha": "estimation.drift",
+    "table_curve": "quilts.influence_curves",
+    "two_segments": "accounting.theorems",
+    "wasserstein_infinity": "mechanisms.wasserstein",
+    "wasserstein_of_count": "mechanisms.wasserstein",
+    "wasserstein_of_table": "mechanisms.wasserstein",
 }
 
 

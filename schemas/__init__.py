@@ -11,7 +11,8 @@ from .models import Model, ModelError, Provenance
 from .readings import READING_SCHEMA, RejectReason
 from .releases import RELEASE_SCHEMA, Release, tidy
 from .roster import Roster, RosterError
-from .settings import Settings, SettingsError, load_settings
+from .settings.base import SettingsError
+from .settings.job import Settings, load_settings
 from .slots import Schedule, SlotGrid, Window, format_duration, format_instant, parse_duration, parse_instant
 from .states import StateSpace
 

@@ -31,11 +31,11 @@ from .errors import (
     StoreUnavailable,
     UnknownNameError,
 )
-from .reading import DomainSummary, QuerySummary
-from .records import Store
-from .rows import rows_of
+from .queries import DomainSummary, QuerySummary
+from .release_rows import rows_of
 from .specs import BeliefChange, Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
-from .verifying import Defect, Head, Verified
+from .store import Store
+from .verification import Defect, Head, Verified
 
 __all__ = [
     "AddressError",

@@ -129,7 +129,7 @@ def forgotten(connection: Connection, name: str, seen: int) -> None:
     """Refuse a ledger in which an entry is not on record that this process has entered into a domain's account.
 
     Raises:
-        StoreReplaced: always, inside a transaction of a :class:`~quiltstream.store.database.Database`.
+        StoreReplaced: always, inside a transaction of a :class:`~quiltstream.store.connection.Database`.
     """
     watch = connection.get_execution_options().get(WATCH)
     if isinstance(watch, Continuity):

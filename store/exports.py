@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ..schemas import files
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
-from ..schemas.rowfiles import ENTRIES, RELEASES, RowForm, write_stream
-from ..schemas.settings import FileFormat
+from ..schemas.settings.job import FileFormat
+from ..schemas.table_files import ENTRIES, RELEASES, RowForm, write_stream
 from .address import StoreAddress
 from .errors import ExportError
 

@@ -6,7 +6,7 @@ drawn for it; and a parent row holds the number of its children. So one changed 
 one's place are found by the next statement that depends on them.
 
 None of this is secret: a program that may write to the ledger can make all digests anew. Against that only a head that
-is kept elsewhere helps (:mod:`.verifying`).
+is kept elsewhere helps (:mod:`.verification`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..privacy.mechanisms import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
+from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
 from ..schemas.digests import canonical_json, digest
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quiltstream.privacy.classes import MixingBounds
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.store import Store

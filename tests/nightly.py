@@ -8,13 +8,13 @@ from __future__ import annotations
 _DEPLOY = ".ci/run deploy"
 _DOCS = "tests/house/test_docs.py::test_a_page_does_what_it_says"
 _COMMANDS = "tests/pipelines/commands"
-_PLACES = "tests/pipelines/places"
+_PLACES = "tests/pipelines/connectors"
 _RESTARTS = "tests/pipelines/live/test_restarts.py"
-_LIVE = "tests/transforms/live"
+_LIVE = "tests/transforms/sources"
 _LIVE_JOBS = "tests/pipelines/live"
 _TRANSFORMS = "tests/transforms"
 _FUZZ = "tests/transforms/payloads/test_fuzz.py"
-_SAMPLING = "tests/privacy/test_sampling.py"
+_SAMPLING = "tests/privacy/mechanisms/test_sampling.py"
 _DISTRIBUTION = "tests/privacy/distribution/test_noise_distribution.py"
 _60_HOMES = (
     "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order"
@@ -31,7 +31,7 @@ NIGHTLY: dict[str, str] = {
     "test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well": _DEPLOY,
     f"{_DOCS}[docs/ledger.md]": f"{_COMMANDS}/test_demo.py::test_its_settings_run_by_themselves",
     f"{_DOCS}[docs/merging.md]": (
-        "tests/store/test_merging_files.py::test_the_command_unites_ledgers_and_says_what_became_of_each_domain"
+        "tests/store/merge/test_merging_files.py::test_the_command_unites_ledgers_and_says_what_became_of_each_domain"
     ),
     f"{_DOCS}[docs/model.md]": (
         f"{_COMMANDS}/test_fit.py::test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds"
@@ -48,23 +48,23 @@ NIGHTLY: dict[str, str] = {
     ),
     f"{_COMMANDS}/test_scale.py::test_ten_million_readings_are_counted_right_within_the_memory": _60_HOMES,
     "tests/pipelines/test_wrong_beliefs.py::test_the_page_says_what_the_schedule_loses_where_more_is_believed": (
-        "tests/privacy/test_belief_checks.py::test_a_memory_of_two_slots_loses_no_more_than_its_bound"
+        "tests/privacy/estimation/test_belief_checks.py::test_a_memory_of_two_slots_loses_no_more_than_its_bound"
     ),
-    "tests/privacy/test_real_chains.py::test_one_house_by_the_minute_needs_the_noise_the_theory_says": (
-        "tests/privacy/test_real_chains.py::test_sixty_homes_pooled_need_the_noise_the_theory_says"
+    "tests/privacy/quilts/test_real_chains.py::test_one_house_by_the_minute_needs_the_noise_the_theory_says": (
+        "tests/privacy/quilts/test_real_chains.py::test_sixty_homes_pooled_need_the_noise_the_theory_says"
     ),
-    "tests/privacy/test_real_chains.py::test_the_methods_are_in_order_on_pooled_homes_and_on_every_home": (
-        "tests/privacy/test_real_chains.py::test_the_methods_are_in_order_on_persons_and_hours"
+    "tests/privacy/quilts/test_real_chains.py::test_the_methods_are_in_order_on_pooled_homes_and_on_every_home": (
+        "tests/privacy/quilts/test_real_chains.py::test_the_methods_are_in_order_on_persons_and_hours"
     ),
-    "tests/store/test_merging_algebra.py::test_merging_is_associative_commutative_and_idempotent": (
-        "tests/store/test_merging.py::test_a_ledger_united_with_itself_is_itself"
+    "tests/store/merge/test_merging_algebra.py::test_merging_is_associative_commutative_and_idempotent": (
+        "tests/store/merge/test_merging.py::test_a_ledger_united_with_itself_is_itself"
     ),
     "tests/store/test_interleaver.py::test_a_block_of_a_transaction_that_was_not_committed_is_found": (
         "tests/store/test_interleaver.py::test_a_missing_lock_is_found"
     ),
-    "tests/transforms/decode/test_avro_blocks.py::"
+    "tests/transforms/formats/test_avro_blocks.py::"
     "test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read": (
-        "tests/transforms/decode/test_avro_blocks.py::test_blocks_of_every_codec_have_the_same_limit"
+        "tests/transforms/formats/test_avro_blocks.py::test_blocks_of_every_codec_have_the_same_limit"
     ),
     "tests/transforms/test_histograms.py::test_uci_by_the_minute_equals_a_plain_computation": _60_HOMES,
 }
@@ -80,30 +80,30 @@ LOWER = (
     "tests/pipelines/live/test_live_workers.py",
     f"{_PLACES}/test_pubsub.py",
     "tests/pipelines/test_failures.py",
-    f"{_TRANSFORMS}/decode/test_pipeline.py",
+    f"{_TRANSFORMS}/sources/test_pipeline.py",
     f"{_LIVE}/test_bundles_twice.py",
     f"{_LIVE}/test_feeds.py",
     f"{_LIVE}/test_live.py",
     f"{_LIVE}/test_live_faults.py",
     f"{_TRANSFORMS}/pubsub/test_sink.py",
     f"{_TRANSFORMS}/kafka/test_sink.py",
-    f"{_TRANSFORMS}/test_closings.py",
-    f"{_TRANSFORMS}/test_coders.py",
-    f"{_TRANSFORMS}/test_counters.py",
+    f"{_TRANSFORMS}/completeness/test_closings.py",
+    f"{_TRANSFORMS}/common/test_coders.py",
+    f"{_TRANSFORMS}/sources/test_counters.py",
     f"{_TRANSFORMS}/test_histograms.py",
-    f"{_TRANSFORMS}/test_modes.py",
-    f"{_TRANSFORMS}/test_panes.py",
-    f"{_TRANSFORMS}/test_sinks.py",
+    f"{_TRANSFORMS}/common/test_modes.py",
+    f"{_TRANSFORMS}/aggregate/test_panes.py",
+    f"{_TRANSFORMS}/sinks/test_sinks.py",
 )
 
 #: Random tests whose examples take long -> how many of them a push tries, where the others try a fifth.
 EXAMPLES: dict[str, int] = {
-    "tests/privacy/test_audit.py::test_the_true_loss_is_never_above_the_target_of_a_calibration": 8,
+    "tests/privacy/analysis/test_audit.py::test_the_true_loss_is_never_above_the_target_of_a_calibration": 8,
 }
 
 #: Tests with many cases -> how many of them a push takes: spread over all, from a place that the commit decides.
 SOME_CASES: dict[str, int] = {
-    # what is read of a value or a time is asked of every decoder in tests/transforms/decode
+    # what is read of a value or a time is asked of every decoder in tests/transforms/formats
     f"{_COMMANDS}/test_bad_input.py::test_a_time_that_cannot_be_parsed_is_rejected_and_tallied": 1,
     f"{_COMMANDS}/test_bad_input.py::test_a_value_that_is_no_number_is_rejected_and_tallied_without_it": 1,
     f"{_COMMANDS}/test_bad_input.py::test_the_first_line_of_a_file_without_a_header_is_not_shown": 2,
@@ -157,31 +157,33 @@ SOME_CASES: dict[str, int] = {
     f"{_SAMPLING}::test_magnitudes_have_exactly_the_geometric_law": 1,
     f"{_SAMPLING}::test_noise_of_sum_zero_has_exactly_its_law": 2,
     f"{_SAMPLING}::test_the_enumeration_turns_red_on_a_wrong_sampler": 3,
-    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_a_block_that_unpacks_to_gigabytes_takes_no_gigabyte": 1,
-    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once": 1,
-    f"{_TRANSFORMS}/decode/test_avro_blocks.py::test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory": 1,
-    f"{_TRANSFORMS}/decode/test_avro_shapes.py::test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row": 3,
-    f"{_TRANSFORMS}/decode/test_times.py::test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it": 3,
+    f"{_TRANSFORMS}/formats/test_avro_blocks.py::test_a_block_that_unpacks_to_gigabytes_takes_no_gigabyte": 1,
+    f"{_TRANSFORMS}/formats/test_avro_blocks.py::test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once": 1,
+    f"{_TRANSFORMS}/formats/test_avro_blocks.py::test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory": 1,
+    f"{_TRANSFORMS}/formats/test_avro_shapes.py::test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row": 3,
+    f"{_TRANSFORMS}/formats/test_times.py::test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it": 3,
     f"{_TRANSFORMS}/kafka/test_flood.py::"
     "test_a_device_that_floods_one_slot_is_one_cell_and_costs_the_others_nothing": 1,
     f"{_TRANSFORMS}/payloads/test_avro_abreast.py::"
     "test_what_is_odd_is_read_or_rejected_as_when_it_comes_alone_and_harms_no_other": 7,
     f"{_TRANSFORMS}/payloads/test_bombs.py::test_many_large_messages_are_parsed_some_at_a_time": 1,
-    f"{_TRANSFORMS}/test_estimate.py::test_the_states_of_every_series_have_the_transitions_that_are_counted": 1,
-    f"{_TRANSFORMS}/test_estimate.py::test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count": 1,
+    f"{_TRANSFORMS}/aggregate/test_estimate.py::"
+    "test_the_states_of_every_series_have_the_transitions_that_are_counted": 1,
+    f"{_TRANSFORMS}/aggregate/test_estimate.py::"
+    "test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count": 1,
     f"{_TRANSFORMS}/test_noise_law.py::test_published_counts_add_up_to_the_total_for_series_and_groups": 2,
-    f"{_TRANSFORMS}/test_panes.py::"
+    f"{_TRANSFORMS}/aggregate/test_panes.py::"
     "test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it": 1,
-    f"{_TRANSFORMS}/test_panes.py::test_of_a_source_without_tickets_no_early_pane_releases_anything": 1,
-    f"{_TRANSFORMS}/test_panes.py::test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once": 2,
-    f"{_TRANSFORMS}/test_rosters.py::"
+    f"{_TRANSFORMS}/aggregate/test_panes.py::test_of_a_source_without_tickets_no_early_pane_releases_anything": 1,
+    f"{_TRANSFORMS}/aggregate/test_panes.py::test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once": 2,
+    f"{_TRANSFORMS}/aggregate/test_rosters.py::"
     "test_a_job_that_was_started_with_an_older_roster_publishes_what_one_with_the_newer_does": 1,
-    f"{_TRANSFORMS}/test_rosters.py::test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them": 1,
-    f"{_TRANSFORMS}/test_rosters.py::test_a_series_that_joins_leaves_or_returns_does_so_with_a_window": 1,
+    f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them": 1,
+    f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_series_that_joins_leaves_or_returns_does_so_with_a_window": 1,
     f"{_TRANSFORMS}/test_slot_classes.py::test_counts_by_class_equal_a_plain_computation": 1,
-    f"{_TRANSFORMS}/test_survey.py::test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
+    f"{_TRANSFORMS}/aggregate/test_survey.py::test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
     "tests/store/test_faults.py::test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads": 4,
-    "tests/store/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
+    "tests/store/merge/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
     f"{_COMMANDS}/test_bad_input.py::test_a_broken_binary_file_ends_with_exit_code_5_and_quotes_nothing": 1,
     f"{_COMMANDS}/test_bad_input.py::test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant": 1,
     f"{_COMMANDS}/test_cautions.py::test_two_units_without_a_factor_between_them_are_said": 1,
@@ -189,7 +191,7 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_fuzzed_files.py::test_no_model_file_is_an_unexpected_failure": 1,
     f"{_COMMANDS}/test_fuzzed_files.py::test_no_settings_of_a_job_are_an_unexpected_failure": 1,
     f"{_COMMANDS}/test_sharing.py::test_a_renamed_domain_is_refused_and_publishes_nothing": 1,
-    "tests/pipelines/estimates/test_estimates.py::test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots": 1,
+    "tests/pipelines/estimation/test_estimates.py::test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots": 1,
     f"{_LIVE_JOBS}/test_flink_jobs.py::"
     "test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster": 1,
     f"{_LIVE_JOBS}/test_flink_left.py::test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster": 1,
@@ -207,11 +209,13 @@ SOME_CASES: dict[str, int] = {
     f"{_PLACES}/test_origins.py::test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it": 1,
     f"{_RESTARTS}::test_a_failure_that_would_come_again_ends_the_job_at_once": 1,
     f"{_TRANSFORMS}/test_coarser_bins.py::test_a_coarser_query_counts_what_the_finer_one_adds_up_to": 1,
-    f"{_TRANSFORMS}/test_counters.py::test_counters_in_columns_of_every_format_give_their_rises": 2,
-    f"{_TRANSFORMS}/test_estimate.py::test_only_the_series_of_a_list_are_counted_and_all_of_them": 1,
-    f"{_TRANSFORMS}/test_estimate.py::test_states_of_too_many_or_too_long_series_are_not_kept": 1,
-    f"{_TRANSFORMS}/test_panes.py::test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing": 1,
-    f"{_TRANSFORMS}/test_sinks.py::test_a_remote_store_is_written_and_read_through_beams_file_systems": 2,
-    f"{_TRANSFORMS}/test_sinks.py::test_the_transform_gathers_windows_and_batches_into_one_file_and_says_where": 2,
-    "tests/privacy/test_choices.py::test_a_selection_has_exactly_the_exponential_law": 3,
+    f"{_TRANSFORMS}/sources/test_counters.py::test_counters_in_columns_of_every_format_give_their_rises": 2,
+    f"{_TRANSFORMS}/aggregate/test_estimate.py::test_only_the_series_of_a_list_are_counted_and_all_of_them": 1,
+    f"{_TRANSFORMS}/aggregate/test_estimate.py::test_states_of_too_many_or_too_long_series_are_not_kept": 1,
+    f"{_TRANSFORMS}/aggregate/test_panes.py::"
+    "test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing": 1,
+    f"{_TRANSFORMS}/sinks/test_sinks.py::test_a_remote_store_is_written_and_read_through_beams_file_systems": 2,
+    f"{_TRANSFORMS}/sinks/test_sinks.py::"
+    "test_the_transform_gathers_windows_and_batches_into_one_file_and_says_where": 2,
+    "tests/privacy/mechanisms/test_choices.py::test_a_selection_has_exactly_the_exponential_law": 3,
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .batches import ReadingsError
-from .estimate import EstimateTransitions
-from .histograms import Histograms, PrivateHistograms
+from .aggregate.transitions import EstimateTransitions
+from .common.batches import ReadingsError
 from .plan import Plan, make_plan, model_of
+from .private_histograms import Histograms, PrivateHistograms
 
 __all__ = [
     "EstimateTransitions",

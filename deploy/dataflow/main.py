@@ -16,7 +16,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from quiltstream.pipelines.live.launch import launch
+from quiltstream.pipelines.live.job import launch
 
 
 def fetched(address: str, folder: Path) -> Path:

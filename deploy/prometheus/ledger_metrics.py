@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from quiltstream.pipelines.commands.ledger import address_of
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.schemas.settings import SettingsError
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.store.errors import StoreError
-from quiltstream.store.reading import DomainSummary
-from quiltstream.store.records import Store
+from quiltstream.store.queries import DomainSummary
+from quiltstream.store.store import Store
 
 #: Seconds for which an answer is repeated instead of asking the ledger again.
 KEPT_S = 10.0

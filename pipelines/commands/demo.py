@@ -18,21 +18,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from ...privacy.accounting.constant import constant_loss
-from ...privacy.contraction import contractions
-from ...privacy.estimation import TransitionCounts
+from ...privacy.accounting.forward_backward import constant_loss
+from ...privacy.estimation.per_series import contractions
+from ...privacy.estimation.transition_counts import TransitionCounts
 from ...schemas.files import reason, write_whole
 from ...schemas.releases import Release
-from ...schemas.settings import Settings, read_settings
+from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
 from .. import data
+from ..connectors.files import released
 from ..console import facts, heading, notes, paragraph, plural, results, working
-from ..failures import CommandError
-from ..places.sinks import released
-from .covers import REGIMES
+from ..errors import CommandError
+from .charts import comparison
 from .fit import Choice, fit_settings
-from .picture import comparison
-from .richer import said_of
+from .fit_beliefs import REGIMES, said_of
 from .run import Summary, run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"

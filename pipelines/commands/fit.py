@@ -18,30 +18,26 @@ import apache_beam as beam
 from rich.console import Console
 
 from ...privacy.accounting.calibration import METHOD as FORWARD_BACKWARD
-from ...privacy.belief_checks import Path as SeriesPath
-from ...privacy.chains import ChainError, MarkovChain
-from ...privacy.classes import MixingBounds
-from ...privacy.diagnostics import diagnose, outside
-from ...privacy.estimation import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.estimation.belief_checks import Path as SeriesPath
+from ...privacy.estimation.diagnostics import diagnose, outside
+from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.models.belief import Directed
+from ...privacy.models.classes import MixingBounds
+from ...privacy.models.markov_chain import ChainError, MarkovChain
 from ...privacy.models.reading import read_belief
-from ...privacy.quilts import mqm_approx
+from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
-from ...schemas.roster_files import read_roster, under_pseudonyms
-from ...schemas.settings import Settings, read_settings
+from ...schemas.settings.job import Settings, read_roster, read_settings, under_pseudonyms
 from ...schemas.slots import format_duration, parse_instant
-from ...transforms.estimate import EstimateTransitions, SeriesPaths
+from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
+from ..connectors.files import SERIES_COLUMN, Place, check_places, places_of, series_column, source_digests
 from ..console import facts, heading, notes, plural, working
-from ..engine import new_pipeline, options_of, read_source
-from ..failures import CommandError
-from ..places.files import Place, check_places, places_of
-from ..places.origins import SERIES_COLUMN, series_column, source_digests
-from .covers import MOST_STATES, USUAL, Believed, covering_model, show_covers
-from .look import FORMATS, format_of
-from .picture import shares
-from .rhythms import periodic_model, show_rhythm
-from .richer import check
+from ..errors import CommandError
+from ..runners import new_pipeline, options_of, read_source
+from .charts import shares
+from .data_preview import FORMATS, format_of
+from .fit_beliefs import MOST_STATES, USUAL, Believed, check, covering_model, periodic_model, show_covers, show_rhythm
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 

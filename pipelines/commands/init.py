@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from ...schemas.files import reason, write_whole
-from ...schemas.settings import Settings, load_settings
+from ...schemas.settings.job import Settings, load_settings
 from ...schemas.slots import DAY_US, format_duration, format_instant
-from ..failures import CommandError
-from .look import Look
+from ..errors import CommandError
+from .data_preview import Look
 
 _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)

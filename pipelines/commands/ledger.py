@@ -1,4 +1,4 @@
-"""``quiltstream ledger``: look at the ledger of record, export it, and keep it. None of this needs Beam."""
+"""``quiltstream ledger``: show, verify, export, back up, merge, and change budget or belief. No Beam."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
 
-from ...privacy.seeds import SeedsBound
+from ...privacy.accounting.theorems import SeedsBound
+from ...privacy.models.classes import AnyInitial, FiniteClass, MixingBounds, belief_from_dict, mixing_bounds
+from ...privacy.models.markov_chain import ChainError, MarkovChain
 from ...schemas.files import open_regular, reason, write_whole
 from ...schemas.ledger import LedgerEntry
-from ...schemas.settings import read_settings
-from ...schemas.slots import format_instant
+from ...schemas.models import Model
+from ...schemas.settings.job import read_settings
+from ...schemas.slots import SlotGrid, format_instant, parse_instant
+from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
-from ...store.bounds import check_loss, costs_alone, priced_anew
-from ...store.populations import SHARING
-from ...store.reading import DomainSummary
-from ...store.records import Store
-from ...store.verifying import Head, Verified
+from ...store.merge.merge import merge as merge_ledgers
+from ...store.queries import DomainSummary
+from ...store.shared_series import SHARING
+from ...store.specs import BeliefChange, DomainSpec
+from ...store.store import Store
+from ...store.verification import Head, Verified
 from ..console import facts, heading, paragraph, plural, print_json, results
-from ..exits import ExitCode
-from ..failures import CommandError
+from ..errors import CommandError, ExitCode
+
+__all__ = ["change_belief"]
+
 
 _SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _LAST = 10
@@ -354,3 +361,119 @@ def migrate(text: str) -> None:
     with _open(text) as store:
         store.migrate()
     results().print("The tables are those of this version.")
+
+
+_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+_LEAST = 2
+
+
+def merge(texts: Sequence[str], output: Path) -> None:
+    """Unite ledgers and print the new accounts.
+
+    Args:
+        texts: each a SQLite file, a URL, or a settings file that names one.
+        output: the new SQLite file.
+
+    Raises:
+        CommandError: fewer than two are given, or one is not there.
+        StoreError: they cannot be united, read or written.
+    """
+    if len(texts) < _LEAST:
+        raise CommandError(f"{texts[0]}: one ledger alone cannot be merged; give two or more")
+    if output.suffix.lower() in _ENDINGS:
+        raise CommandError(
+            f"{output}: a ledger cannot have the ending of a settings file; name it for example ledger.db"
+        )
+    with Store(merge_ledgers([address_of(text) for text in texts], output)) as store:
+        found = [store.summary(name) for name in store.domains()]
+    console = results()
+    heading(console, f"{output}: {plural(len(texts), 'ledger')} in one")
+    facts(console, [(said.name, _account(said)) for said in found])
+    paragraph(
+        console,
+        "Name it in the settings of every job from now on. What is charged in one of the others after this is not in "
+        "it; merge again then.",
+    )
+    if any(said.closed for said in found):
+        paragraph(
+            console,
+            "A closed domain has lost more than its budget. That cannot be undone, and nothing is charged to it any "
+            "more, unless its budget is raised above the loss by an explicit decision (quiltstream ledger budget).",
+        )
+
+
+def _account(said: DomainSummary) -> str:
+    text = f"loss {said.loss:.9f} of {said.budget:g} after {plural(said.charged, 'window')}"
+    if said.flagged_charges or said.flagged_blocks:
+        text += f"; flagged: {plural(said.flagged_charges, 'charge')}, {plural(said.flagged_blocks, 'block')}"
+    return f"{text}; closed" if said.closed else text
+
+
+Kind = Literal["joined", "switched"]
+
+
+def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool) -> None:
+    """Change a domain's belief after asking.
+
+    Args:
+        text: the ledger: a URL, a file, or settings.
+        domain: its name.
+        path: a model file.
+        instant: from when on it is believed in the place of the others; ``None``: it joins them for all time.
+        ask: whether to ask first.
+
+    Raises:
+        CommandError: the model does not fit the domain.
+        ModelError: the model cannot be used.
+        StoreError: there is no such domain, or its budget does not allow it.
+    """
+    model = Model.load(path)
+    with Store(address_of(text)) as store:
+        said = store.summary(domain)
+        held = store.registered(domain, said.queries[0].name) if said.queries else None
+        if held is None:
+            raise CommandError(f"domain {domain!r} has no query on record, and so no belief that could change")
+        slot = None if instant is None else _slot(held.domain, instant)
+        belief = _like(held.domain, model)
+        origin = model.provenance
+        kind: Kind = "joined" if slot is None else "switched"
+        change = BeliefChange(
+            kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
+        )
+        if ask:
+            how = "joins the others for the whole history" if slot is None else f"is believed alone from {instant} on"
+            click.confirm(
+                f"The belief of {path} {how}: everything charged and promised is priced anew, and this is never taken "
+                "back. Change it?",
+                abort=True,
+            )
+        done = store.change_belief(domain, change)
+    paragraph(
+        results(),
+        f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
+        f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of "
+        f"{said.budget:g}. Queries on record keep their noise; a new query may be calibrated for the new belief.",
+    )
+
+
+def _slot(domain: DomainSpec, instant: str) -> int:
+    grid = SlotGrid(**domain.grid)
+    return grid.slot_at(parse_instant(instant, str(domain.reading.get("timezone", "UTC"))), "--from")
+
+
+def _like(domain: DomainSpec, model: Model) -> dict[str, object]:
+    """The model's belief in the form that the domain's account rests on: bounds, or the chains themselves."""
+    try:
+        given, account = belief_from_dict(model.belief), belief_from_dict(domain.belief)
+        if isinstance(account, MixingBounds):
+            return mixing_bounds(given).to_dict()
+        if isinstance(given, MixingBounds):
+            raise CommandError(
+                "the account rests on chains, and the model gives bounds only: fit a chain by `quiltstream fit`"
+            )
+        if isinstance(account, AnyInitial) and isinstance(given, MarkovChain | FiniteClass):
+            members = (given,) if isinstance(given, MarkovChain) else given.chains
+            return AnyInitial([chain.transition for chain in members]).to_dict()
+        return given.to_dict()
+    except ChainError as error:
+        raise CommandError(f"model: {error}") from error

@@ -16,31 +16,35 @@ import apache_beam as beam
 from rich.console import Console
 
 from ...schemas.readings import OF_VALUES, RejectReason
-from ...schemas.settings import Settings, SettingsError, read_settings
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.job import Settings, read_settings
 from ...schemas.slots import Window, format_instant
 from ...store.accounts import priced
 from ...store.address import StoreAddress
 from ...store.errors import StoreError
-from ...store.records import Store
-from ...transforms.ends import check_ends
-from ...transforms.histograms import PrivateHistograms, check_live
-from ...transforms.hosts import check_hosts
+from ...store.store import Store
+from ...transforms.aggregate.discovery import NoReadingsError, NothingCountsError, register
+from ...transforms.common.rejects import DECODED, OUTSIDE, READINGS, counter_name
+from ...transforms.common.runner_checks import check_ends, check_hosts
 from ...transforms.plan import Plan, ledger_address, make_plan, model_of, open_ledger
-from ...transforms.rejects import DECODED, OUTSIDE, READINGS, counter_name
-from ...transforms.survey import NoReadingsError, NothingCountsError, register
+from ...transforms.private_histograms import PrivateHistograms, check_live
+from ..command import settled
+from ..connectors.files import (
+    check_apart,
+    check_rejects,
+    check_writable,
+    labelled,
+    released_ids,
+    write_rejects,
+    write_releases,
+)
+from ..connectors.topics import refuse_topics
+from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..continuity import Memory, with_ledger, with_newest
-from ..engine import counters, new_pipeline, options_of, read_source, runner_name
-from ..estimates.generations import generation_of
-from ..exits import ExitCode
-from ..failures import CommandError, explain
-from ..garbage import settled
-from ..places.files import check_apart, check_writable
-from ..places.origins import labelled
-from ..places.sinks import check_rejects, released_ids, write_rejects, write_releases
-from ..places.topics import refuse_topics
-from ..places.unwritten import SinkError, output_of, outputs_of
-from ..record import (
+from ..errors import CommandError, ExitCode, explain
+from ..estimation.successors import generation_of
+from ..on_record import (
     OnRecord,
     check_history,
     check_ledger,
@@ -48,10 +52,9 @@ from ..record import (
     on_record,
     unknown_releases,
 )
-from .cautions import of_units
-from .costs import Cost
-from .forecast import assumptions, forecast, goes_on, left_to_data
-from .forecast import show as show_forecast
+from ..runners import counters, new_pipeline, options_of, read_source, runner_name
+from .dry_run import Cost, assumptions, forecast, goes_on, left_to_data, of_units
+from .dry_run import show as show_forecast
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...schemas.settings import Settings
+from ...schemas.settings.job import Settings
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

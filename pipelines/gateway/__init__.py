@@ -6,7 +6,6 @@ between is bounded, and may be lost with the process: the broker sends it again.
 
 from __future__ import annotations
 
-from .hops import Hop, HopError
-from .message import Message
+from .contracts import Hop, HopError, Message
 
 __all__ = ["Hop", "HopError", "Message"]

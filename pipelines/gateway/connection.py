@@ -1,4 +1,4 @@
-"""The connection to the MQTT broker: it is kept up, and turned by its owner's own loop.
+"""The MQTT connection: kept up with backoff, and turned by its owner's own loop.
 
 Everything happens in :meth:`Connection.turn`, in the thread that calls it: no message comes while the owner is not
 ready for one, and the number of the connection cannot change between a look at it and an acknowledgement.
@@ -7,6 +7,7 @@ ready for one, and the number of the connection cannot change between a look at 
 from __future__ import annotations
 
 import logging
+import random
 import select
 import socket
 import ssl
@@ -16,11 +17,81 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...schemas.ports import mismatch, speaks_mqtt
-from .backoff import Backoff
-from .client import made_client
-from .libraries import paho
-from .packets import Arrived
-from .reasons import FAILURE, UNREADABLE, lasting
+from .credentials import paho
+from .mqtt_client import Arrived, made_client
+
+__all__ = ["FAILURE", "UNREADABLE", "Backoff", "BrokerError", "Connection", "Session", "lasting"]
+
+
+@dataclass
+class Backoff:
+    """Counts tries.
+
+    Attributes:
+        first: seconds that the first wait has at most.
+        longest: seconds that any wait has at most.
+        draw: a number in [0, 1); the tests' own.
+        tries: how many waits there were in a row.
+    """
+
+    first: float = 0.5
+    longest: float = 30.0
+    draw: Callable[[], float] = random.random
+    tries: int = 0
+
+    def wait(self) -> float:
+        """Seconds to wait before the next try: between half of the current length and all of it.
+
+        >>> patience = Backoff(draw=lambda: 0.0)
+        >>> [patience.wait() for _ in range(8)]
+        [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+        """
+        # the exponent is bounded, because a broker may be away for weeks
+        length = min(self.longest, self.first * 2 ** min(self.tries, 32))
+        self.tries += 1
+        return length * (0.5 + 0.5 * self.draw())
+
+    def reset(self) -> None:
+        """Begin anew: the last try went well."""
+        self.tries = 0
+
+
+#: Reasons of a broker that stay until somebody changes the settings or the broker, and what to do.
+_LASTING = {
+    0x84: "the broker does not speak MQTT 5; use one that does",
+    0x85: "the client id is not allowed; change it",
+    0x86: "the user or the password is wrong; look at mqtt.user and mqtt.password",
+    0x87: "not authorised; give this user the right to it at the broker, or set mqtt.user and mqtt.password",
+    0x8A: "this client is banned at the broker; ask its operator",
+    0x8C: "the broker wants another way of authentication than user and password or a certificate",
+    0x8E: "another client has taken over the session: two use one client id; give each gateway its own",
+    0x8F: "the broker does not allow this topic filter; change it",
+    0x90: "the broker does not allow this topic; change the prefix",
+    0x95: "a message is larger than the broker takes; raise its limit",
+    0x9A: "the broker does not keep retained messages; set back.retain to no",
+    0x9B: "the broker does not do QoS 1; use one that does",
+    0x9E: "the broker does not do shared subscriptions; leave $share out",
+    0xA1: "the broker does not do subscription identifiers",
+    0xA2: "the broker does not allow wildcards; name each topic",
+}
+
+#: From here on a code tells of a failure.
+FAILURE = 0x80
+
+#: What the library ends a connection with that brought a packet it cannot read.
+UNREADABLE = 0x82
+
+
+def lasting(code: int) -> str | None:
+    """What an operator has to do about a reason code, or ``None`` if it is no failure or may pass.
+
+    >>> lasting(0x86)
+    'the user or the password is wrong; look at mqtt.user and mqtt.password'
+    >>> lasting(0x88) is None  # the server is unavailable
+    True
+    """
+    return _LASTING.get(code)
+
 
 _LOG = logging.getLogger("quiltstream.gateway")
 
@@ -435,6 +506,3 @@ def _kind(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "its name is not known"
     return "no answer" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
-
-
-__all__ = ["BrokerError", "Connection", "Session"]

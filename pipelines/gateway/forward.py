@@ -13,15 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...schemas.sealing import Content
-from .hops import Hop
-from .lines import Line
-from .message import Message
-from .packets import Arrived
+from ...schemas.dead_letters import Content
+from .contracts import Hop, Line, Message, Stall
+from .metrics import Dropped, Tally
+from .mqtt_client import Arrived
 from .pseudonyms import TopicNames
 from .rejects import RejectFile
-from .stall import Stall
-from .tally import Dropped, Tally
 
 _LOG = logging.getLogger("quiltstream.gateway")
 

@@ -4,9 +4,9 @@ The digest is keyed with a number drawn when the process starts. A topic names a
 digest of it would name the device as well; with the key one still sees whether one device is behind a thousand rejects
 or a thousand are.
 
-With an operator's public key a line has a letter as well, which holds the message: see :mod:`...schemas.sealing`. In a
-minute so many are written and no more, because a device that floods would push all others out of the files, and because
-sealing costs time that the messages behind it wait for.
+With an operator's public key a line has a letter as well, which holds the message: see :mod:`...schemas.dead_letters`.
+In a minute so many are written and no more, because a device that floods would push all others out of the files, and
+because sealing costs time that the messages behind it wait for.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from ...schemas.dead_letters import Content, Letters, letter_of
 from ...schemas.files import open_private, reason
-from ...schemas.letters import Letters
-from ...schemas.sealing import Content, letter_of
-from ..failures import CommandError
-from .tally import Dropped
+from ..errors import CommandError
+from .metrics import Dropped
 
 _BYTES = 16 << 20
 _FILES = 4

@@ -16,34 +16,43 @@ from typing import TypeVar
 
 from apache_beam.runners.runner import PipelineState
 
-from ...schemas.settings import Settings, read_settings
+from ...schemas.settings.job import Settings, read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
 from ...store.errors import StoreUnavailable
-from ...store.records import Store
 from ...store.specs import Noise
-from ...transforms.histograms import PrivateHistograms
-from ...transforms.hosts import check_hosts
+from ...store.store import Store
+from ...transforms.common.runner_checks import check_hosts
 from ...transforms.plan import make_plan, model_of
+from ...transforms.private_histograms import PrivateHistograms
 from ..commands.run import show, summary_of, with_live
+from ..connectors.files import check_apart, labelled_so_far
+from ..connectors.folders import sink_place
+from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..continuity import Memory, with_ledger, with_newest
-from ..engine import options_of, runner_name
-from ..estimates.generations import Generation, decide, generation_of
-from ..exits import ExitCode
-from ..failures import AwayError, CommandError
-from ..places.files import check_apart
-from ..places.folders import sink_place
-from ..places.origins import labelled_so_far
-from ..places.unwritten import filling, outputs_of
-from .build import live_job
-from .course import LOOK_S, STOPPED, LiveJob, NotBegunError, Say, follow, leave, stoppable
-from .engine import check_ends
-from .flink_rest import APPEAR_S, FlinkJob, RestAway, RestError
+from ..errors import AwayError, CommandError, ExitCode
+from ..estimation.successors import Generation, decide, generation_of
+from ..runners import options_of, runner_name
+from .flink import APPEAR_S, FlinkJob, RestAway, RestError
+from .job import live_job
+from .metrics import verdict_page
+from .monitor import (
+    LOOK_S,
+    STOPPED,
+    LiveJob,
+    LiveStanding,
+    NotBegunError,
+    follow,
+    leave,
+    now,
+    print_json,
+    speaker,
+    stoppable,
+)
 from .restarts import Restarts, RunnerError, Waits, failure_of, is_away
-from .spoken import now, print_json, speaker
-from .standing import LiveStanding
-from .verdict import verdict_page
+from .runner import check_ends
+from .watchdog import Say
 
 _Answer = TypeVar("_Answer")
 

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...store.errors import StoreReplaced
+from ..connectors.undelivered import Output, SinkError, output_of
 from ..console import plural
 from ..continuity import ReplacedError
-from ..exits import ExitCode
-from ..failures import AwayError, CommandError, Part, explain, failed_step
-from ..places.unwritten import Output, SinkError, output_of
-from .verdict import BOARD, Cause
-from .vigil import Say
+from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
+from .metrics import BOARD, Cause
+from .watchdog import Say
 
 #: Restarts are counted over so many seconds.
 WITHIN_S = 3600.0

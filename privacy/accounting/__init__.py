@@ -1,15 +1,17 @@
 """What all releases of a domain cost together: the forward-backward account.
 
-``couplings``
-    the map L in its exact form, and the bound that any coupling proves
 ``directions``
     one direction of time under a belief: what a state tells about the releases ahead of it, or behind it
 ``forward_backward``
-    the loss of an endless stream, its certificate, its calibration, and the least loss that is possible
-``constant``
-    what releases cost whose density no slot exceeds: the bound that a ledger takes
+    the loss of an endless stream with its certificate, of any schedule below its density, and of an event
+``sweep``
+    the loss of any schedule, slot by slot
 ``calibration``
-    the noise of a query by that bound
+    the noise of a query by that account
+``quilt_account``, ``theorems``
+    the loss by Markov quilts, and the bounds of the sources' theorems
+``ledger``, ``charges``, ``density``, ``schedules``
+    the running account of a domain, and what it is made of
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import SupportsIndex
 
-from ..chains import ChainError, MarkovChain
-from ..classes import AnyInitial, Belief, FiniteClass, check_belief
 from ..models.belief import Directed
-from ..quilts import Calibration, Quilt, target
-from .constant import certificates_at, grid_density
+from ..models.classes import AnyInitial, Belief, FiniteClass, check_belief
+from ..models.markov_chain import ChainError, MarkovChain
+from ..quilts.calibration import Calibration, target
+from ..quilts.influence import Quilt
 from .directions import NotContracting
-from .forward_backward import lower_bound
+from .forward_backward import certificates_at, grid_density, lower_bound
 
 METHOD = "forward-backward"
 
@@ -26,8 +26,8 @@ def forward_backward(belief: Belief | Directed, epsilon: float, length: Supports
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
     The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
-    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and :mod:`.constant` the grid.
-    A ledger with the rule ``forward-backward`` accounts it at most at epsilon.
+    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and :mod:`.forward_backward` the
+    grid. A ledger with the rule ``forward-backward`` accounts it at most at epsilon.
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.

@@ -1,20 +1,19 @@
-"""What is believed about the data, each by the two directions of time that the account reads.
+"""What is believed about the data: chains, classes of chains, networks and tables.
 
-``belief``
-    the protocol: what a belief answers
-``dobrushin``
-    every chain, also changing in time, whose kernels of m steps contract at least so fast
-``neighbourhood``
-    every chain near a given one, also one that changes in time
-``periodic``
-    a chain with a kernel for every slot of the day or week
+``belief``, ``reading``
+    the protocol: what a belief answers; and a belief from its plain form
+``markov_chain``, ``periodic``
+    one chain, with one kernel or a kernel for every slot of the day or week
+``classes``, ``interval_chain``, ``dobrushin``
+    classes of chains: finite, by mixing, by start, by intervals, by contraction, around a chain
+``bayesian_network``, ``joint_distribution``
+    any discrete network, and any small table
 """
 
 from __future__ import annotations
 
 from .belief import Directed
-from .dobrushin import DobrushinBounds
-from .neighbourhood import Neighbourhood
+from .dobrushin import DobrushinBounds, Neighbourhood
 from .periodic import PeriodicChain
 
 __all__ = ["Directed", "DobrushinBounds", "Neighbourhood", "PeriodicChain"]

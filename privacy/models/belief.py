@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from ..accounting.directions import Pair
-    from ..classes import Belief
+    from .classes import Belief
 
 AnyBelief: TypeAlias = "Belief | Directed"
 """What an account may be kept under: a belief with quilts, or one that names its directions."""

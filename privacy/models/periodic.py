@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import graphs
-from ..accounting.directions import Pair
-from ..accounting.periodic import PeriodicKernel
-from ..chains import ChainError, FloatArray, MarkovChain, frozen
+from ..accounting.directions import Pair, PeriodicKernel
+from . import markov_chain
+from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -127,7 +126,7 @@ class PeriodicChain:
         whole = np.eye(self.states, dtype=bool)
         for step in edges:
             whole = whole @ step
-        groups = graphs.communicating_classes(whole)
+        groups = markov_chain.communicating_classes(whole)
         closed = [group for group in groups if not np.delete(whole[list(group)], group, axis=1).any()]
         if len(closed) != 1:
             raise ChainError(

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..classes import Belief, belief_from_dict, read_by
-from .dobrushin import DobrushinBounds
-from .neighbourhood import Neighbourhood
+from .classes import Belief, belief_from_dict, read_by
+from .dobrushin import DobrushinBounds, Neighbourhood
 from .periodic import PeriodicChain
 
 #: Kinds of this folder; the others are read by ``classes.belief_from_dict``.

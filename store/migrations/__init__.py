@@ -1,1 +1,1 @@
-"""Versioned changes of the ledger's tables; :mod:`quiltstream.store.schema` has Alembic run them."""
+"""Versioned changes of the ledger's tables; :mod:`quiltstream.store.table_versions` has Alembic run them."""

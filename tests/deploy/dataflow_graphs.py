@@ -14,15 +14,14 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 
-from quiltstream.pipelines.live import launch
-from quiltstream.schemas.settings import read_settings
-from quiltstream.transforms.cells import Cells
-from quiltstream.transforms.closings import Closing
-from quiltstream.transforms.collect import Collected
-from quiltstream.transforms.encode import CellBlock
-from quiltstream.transforms.live.clocks import Heard
-from quiltstream.transforms.live.spans import Progress
-from quiltstream.transforms.release import Tally
+from quiltstream.pipelines.live import job as launch
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.transforms.aggregate.cells import Cells
+from quiltstream.transforms.aggregate.collect import Collected
+from quiltstream.transforms.aggregate.encode import CellBlock
+from quiltstream.transforms.aggregate.release import Tally
+from quiltstream.transforms.completeness.punctuation import Closing
+from quiltstream.transforms.sources.progress import Heard, Progress
 
 READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "kwh"}}
 
@@ -85,11 +84,11 @@ def settings_file(folder: Path, kind: str, **changes: Any) -> Path:
 
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let graphs be built here that run nowhere: without brokers, and with a ledger in a file."""
-    for module in ("pipelines.live.launch", "transforms.histograms"):
+    for module in ("pipelines.live.job", "transforms.private_histograms"):
         monkeypatch.setattr(f"quiltstream.{module}.check_hosts", lambda *_: None)
-    monkeypatch.setattr("quiltstream.pipelines.live.build.check_source", lambda _: None)
-    monkeypatch.setattr("quiltstream.pipelines.places.kafka.SinkTopic.unknown_ids", lambda *_: [])
-    monkeypatch.setattr("quiltstream.pipelines.places.kafka.SinkTopic.complete", lambda *_: 0)
+    monkeypatch.setattr("quiltstream.pipelines.live.job.check_source", lambda _: None)
+    monkeypatch.setattr("quiltstream.pipelines.connectors.kafka.SinkTopic.unknown_ids", lambda *_: [])
+    monkeypatch.setattr("quiltstream.pipelines.connectors.kafka.SinkTopic.complete", lambda *_: 0)
 
 
 def graph(folder: Path, kind: str, words: tuple[str, ...], **changes: Any) -> beam.Pipeline:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.places.pubsub import pubsub_feed
-from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.pipelines.connectors.pubsub import pubsub_feed
+from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.transforms.plan import make_plan
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from quiltstream.schemas.settings import FileSink, FileSource, Readings, Windows
+from quiltstream.schemas.settings.job import FileSink, FileSource, Windows
+from quiltstream.schemas.settings.mappings import Readings
 
 from ..house.pages import blocks, commands
 

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.live.build import pace_of
-from quiltstream.pipelines.places.pubsub import begun_in_subscription, pubsub_feed
-from quiltstream.schemas.settings import SettingsError, read_settings
-from quiltstream.transforms.live.feeds import Piece
-from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader
-from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic, PubSubUnavailableError
+from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_feed
+from quiltstream.pipelines.live.job import pace_of
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.transforms.pubsub.client import PubSubUnavailableError
+from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic
+from quiltstream.transforms.pubsub.source import PubSubFeed, PubSubReader
+from quiltstream.transforms.sources.contract import Piece
 
 from .dataflow_graphs import SOURCES, settings_file
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live import launch
-from quiltstream.schemas.settings import SettingsError, read_settings
+from quiltstream.pipelines.live import job as launch
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import read_settings
 
 from .dataflow_graphs import DRY, SOURCES, no_cluster, settings_file
 

@@ -17,14 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.gateway.tally import Tally
-from quiltstream.schemas.gateway import read_gateway_settings
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.gateway.metrics import Tally
+from quiltstream.schemas.settings.gateway import read_gateway_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
-from quiltstream.transforms.hosts import check_hosts
+from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.common.runner_checks import check_hosts
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.survey import register
 
 from ..e2e.installed import NotInstalledError
 from ..e2e.kafka import find_kafka

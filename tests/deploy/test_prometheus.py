@@ -17,15 +17,15 @@ import yaml
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.engine import options_of
-from quiltstream.pipelines.gateway.tally import Dropped, Tally
-from quiltstream.pipelines.live.flink_rest import flink_job
-from quiltstream.pipelines.live.verdict import Board, Cause, Verdict
+from quiltstream.pipelines.gateway.metrics import Dropped, Tally
+from quiltstream.pipelines.live.flink import flink_job
+from quiltstream.pipelines.live.metrics import Board, Cause, Verdict
+from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings import read_settings
-from quiltstream.store.records import Store
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store.store import Store
+from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.survey import register
 
 from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
 from .prometheus_files import (
@@ -142,7 +142,7 @@ def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> Non
 
 
 def test_an_attempt_goes_on_with_its_series_and_a_job_begun_anew_with_the_name_that_is_summed_by() -> None:
-    """Flink numbers a job's attempts; its command names each submission (flink_rest.py), and Flink gives it an id."""
+    """Flink numbers a job's attempts; its command names each submission (live/flink.py), and Flink gives it an id."""
     given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
     names: set[str] = set()
     for job_id in ("1f", "2e"):

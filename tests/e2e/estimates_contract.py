@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from quiltstream.privacy.classes import belief_from_dict
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store, StoreMissing
 

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.rowfiles import write_rows
-from quiltstream.schemas.settings import FileFormat
+from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store, StoreMissing, UnknownNameError
 
 from ..examined import Examined, Span, every, examine, on_record

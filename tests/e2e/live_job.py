@@ -47,21 +47,22 @@ def main(
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
-    from quiltstream.pipelines.live import build, course  # noqa: PLC0415
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
-    from quiltstream.schemas.settings import read_settings  # noqa: PLC0415
+    from quiltstream.pipelines.live import job as build  # noqa: PLC0415
+    from quiltstream.pipelines.live import monitor  # noqa: PLC0415
+    from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
-    from quiltstream.transforms import histograms as publishing  # noqa: PLC0415
-    from quiltstream.transforms.live import reader  # noqa: PLC0415
+    from quiltstream.transforms import private_histograms as publishing  # noqa: PLC0415
+    from quiltstream.transforms.sources import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
     build.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
-        course._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
+        monitor._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if patience is not None:
-        from quiltstream.transforms import patience as waiting  # noqa: PLC0415 - as above
+        from quiltstream.transforms.common import ledger_waits as waiting  # noqa: PLC0415 - as above
 
         waiting.WAIT_S = patience  # how long a worker waits where it is
     if clock is not None:

@@ -21,13 +21,13 @@ import pyarrow as pa
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from quiltstream.privacy.mechanisms import ExactHistogram
+from quiltstream.privacy.mechanisms.histogram import ExactHistogram
 from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live.reader import ReadPart
-from quiltstream.transforms.live.sinks import WriteBlocks
-from quiltstream.transforms.panes import SortPanes, is_whole, slots_of
+from quiltstream.transforms.aggregate.panes import SortPanes, is_whole, slots_of
 from quiltstream.transforms.plan import Plan
+from quiltstream.transforms.sinks.files import WriteBlocks
+from quiltstream.transforms.sources.reader import ReadPart
 
 #: More than any true count of the tests.
 STAMP = 10_000

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.schemas.rowfiles import write_rows
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store, tables
 from quiltstream.transforms import PrivateHistograms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quiltstream.schemas.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 
 from .gateway_job import TOPICS, GatewayProcess, Meters, records_of, tally_of, to_folder
 from .mosquitto import MosquittoBroker

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.live.clocks import Reach
-from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.progress import Reach
 
 from ..transforms.kafka.contract import KafkaFeedContract, pieces_until, read, rows, settle
 from ..transforms.kafka.messages import JsonMessages, reading

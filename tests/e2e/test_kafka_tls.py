@@ -11,21 +11,20 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.places.kafka import patiently
+from quiltstream.pipelines.connectors.kafka import patiently
+from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.releases import batch_from_releases
-from quiltstream.schemas.secrets import FromEnvironment
+from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.kafka.look import look, look_to_write
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.topic import read_ids
-from quiltstream.transforms.live.feeds import BEGIN
-from quiltstream.transforms.message_sink import release_messages
+from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.topics import look, look_to_write, read_ids
+from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sources.contract import BEGIN
 
 from ..transforms.kafka.contract import pieces_until, read
 from ..transforms.kafka.messages import JsonMessages, reading
-from ..transforms.test_sinks import ROWS
+from ..transforms.sinks.test_sinks import ROWS
 from .kafka import PASSWORD, STRANGER, USER, KafkaBroker
 
 VARIABLE = "QS_TEST_KAFKA_SECRET"

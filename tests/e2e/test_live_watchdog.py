@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.live.feeds import BEGIN
+from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.sources.contract import BEGIN
 
 from ..examined import every
 from ..transforms.kafka.contract import read, settle

@@ -20,24 +20,22 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.releases import batch_from_releases
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.formats import RELEASES
-from quiltstream.transforms.kafka.asking import new_client
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
-from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
-from quiltstream.transforms.kafka.registry import RegistrySchemas
+from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas, new_client
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.wire import RegistryNumbers
-from quiltstream.transforms.live.feeds import BEGIN, Piece
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.message_sink import release_messages
-from quiltstream.transforms.messages import SourceAwayError
+from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import SourceAwayError
+from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sources.contract import BEGIN, Piece
+from quiltstream.transforms.sources.progress import Pulse
 
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
 from ..transforms.kafka.messages import ORIGIN
-from ..transforms.test_sinks import ROWS
+from ..transforms.sinks.test_sinks import ROWS
 from .registry import SchemaRegistry
 
 pytest.importorskip("confluent_kafka", reason="the registry's client is an extra")

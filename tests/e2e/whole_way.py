@@ -22,10 +22,10 @@ import yaml
 from paho.mqtt.enums import CallbackAPIVersion
 
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.rowfiles import write_rows
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 

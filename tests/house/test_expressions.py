@@ -32,7 +32,7 @@ FUNCTIONS = {"match", "fullmatch", "search", "finditer", "findall", "sub", "spli
 #: Expressions that are made of a setting while a job runs, and so are no constants: (module, function).
 MADE = {
     # the name of a project and of a topic, in the settings of the operator
-    ("schemas.pubsub", "fullmatch"),
+    ("schemas.settings.brokers", "fullmatch"),
 }
 
 
@@ -150,6 +150,6 @@ def test_expressions_that_grow_with_the_square_of_their_text_are_noticed():
 
 def test_expressions_are_found_where_they_are():
     places = {one.place for one in expressions()}
-    assert {"transforms.payloads.dsmr._LINE", "transforms.payloads.parsing._VAST"} <= places
+    assert {"transforms.payloads.presets.dsmr._LINE", "transforms.payloads.parsing._VAST"} <= places
     assert any(place.startswith("pipelines.live.restarts._SYMPTOMS[") for place in places)
     assert "pipelines.commands.init: re.sub" in places

@@ -26,5 +26,5 @@ def test_every_file_that_a_page_names_is_there() -> None:
 
 
 def test_a_file_that_is_not_there_is_found() -> None:
-    text = "`privacy/noise.py` `privacy/nothing.py` [a](guarantee.md#here) [b](nothing.md) [c](https://a.example/b)"
+    text = "`privacy/mechanisms/discrete_laplace.py` `privacy/nothing.py` [a](guarantee.md#here) [b](nothing.md) [c](https://a.example/b)"
     assert absent(ROOT / "docs" / "page.md", text) == ["privacy/nothing.py", "nothing.md"]

@@ -17,9 +17,9 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> None:
     import apache_beam as beam  # noqa: PLC0415 - the gateway's tests do without
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415 - as above
 
-    from quiltstream.pipelines.live import build  # noqa: PLC0415 - as above
+    from quiltstream.pipelines.live import job  # noqa: PLC0415 - as above
 
     def pipeline(options: PipelineOptions) -> beam.Pipeline:
         return beam.Pipeline(runner=FnApiRunner(), options=options)
 
-    monkeypatch.setattr(build, "live_pipeline", pipeline)
+    monkeypatch.setattr(job, "live_pipeline", pipeline)

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines.live import build, course
-from quiltstream.pipelines.live.course import LiveJob
-from quiltstream.pipelines.live.standing import LiveStanding
-from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live import monitor
+from quiltstream.pipelines.live.monitor import LiveJob, LiveStanding
+from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Block, Draft
-from quiltstream.store.layout import layout_of
+from quiltstream.store.release_rows import layout_of
 from quiltstream.store.specs import Registration
 from quiltstream.transforms import PrivateHistograms
 
@@ -147,7 +147,7 @@ def follow(one: Job, pipeline: Pipeline) -> tuple[LiveStanding, str]:
     """The end of a job whose runner is the test's, and what was printed."""
     said: list[str] = []
     graph = replace(graph_of(one), pipeline=pipeline)
-    standing, tallies = course.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    standing, tallies = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
     assert tallies is None
     return standing, "\n".join(said)

@@ -166,11 +166,11 @@ def test_no_text_of_a_library_is_on_stderr_whatever_fails_unless_debug_asks(tmp_
         "import logging, threading\n"
         "logging.getLogger().addHandler(logging.NullHandler())\n"  # Beam is imported before the command can say so
         "from apache_beam.utils import retry\n"
-        "from quiltstream.pipelines.live import build\n"
+        "from quiltstream.pipelines.live import job as build\n"
         "from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner\n"
         "import apache_beam as beam\n"
         "build.live_pipeline = lambda options: beam.Pipeline(runner=FnApiRunner(), options=options)\n"
-        "from quiltstream.transforms.release import ReleaseHistograms\n"
+        "from quiltstream.transforms.aggregate.release import ReleaseHistograms\n"
         "def fail(*_, **__):\n    raise KeyError('meter-17')\n"
         "def thread():\n"
         "    one = threading.Thread(target=retry.with_exponential_backoff(num_retries=0)(fail))\n"

@@ -13,15 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines import continuity, record
+from quiltstream.pipelines import continuity, on_record
 from quiltstream.pipelines.commands import run as batch
-from quiltstream.pipelines.estimates import estimating, generations
-from quiltstream.pipelines.failures import explain
-from quiltstream.pipelines.live import build, command
-from quiltstream.pipelines.live.standing import Follower
-from quiltstream.schemas.settings import Settings, read_settings
+from quiltstream.pipelines.errors import explain
+from quiltstream.pipelines.estimation import estimate, successors
+from quiltstream.pipelines.live import command
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live.monitor import Follower
+from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store, StoreReplaced
-from quiltstream.transforms import PrivateHistograms, ends, survey
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate import discovery
+from quiltstream.transforms.common import runner_checks
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 
 from .jobs import Job, call, job
@@ -267,51 +270,52 @@ Opened = Callable[[Settings, Plan], Any]
 
 
 def _follower(_: Settings, plan: Plan) -> Any:
-    held = survey.register(plan)
+    held = discovery.register(plan)
     return Follower(plan, held).record()
 
 
 def _generation(settings: Settings, plan: Plan) -> Any:
-    given = generations.Generation(settings, PrivateHistograms.of(plan), None)
+    given = successors.Generation(settings, PrivateHistograms.of(plan), None)
     return given.complete
 
 
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
-    "store/records.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "store/merging.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
-    "store/merging.py:_source": None,
-    "store/merging.py:merge": None,
-    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and survey.register(plan),
-    "transforms/ends.py:_held": lambda _, plan: ends.check_ends(plan),
-    "transforms/survey.py:RegisterQuery": None,  # on a worker, as those below
-    "transforms/survey.py:register": lambda _, plan: survey.register(plan),
-    "transforms/release.py:CountCells": None,  # on workers: the stores of a plan, which test_workers_insist pickles
-    "transforms/release.py:ReleaseHistograms": None,
-    "transforms/encode.py:EncodeCells": None,
-    "pipelines/record.py:on_record": lambda _, plan: record.on_record(plan.address, "streets", "daily"),
-    "pipelines/record.py:check_ledger": lambda _, plan: record.check_ledger(plan.address),
-    "pipelines/record.py:standing_of": lambda _, plan: record.standing_of(plan, plan.roster),
-    "pipelines/record.py:unknown_releases": lambda settings, _: record.unknown_releases(settings, ["0" * 32]),
-    "pipelines/record.py:note_lost_history": lambda _, plan: record.note_lost_history(plan, record.Unknown()),
+    "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
+    "store/merge/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
+    "store/merge/merge.py:_source": None,
+    "store/merge/merge.py:merge": None,
+    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and discovery.register(plan),
+    "transforms/common/runner_checks.py:_held": lambda _, plan: runner_checks.check_ends(plan),
+    "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
+    "transforms/aggregate/discovery.py:register": lambda _, plan: discovery.register(plan),
+    # on workers: the stores of a plan, which test_workers_insist pickles
+    "transforms/aggregate/release.py:CountCells": None,
+    "transforms/aggregate/release.py:ReleaseHistograms": None,
+    "transforms/aggregate/encode.py:EncodeCells": None,
+    "pipelines/on_record.py:on_record": lambda _, plan: on_record.on_record(plan.address, "streets", "daily"),
+    "pipelines/on_record.py:check_ledger": lambda _, plan: on_record.check_ledger(plan.address),
+    "pipelines/on_record.py:standing_of": lambda _, plan: on_record.standing_of(plan, plan.roster),
+    "pipelines/on_record.py:unknown_releases": lambda settings, _: on_record.unknown_releases(settings, ["0" * 32]),
+    "pipelines/on_record.py:note_lost_history": lambda _, plan: on_record.note_lost_history(plan, on_record.Unknown()),
     "pipelines/continuity.py:with_ledger": lambda settings, _: continuity.with_ledger(settings, history_lost=True),
     "pipelines/continuity.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
     "pipelines/continuity.py:_lacks": None,
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
         continuity.Memory(settings), plan, underway=True
     ),
-    "pipelines/commands/belief.py:change_belief": None,  # ledgers that an operator names
+    "pipelines/commands/ledger.py:change_belief": None,  # ledgers that an operator names
     "pipelines/commands/ledger.py:_open": None,
-    "pipelines/commands/merge.py:merge": None,
-    "pipelines/live/build.py:_lost": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
+    "pipelines/commands/ledger.py:merge": None,
+    "pipelines/live/job.py:_lost": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        generations.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
+        successors.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),
-    "pipelines/live/standing.py:Follower": _follower,
-    "pipelines/estimates/generations.py:_store": _generation,
-    "pipelines/estimates/estimating.py:estimate_at": None,
-    "pipelines/estimates/estimating.py:_protected": lambda settings, _: estimating._protected(settings),
-    "pipelines/estimates/estimating.py:with_counting": None,
+    "pipelines/live/monitor.py:Follower": _follower,
+    "pipelines/estimation/successors.py:_store": _generation,
+    "pipelines/estimation/estimate.py:estimate_at": None,
+    "pipelines/estimation/estimate.py:_protected": lambda settings, _: estimate._protected(settings),
+    "pipelines/estimation/estimate.py:with_counting": None,
 }
 
 
@@ -340,7 +344,7 @@ def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
         for path in (repository / portion).rglob("*.py")
         if "create=True" in path.read_text(encoding="utf-8")
     }
-    assert making == {"transforms/plan.py", "store/merging.py"}
+    assert making == {"transforms/plan.py", "store/merge/merge.py"}
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])
@@ -367,7 +371,7 @@ def test_workers_insist_on_the_ledger_of_their_plan(tmp_path: Path) -> None:
     import apache_beam as beam  # noqa: PLC0415
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415
 
-    from quiltstream.pipelines.engine import read_source  # noqa: PLC0415
+    from quiltstream.pipelines.runners import read_source  # noqa: PLC0415
 
     made = job(tmp_path)
     settings = read_settings(made.settings)

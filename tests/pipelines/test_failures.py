@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from quiltstream.pipelines import CommandError, ExitCode, explain
-from quiltstream.privacy.ledger import BudgetExceeded
+from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.schemas.models import ModelError
 from quiltstream.schemas.roster import RosterError
-from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store.errors import BudgetRefused, RegistrationConflict, StoreBusy, StoreError
-from quiltstream.transforms.files import SourceFileError
+from quiltstream.transforms.formats.paths import SourceFileError
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-1
     [
         ("store.errors", "StoreBusy", "ledger: busy", ExitCode.STORE),
         ("store.errors", "BudgetRefused", "too much", ExitCode.REFUSED),
-        ("schemas.settings_text", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
-        ("transforms.files", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
+        ("schemas.settings.base", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
+        ("transforms.formats.paths", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
     ],
 )
 def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(module: str, name: str, text: str, code: ExitCode) -> None:

@@ -11,11 +11,11 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.demo import split_households
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy import belief_checks as checks
 from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.accounting.constant import constant_loss
-from quiltstream.privacy.contraction import contractions
-from quiltstream.privacy.estimation import TransitionCounts
+from quiltstream.privacy.accounting.forward_backward import constant_loss
+from quiltstream.privacy.estimation import belief_checks as checks
+from quiltstream.privacy.estimation.per_series import contractions
+from quiltstream.privacy.estimation.transition_counts import TransitionCounts
 from quiltstream.privacy.models import Neighbourhood
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wrong-beliefs.md"

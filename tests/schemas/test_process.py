@@ -30,10 +30,10 @@ cli.program()
 """
 
 STEPS = """
-from quiltstream.transforms.decode.steps import DecodeFiles
-from quiltstream.transforms.encode import EncodeCells
-from quiltstream.transforms.live.reader import ReadPart
-from quiltstream.transforms.release import CountCells, ReleaseHistograms
+from quiltstream.transforms.sources.batch_files import DecodeFiles
+from quiltstream.transforms.aggregate.encode import EncodeCells
+from quiltstream.transforms.sources.reader import ReadPart
+from quiltstream.transforms.aggregate.release import CountCells, ReleaseHistograms
 for kind in (DecodeFiles, EncodeCells, ReadPart, CountCells, ReleaseHistograms):
     fresh()
     try:

@@ -12,9 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings import Settings, SettingsError
-from quiltstream.schemas.slot_classes import MOST_CELLS, SlotClass, SlotClasses
-from quiltstream.schemas.slots import SlotGrid, Window, parse_duration, parse_instant
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.slots import (
+    MOST_CELLS,
+    SlotClass,
+    SlotClasses,
+    SlotGrid,
+    Window,
+    parse_duration,
+    parse_instant,
+)
 
 MINUTE = 60_000_000
 HOURS = SlotGrid(60 * MINUTE, parse_instant("2013-01-01"))

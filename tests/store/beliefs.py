@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from quiltstream.privacy.chains import MarkovChain
-from quiltstream.privacy.classes import MixingBounds
-from quiltstream.privacy.ledger import Ledger
-from quiltstream.privacy.quilts import mqm_approx
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.privacy.models.markov_chain import MarkovChain
+from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.models import hash_of_series
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BeliefChange, BudgetRefused, RegistrationConflict, Store, StoreError
-from quiltstream.store.beliefs import Estimated
+from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import EstimateOnRecord
 from quiltstream.store.specs import DomainSpec, QuerySpec, Registration
 
@@ -240,7 +240,7 @@ class BeliefContract(OnLedger):
         account.replay([(96, slot, held.query.epsilon_dp)])
         stream = held.query.schedule
         if share is None:
-            from quiltstream.privacy.schedules import Schedule as Priced  # noqa: PLC0415 - only here
+            from quiltstream.privacy.accounting.schedules import Schedule as Priced  # noqa: PLC0415 - only here
 
             low, high = sigma / 16, sigma
             for _ in range(20):

@@ -16,7 +16,7 @@ from quiltstream.store import (
     StoreReplaced,
     tables,
 )
-from quiltstream.store.database import Database
+from quiltstream.store.connection import Database
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, prices, windows_of

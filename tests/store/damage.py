@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Registration, Store, tables

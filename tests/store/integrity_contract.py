@@ -13,7 +13,7 @@ from quiltstream.schemas.slots import Window
 from quiltstream.store import Draft, Registration, Store, StoreDamaged, tables
 from quiltstream.store.errors import StoreError
 from quiltstream.store.integrity import is_whole
-from quiltstream.store.verifying import Head
+from quiltstream.store.verification import Head
 
 from ..examined import Examined, Tally, examine
 from ..tiers import STRIDE

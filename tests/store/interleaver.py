@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from sqlalchemy import event
 
-from quiltstream.privacy.classes import belief_from_dict
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.codec import block_from_bytes, changes_from_text
-from quiltstream.store.database import Database
+from quiltstream.store.connection import Database
 from quiltstream.store.specs import Record, Registration
 
 from .samples import BELIEF

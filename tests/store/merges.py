@@ -8,15 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.store import (
     Store,
     StoreAddress,
     tables,
 )
 from quiltstream.store.integrity import drawn_of
-from quiltstream.store.merging import merge
-from quiltstream.store.uniting import join_segments
+from quiltstream.store.merge.merge import merge
+from quiltstream.store.merge.union import join_segments
 
 from .samples import BELIEF, domain, drafts, query
 

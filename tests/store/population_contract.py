@@ -11,7 +11,7 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import SharedSeries, Store
-from quiltstream.store.populations import Sharing
+from quiltstream.store.shared_series import Sharing
 from quiltstream.store.specs import TRANSITIONS, DomainSpec, QuerySpec, Registration
 
 from .engines import OnLedger

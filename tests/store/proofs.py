@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.slots import Window
 from quiltstream.store import (

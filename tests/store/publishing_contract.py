@@ -22,7 +22,7 @@ from quiltstream.store import (
     Store,
     StoreError,
     UnknownNameError,
-    charging,
+    publishing,
     rows_of,
     tables,
 )
@@ -99,7 +99,7 @@ class PublishingContract(Registered):
     def test_many_earlier_windows_are_charged_in_several_transactions(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(charging, "MOST_AT_ONCE", 3)
+        monkeypatch.setattr(publishing, "MOST_AT_ONCE", 3)
         held = store.register(domain(), query(windows=8))
         store.publish(held, drafts(held, [windows_of(held)[-1]], [0]))
         assert [entry.window_start for entry in store.entries()] == [w.start for w in windows_of(held)]

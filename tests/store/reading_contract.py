@@ -13,8 +13,8 @@ import pytest
 
 from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
-from quiltstream.schemas.rowfiles import RELEASES, read_rows
 from quiltstream.schemas.slots import Window
+from quiltstream.schemas.table_files import RELEASES, read_rows
 from quiltstream.store import (
     Store,
     StoreError,
@@ -42,7 +42,7 @@ class ReadingContract(Registered):
     def test_the_rows_come_back_as_they_were_published(
         self, store: Store, registration: Registration, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("quiltstream.store.reading.PAGE", 3)
+        monkeypatch.setattr("quiltstream.store.queries.PAGE", 3)
         records = store.publish(registration, drafts(registration)[::-1])
         published = {(r.window, r.shard): rows_of(registration, r) for r in records}
         assert [batch.to_pylist() for batch in store.releases("homes", "weekly")] == [

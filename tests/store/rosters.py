@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import ChargeMismatch, RegistrationConflict, RosterChanged, Store, tables
 from quiltstream.store.lookups import roster_digest
-from quiltstream.store.registering import Registrar
+from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration
 
 from ..tiers import boundaries

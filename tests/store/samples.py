@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from quiltstream.privacy.classes import MixingBounds
-from quiltstream.privacy.mechanisms import LaplaceHistogram
-from quiltstream.privacy.quilts import mqm_approx
+from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.beliefs import Estimated
+from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.specs import BeliefChange, Block, DomainSpec, Draft, QuerySpec, Record, Registration
 
 BELIEF = MixingBounds(pi_min=0.2, gap=0.75)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.store import MergeConflict, Store, StoreAddress
-from quiltstream.store.merging import merge
+from quiltstream.store.merge.merge import merge
 
 from .beliefs import FASTER, BeliefContract, joined
 from .engines import OnSqlite

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.store.accounts import adjoined
-from quiltstream.store.bounds import bounds_of
-from quiltstream.store.records import Store
+from quiltstream.store.accounts import adjoined, bounds_of
 from quiltstream.store.specs import Draft
+from quiltstream.store.store import Store
 
 from .samples import SIGMA, block, domain, query
 

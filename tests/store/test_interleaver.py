@@ -24,8 +24,7 @@ from sqlalchemy.engine import Connection
 
 from quiltstream.store import Draft, Record, Registration, Store, StoreAddress, publishing, tables
 from quiltstream.store.codec import block_from_bytes
-from quiltstream.store.database import Database
-from quiltstream.store.engines import BARE, WRITES
+from quiltstream.store.connection import BARE, WRITES, Database
 from quiltstream.store.publishing import Publisher
 
 from ..tiers import TIER

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quiltstream.store import Store
-from quiltstream.store import registering as clock
-from quiltstream.store.sources import SourceId
+from quiltstream.store import registration as clock
+from quiltstream.store.source_ids import SourceId
 
 from .samples import domain, query
 

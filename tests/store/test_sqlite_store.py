@@ -31,10 +31,10 @@ from quiltstream.store import (
     StoreFull,
     StoreReplaced,
     StoreUnavailable,
-    schema,
+    table_versions,
     tables,
 )
-from quiltstream.store.database import Database
+from quiltstream.store.connection import Database
 
 from .contract import StoreContract
 from .engines import OnSqlite
@@ -255,14 +255,14 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
     elif emptied == "no tables":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version=1")
-    both, upgrade = Barrier(2), schema.upgrade
+    both, upgrade = Barrier(2), table_versions.upgrade
 
     def make_and_wait(connection: Connection, address: StoreAddress) -> None:
         upgrade(connection, address)
         both.wait(60)  # each has made one, and neither has put it in its place
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
-        patch.setattr(schema, "upgrade", make_and_wait)
+        patch.setattr(table_versions, "upgrade", make_and_wait)
         databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
         made = [threads.submit(one.open, create=True, over=True) for one in databases]
         names = {one.result() for one in made}
@@ -330,8 +330,8 @@ def test_the_program_knows_every_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))
     scripts = ScriptDirectory.from_config(config)
-    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == schema.REVISIONS
-    assert scripts.get_heads() == [schema.HEAD]
+    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == table_versions.REVISIONS
+    assert scripts.get_heads() == [table_versions.HEAD]
 
 
 def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:

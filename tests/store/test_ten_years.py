@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Store, tables
 from quiltstream.store.specs import Registration

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, StoreBusy, writer_queue
-from quiltstream.store.writer_queue import WriterQueue
+from quiltstream.store import Store, StoreBusy, sqlite_file
+from quiltstream.store.sqlite_file import WriterQueue
 
 from .samples import domain, query
 
@@ -35,7 +35,7 @@ def queue_of(ledger: Path, wait: float = LONG) -> Generator[WriterQueue]:
 
 def numbers(ledger: Path) -> tuple[int, int]:
     """The last number taken, and the last one whose turn it was."""
-    return writer_queue._NUMBERS.unpack(ledger.with_name("ledger.db-queue").read_bytes().ljust(16, b"\0"))
+    return sqlite_file._NUMBERS.unpack(ledger.with_name("ledger.db-queue").read_bytes().ljust(16, b"\0"))
 
 
 def test_writers_come_in_the_order_in_which_they_asked(ledger: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None
 
 
 def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_queue, "_STOPPED_S", 0.05)
+    monkeypatch.setattr(sqlite_file, "_STOPPED_S", 0.05)
     with Store(f"sqlite:///{ledger}", create=True) as store, queue_of(ledger) as stopped, stopped.turn():
         assert store.register(domain(), query()).fresh
         # the file was closed in its turn: what was done in it stands
@@ -111,7 +111,7 @@ def test_a_queue_that_cannot_be_used_stops_nobody(ledger: Path, monkeypatch: pyt
         assert store.register(domain(), query()).fresh
     assert beside.is_dir()
     beside.rmdir()
-    monkeypatch.setattr(writer_queue, "_SET", None)
+    monkeypatch.setattr(sqlite_file, "_SET", None)
     with Store(f"sqlite:///{ledger}", create=True) as store:
         assert store.register(domain("others"), query(domain="others")).fresh
     monkeypatch.undo()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.decode.steps import FileDecoder
-from quiltstream.transforms.live.feeds import Piece
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.contract import Piece
 
 ORIGIN = 1_356_998_400_000_000
 

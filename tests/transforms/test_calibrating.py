@@ -23,9 +23,9 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
-from quiltstream.privacy.quilt_account import density_by_quilts, loss_by_quilts
-from quiltstream.schemas.settings import SettingsError
-from quiltstream.transforms.calibrating import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.transforms.plan import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
 
 MATRIX = [[0.5, 0.4, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]
 OTHER = [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]

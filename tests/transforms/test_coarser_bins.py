@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import RegistrationConflict, Store, StoreError
-from quiltstream.store.layout import bins_of, layout_of
+from quiltstream.store.release_rows import bins_of, layout_of
 from quiltstream.transforms.plan import make_plan
 
 from .test_histograms import EDGES, batches, publish, settings

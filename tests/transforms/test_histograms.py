@@ -14,13 +14,15 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.pipelines.data import path as shipped
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings import Settings, SettingsError
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.address import StoreAddress
-from quiltstream.store.records import Store
-from quiltstream.transforms import PrivateHistograms, encode
-from quiltstream.transforms.hosts import check_hosts
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate import encode
+from quiltstream.transforms.common.runner_checks import check_hosts
 
-from .live.feed import feed
+from .sources.feed import feed
 from .truth import cells, histograms
 
 DAY = 48

@@ -13,16 +13,16 @@ import polars as pl
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.privacy.mechanisms import FixedTotalHistogram, LaplaceHistogram
+from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import QuerySpec, Registration, RegistrationConflict, Store, StoreError
-from quiltstream.store.layout import total_is_public
+from quiltstream.store.release_rows import total_is_public
 from quiltstream.store.specs import TRANSITIONS
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import Plan, make_plan
 
-from .live.feed import feed
+from .sources.feed import feed
 from .test_histograms import ORIGIN, batches, settings
 
 ZERO_SUM, INDEPENDENT = FixedTotalHistogram.name, LaplaceHistogram.name

@@ -21,12 +21,12 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import RegistrationConflict, Store, StoreError
 from quiltstream.store.errors import DraftError
-from quiltstream.store.layout import classes_of, layout_of
+from quiltstream.store.release_rows import classes_of, layout_of
 from quiltstream.store.specs import Block, Draft
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
 
-from .live.feed import feed
+from .sources.feed import feed
 from .test_histograms import EDGES, batches, publish, settings
 
 HALF = 1_800_000_000

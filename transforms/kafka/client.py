@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...schemas.ports import wrong_port
-from ...schemas.secrets import Option, SecretError, resolved
-from ..broker_errors import BrokerUnavailableError
+from ...schemas.settings.secrets import Option, SecretError, resolved
+from ..sources.contract import BrokerUnavailableError
 
 #: Tells of trouble with brokers; the lines of librdkafka go there as well.
 LOG = logging.getLogger("quiltstream.kafka")

@@ -11,12 +11,11 @@ import numpy as np
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import parse_instant
-from ..decode.rows import Decoded
-from ..live.feeds import Piece, piece_of
-from ..messages import Headers, MessageDecoder, Messages, rejects_of
-from ..rejects import Rejects
-from .positions import name_of_place
-from .start import Place
+from ..common.rejects import Rejects
+from ..formats.rows import Decoded
+from ..payloads.messages import Headers, MessageDecoder, Messages, rejects_of
+from ..sources.contract import Piece, piece_of
+from .partitions import Place, name_of_place
 
 _YEAR_1971_US = parse_instant("1971-01-01")
 

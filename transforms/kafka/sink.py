@@ -1,7 +1,7 @@
 """Topics of Kafka as sinks.
 
 A row's key is its release id, so a compacted topic keeps one of each, however often a row was sent. A bundle ends when
-the brokers have what it sent (see :mod:`.message_sink`).
+the brokers have what it sent (see :mod:`..sinks.messages`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..live.pulse import Pulse
-from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
+from ..sinks.messages import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
+from ..sources.progress import Pulse
 from .client import LOG, Cluster, KafkaAwayError, KafkaUnavailableError, is_kafkas, meaning_of, name_of, unavailable
-from .wire import RegistryNumbers, subject_of, wire_head
+from .schema_registry import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
     "enable.idempotence": True,

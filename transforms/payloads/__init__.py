@@ -1,11 +1,18 @@
-"""Payloads: the conventions in which messages carry readings, one module each, and the decoder that knows them all.
+"""Payloads of messages to readings: ``decoder`` is what a source of messages uses.
 
-``decoder`` is what a source of messages uses; ``mapped`` serves the mappings of the settings, the other modules the
-presets that take payloads apart by a convention of their own.
+``messages``, ``columns``, ``parsing``
+    what a broker hands over, and what a payload format makes of it
+``mapped``, ``avro``, ``avro_vectorised``
+    the mappings of the settings, over JSON, CBOR and Avro
+``presets``
+    the formats of platforms
+``meter_registers``, ``bounded_cache``, ``dead_letters``
+    increments of cumulative registers, memory by name within a bound, and encrypted rejects
 """
 
 from __future__ import annotations
 
-from .decoder import PayloadDecoder, SchemaLookup
+from .avro import SchemaLookup
+from .decoder import PayloadDecoder
 
 __all__ = ["PayloadDecoder", "SchemaLookup"]

@@ -1,6 +1,6 @@
-"""Avro payloads: the wire format of schema registries, and single objects with the fingerprint of their schema.
+"""Avro payloads: framing of schema registries and single objects, and which schemas are safe to read.
 
-The bodies of one schema are read abreast where that can be done (see :mod:`.avro_abreast`). The others are glued
+The bodies of one schema are read abreast where that can be done (see :mod:`.avro_vectorised`). The others are glued
 together and read as one block of a container file, which is faster than reading each by itself. A guard of random bytes
 stands behind every body: should one of them be damaged, a guard is missing, and all of them are read by themselves.
 """
@@ -16,15 +16,78 @@ from types import MappingProxyType
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.readings import RejectReason
-from ...schemas.settings import SettingsError
-from ..decode.avro_times import plain_times
-from .avro_abreast import FEW, Abreast, UnfitError, Wanted
-from .avro_schemas import is_bounded, stamps_at
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Steps
+from ..formats.avro_schemas import NAMED, TIMES, Shapes, bare, plain_times
+from .avro_vectorised import FEW, Abreast, UnfitError, Wanted
+from .columns import TIME
 from .parsing import Apart, Parsed, parse_each
-from .rows import TIME
+
+__all__ = ["AvroParser", "SchemaLookup", "is_bounded", "known_schemas", "schema_fingerprint", "stamps_at"]
+
+
+_Names = dict[str, Any]
+
+
+def is_bounded(schema: Any) -> bool:
+    """Whether a body's size bounds the work of reading it: no type inside itself, no array of things without bytes.
+
+    Raises:
+        Exception: it is no schema, or a very deep one.
+    """
+    return Shapes(fastavro.parse_schema(bare(schema))).is_plain
+
+
+def _find(schema: Any, named: _Names) -> None:
+    """Note the named types of a schema."""
+    for one in schema if isinstance(schema, list) else [schema]:
+        if not isinstance(one, dict):
+            continue
+        if one["type"] in NAMED:
+            named[_short(one["name"])] = one
+        fields = [field["type"] for field in one.get("fields", ())]
+        for inner in (*fields, one.get("items"), one.get("values"), one["type"]):
+            _find(inner, named)
+
+
+def _short(name: Any) -> Any:
+    """A name without its namespace."""
+    return name.rpartition(".")[2] if isinstance(name, str) else name
+
+
+def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
+    """What the integers at the end of a path are; ``None`` if the schema does not say that they are time stamps.
+
+    Raises:
+        KeyError: a part of the schema is missing.
+    """
+    named: _Names = {}
+    _find(schema, named)
+    for step in steps:
+        schema = _only(schema, named)
+        if not isinstance(schema, dict):
+            return None
+        if isinstance(step, str):
+            schema = next((one["type"] for one in schema.get("fields", ()) if one["name"] == step), None)
+        else:
+            schema = schema.get("items")
+    schema = _only(schema, named)
+    return TIMES.get(schema.get("logicalType", "")) if isinstance(schema, dict) else None
+
+
+def _only(schema: Any, named: _Names) -> Any:
+    """A schema without the null of a union, and with a name replaced by what it stands for."""
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        schema = others[0] if len(others) == 1 else None
+    if isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)):
+        return _only(schema["type"], named)
+    return named.get(_short(schema), schema) if isinstance(schema, str) else schema
+
 
 #: Gives the writer's schema of an id; ``LookupError`` where there is none, and anything else where it cannot tell.
 SchemaLookup = Callable[[int], Any]
@@ -231,6 +294,3 @@ def _long(number: int) -> bytes:
         number >>= 7
     found.append(number)
     return bytes(found)
-
-
-__all__ = ["AvroParser", "SchemaLookup", "known_schemas", "schema_fingerprint"]

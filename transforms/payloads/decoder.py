@@ -1,4 +1,4 @@
-"""The decoder of messages: finds the convention that the settings name, and turns messages into readings.
+"""The decoder of messages: the payload format by the settings, and readings or a reject for each message.
 
 Whatever a message holds, it never raises: a message that cannot be read is one reject, counted once, and so is one
 some of whose readings are none. Nothing of a message's content is in what is said of it.
@@ -6,28 +6,159 @@ some of whose readings are none. Nothing of a message's content is in what is sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.letters import Letters
-from ...schemas.mapping_checks import check_message
-from ...schemas.mappings import RegisterValue
+from ...schemas.dead_letters import Letters
 from ...schemas.readings import RejectReason
-from ...schemas.settings import Readings, Settings, SettingsError
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.job import Settings
+from ...schemas.settings.mappings import MAPPED, NAMED, Constant, Place, Readings, RegisterValue, check_message
 from ...schemas.slots import SlotGrid, parse_duration
-from ..decode.rows import Decoded, RowDecoder, earliest_of
-from ..letters import check_letters
-from ..messages import MessageDecoder, Messages, rejects_of
-from ..rejects import Rejects
-from .avro import SchemaLookup
-from .conventions import births_of, convention_of, time_unit_of
-from .parsing import collector_held_back
-from .registers import Registers
-from .rows import GROUP, SERIES, TIME, VALUE
+from ..common.rejects import Rejects
+from ..formats.rows import Decoded, RowDecoder, earliest_of
+from .avro import AvroParser, SchemaLookup, known_schemas
+from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
+from .dead_letters import check_letters
+from .mapped import Mapping, mapped_rows
+from .messages import MessageDecoder, Messages, rejects_of
+from .meter_registers import Registers
+from .parsing import Apart, Parsed, cbor_parser, collector_held_back, parse_json
+from .presets.dsmr import check_codes, dsmr_rows
+from .presets.green_button import DEFAULT_UNIT, check_unit, espi_rows, xml_parser
+from .presets.json_documents import Wanted, edgex_rows, ngsi_rows, thingsboard_rows
+from .presets.senml import parse_senml, senml_rows
+from .presets.sparkplug import Births, sparkplug_rows
+
+__all__ = ["Convention", "PayloadDecoder", "SchemaLookup", "births_of", "convention_of", "time_unit_of"]
+
+
+#: From messages, and the numbers of those with a payload, to their readings.
+Convention = Callable[[Messages, list[int]], list[Rows]]
+
+#: Units of the times of the presets that have numbers.
+_UNITS = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
+
+
+def time_unit_of(readings: Readings) -> Any:
+    """The unit of times given as numbers: the settings', or that of a preset's own times."""
+    if readings.preset in NAMED:
+        return _UNITS.get(readings.preset, "s")
+    if readings.preset is not None and readings.time is None:
+        return MAPPED[readings.preset].get("time_unit", readings.time_unit)
+    return readings.time_unit
+
+
+def births_of(readings: Readings, memory: str) -> Births | None:
+    """What is remembered of births; ``None`` under conventions that have none.
+
+    Args:
+        readings: the mapping.
+        memory: what another one remembered, as text.
+    """
+    return Births(_name_of(readings), readings.remember, memory) if readings.preset == "sparkplug" else None
+
+
+def convention_of(
+    readings: Readings,
+    timezone: str,
+    group: str | None,
+    schemas: SchemaLookup | None,
+    births: Births | None,
+) -> Convention:
+    """What takes messages apart.
+
+    Args:
+        readings: the mapping.
+        timezone: zone of stamps without an offset.
+        group: the attribute, or path, with the group; ``None`` without groups.
+        schemas: gives the schema of an id of Avro's wire format.
+        births: those of :func:`births_of`.
+
+    Raises:
+        SettingsError: a library or schema for it is missing, or the name of the value is none.
+    """
+    if readings.preset in NAMED:
+        return _named(readings, timezone, None if group is None else readings.attributes[group], births)
+    mapping = Mapping.of(readings, group)
+    parse = _parser(readings, mapping, schemas)
+
+    def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
+        return [mapped_rows(messages, parsed, mapping) for parsed in parse(_payloads(messages, chosen), chosen)]
+
+    return rows
+
+
+def _parser(
+    readings: Readings, mapping: Mapping, schemas: SchemaLookup | None
+) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | Apart]]:
+    if readings.payload == "avro-single":
+        return AvroParser(known_schemas(readings.avro_schemas), mapping.paths, single=True)
+    if readings.payload == "avro":
+        if schemas is None:
+            raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
+        return AvroParser(schemas, mapping.paths)
+    parse = cbor_parser() if readings.payload == "cbor" else parse_json
+    return lambda payloads, numbers: [parse(payloads, numbers)]
+
+
+def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
+    payloads = messages.payloads
+    return [payloads[number] for number in chosen]
+
+
+def _name_of(readings: Readings) -> str:
+    """The name that the value has under a preset."""
+    value = readings.value
+    name = value.register_.name if isinstance(value, RegisterValue) else value
+    return DEFAULT_UNIT if name is None else str(name)
+
+
+def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> Convention:
+    """The convention of a preset that takes payloads apart by itself."""
+    name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
+    find = _finder(readings, name, births)
+
+    def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
+        series = (
+            dict(zip(chosen, field_column(place, messages, chosen), strict=True))
+            if isinstance(place, (Place, Constant))
+            else None
+        )
+        groups: list[Any] | None = None
+        if isinstance(group, Place):
+            groups = [None] * len(messages)
+            for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
+                groups[number] = one
+        return [find(messages, chosen, Wanted(name, series, timezone, unit)).rows(groups)]
+
+    return rows
+
+
+def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
+    """What finds the readings of a preset."""
+    preset = str(readings.preset)
+    if births is not None:
+        return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
+    if preset == "dsmr":
+        check_codes(name, readings.unit.strip())
+        return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
+    if preset == "green-button":
+        check_unit(name)
+        xml = xml_parser()
+        return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
+    if preset == "senml":
+        cbor = cbor_parser()
+        return lambda messages, chosen, wanted: senml_rows(
+            messages, parse_senml(_payloads(messages, chosen), chosen, cbor), wanted
+        )
+    walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
+    return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
+
 
 Ints = npt.NDArray[np.int64]
 
@@ -262,6 +393,3 @@ def _with_rejects(
         merged.setdefault(found[kind].reason, []).append(once[kinds == kind])
     each = tuple(rejects_of(reason, messages, np.sort(np.concatenate(mine))) for reason, mine in merged.items())
     return [replace(parts[0], rejects=each), *parts[1:]] if parts else [Decoded(None, 0, each)]
-
-
-__all__ = ["PayloadDecoder", "SchemaLookup"]

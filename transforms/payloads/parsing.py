@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.settings import SettingsError
+from ...schemas.settings.base import SettingsError
 
 
 @dataclass(frozen=True, slots=True)

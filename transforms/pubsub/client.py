@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..broker_errors import BrokerUnavailableError
+from ..sources.contract import BrokerUnavailableError
 
 #: Tells of trouble with the service.
 LOG = logging.getLogger("quiltstream.pubsub")

@@ -2,7 +2,7 @@
 
 A topic keeps no rows and drops no doubles, so whoever reads it keeps the first row of each ``release_id``; a row of
 record never changes, so all of them are the same. A bundle ends when the service has what was sent (see
-:mod:`.message_sink`).
+:mod:`..sinks.messages`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..live.pulse import Pulse
-from ..message_sink import Message, MessageFormat, MessageSender, MessageTopic
+from ..sinks.messages import Message, MessageFormat, MessageSender, MessageTopic
+from ..sources.progress import Pulse
 from .client import LOG, PubSubUnavailableError, is_clients, new_publisher, unavailable
 
 #: Attribute with the name of a row.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.commands.cautions import cautions
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.commands.dry_run import cautions
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.plan import make_plan
 
 from ..jobs import call, job

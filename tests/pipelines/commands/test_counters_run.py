@@ -10,10 +10,11 @@ import pytest
 
 from quiltstream.pipelines.commands.fit import transitions_in
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.pipelines.live.engine import live_source
-from quiltstream.schemas.settings import SettingsError, read_settings
+from quiltstream.pipelines.live.runner import live_source
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.live.reader import Pace
+from quiltstream.transforms.sources.reader import Pace
 
 from ..jobs import Job, Row, job, readings
 

@@ -13,10 +13,10 @@ from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.demo import beyond, split_households, true_histograms
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.formats import read_releases
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.sinks.files import read_releases
 
 from ..jobs import Done, call
 

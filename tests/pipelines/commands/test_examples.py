@@ -11,8 +11,8 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.schemas.models import Model
-from quiltstream.schemas.settings import read_settings
-from quiltstream.transforms.formats import read_releases
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.transforms.sinks.files import read_releases
 
 from ..jobs import call
 

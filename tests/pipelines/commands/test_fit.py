@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands.richer import check
+from quiltstream.pipelines.commands.fit_beliefs import check
 from quiltstream.privacy import FiniteClass, belief_from_dict
-from quiltstream.privacy.belief_checks import Path as SeriesPath
+from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
 
@@ -54,7 +54,7 @@ def copied(leveled: tuple[Done, Job], folder: Path, **changes: Any) -> Job:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the losses under richer beliefs, which take longer than the rest of a fit and have a test below."""
-    monkeypatch.setattr("quiltstream.pipelines.commands.richer._MOST_ROWS", 0)
+    monkeypatch.setattr("quiltstream.pipelines.commands.fit_beliefs._MOST_ROWS", 0)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])

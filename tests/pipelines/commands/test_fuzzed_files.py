@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from quiltstream.schemas.digests import digest
-from quiltstream.schemas.gateway import EXAMPLE as GATEWAY
+from quiltstream.schemas.settings.gateway import EXAMPLE as GATEWAY
 
 from ..jobs import Done, call, job
 

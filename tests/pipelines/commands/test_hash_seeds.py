@@ -14,7 +14,7 @@ TRUE = """
 import sys
 from pathlib import Path
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 for folder in sys.argv[1:]:
     settings = read_settings(Path(folder) / "settings.yaml")

@@ -8,7 +8,7 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.privacy import MixingBounds, mqm_approx
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 
 from ..jobs import Row, call, fork, readings, write_as, write_csv
 

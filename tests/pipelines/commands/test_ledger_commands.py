@@ -18,10 +18,11 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.commands import ledger as commands
-from quiltstream.schemas.settings import FileFormat
-from quiltstream.store.bounds import priced_anew
-from quiltstream.store.records import Store
-from quiltstream.transforms.formats import read_releases, write_rows
+from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.table_files import write_rows
+from quiltstream.store.accounts import priced_anew
+from quiltstream.store.store import Store
+from quiltstream.transforms.sinks.files import read_releases
 
 from ..jobs import Job, call, job
 

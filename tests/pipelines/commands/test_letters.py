@@ -12,16 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.live.build import _reject_writer
-from quiltstream.schemas.letters import Letters, decoded_key
+from quiltstream.pipelines.live.job import _reject_writer
+from quiltstream.schemas.dead_letters import Letters, decoded_key, new_keys, seal
 from quiltstream.schemas.readings import REJECT_SCHEMA
-from quiltstream.schemas.sealing import new_keys, seal
-from quiltstream.schemas.settings import read_settings
-from quiltstream.transforms.formats import LETTERS, write_rows
-from quiltstream.transforms.letters import all_with_letters, with_letters
-from quiltstream.transforms.live.sinks import WriteLetters, WriteRejects
-from quiltstream.transforms.message_sink import reject_messages
-from quiltstream.transforms.messages import Messages
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.table_files import write_rows
+from quiltstream.transforms.payloads.dead_letters import all_with_letters, with_letters
+from quiltstream.transforms.payloads.messages import Messages
+from quiltstream.transforms.sinks.files import LETTERS, WriteLetters, WriteRejects
+from quiltstream.transforms.sinks.messages import reject_messages
 
 from ..jobs import call, job
 

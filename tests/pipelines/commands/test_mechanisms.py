@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from quiltstream.privacy import Ledger, belief_from_dict, forward_backward, mqm_approx, mqm_exact, pairwise
-from quiltstream.privacy.classes import mixing_bounds
+from quiltstream.privacy.models.classes import mixing_bounds
 from quiltstream.schemas.models import Model
-from quiltstream.transforms.calibrating import UNPROTECTED
+from quiltstream.transforms.plan import UNPROTECTED
 
 from ..jobs import Job, call, job, readings
 

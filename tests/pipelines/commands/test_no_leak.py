@@ -65,7 +65,7 @@ def test_one_changed_cell_changes_no_log_no_metric_no_exit_code_no_file_and_no_n
 
 def test_a_failure_in_a_worker_shows_neither_the_text_nor_the_traceback_of_a_library(tmp_path: Path) -> None:
     program = """
-from quiltstream.transforms import encode
+from quiltstream.transforms.aggregate import encode
 def broken(self, batch, registration):
     raise KeyError(f"{batch.column('value')[0].as_py()} of m1")
 encode.EncodeCells.process = broken

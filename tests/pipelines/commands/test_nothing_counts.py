@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings import read_settings
-from quiltstream.store.records import Store
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.survey import register
+from quiltstream.transforms.aggregate.discovery import register
 
 from ..jobs import Job, call, job, readings, write_csv
 from ..live_jobs import drafts

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.schemas.settings import read_settings
-from quiltstream.store.records import Store
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.survey import register
+from quiltstream.transforms.aggregate.discovery import register
 
 from ..jobs import HOMES, Done, Job, call, job, readings, write_csv
 from ..live_jobs import drafts

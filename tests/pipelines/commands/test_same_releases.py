@@ -17,12 +17,12 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.privacy.classes import MixingBounds
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings import EXAMPLE, load_settings
+from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.formats import read_releases
+from quiltstream.transforms.sinks.files import read_releases
 
 HOMES = {"MAC000002": "a", "MAC000008": "a", "MAC000050": "b", "MAC000063": "b"}  # three of them stop early
 FORMATS = ("parquet", "csv", "jsonl", "avro")

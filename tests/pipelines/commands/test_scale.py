@@ -15,7 +15,7 @@ JOB = """
 import resource, sys
 from pathlib import Path
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 
 settings = read_settings(Path(sys.argv[1]))

@@ -11,7 +11,7 @@ import yaml
 
 from quiltstream.pipelines.commands.schema import settings_schema, settings_tables
 from quiltstream.schemas.releases import RELEASE_SCHEMA
-from quiltstream.schemas.settings import EXAMPLE, Settings
+from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
 from ..jobs import call
 

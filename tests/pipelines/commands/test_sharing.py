@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from quiltstream.store.records import Store
+from quiltstream.store.store import Store
 
 from ..jobs import Done, call, job
 

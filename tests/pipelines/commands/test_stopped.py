@@ -18,7 +18,7 @@ from ..jobs import fork, job, readings
 #: Ctrl-C comes when a step has its first readings, and the step takes its time.
 IN_A_STEP = f"""
 import os, signal, time
-from quiltstream.transforms.encode import EncodeCells
+from quiltstream.transforms.aggregate.encode import EncodeCells
 meant = EncodeCells.process
 def process(self, *words, **named):
     os.kill(os.getpid(), signal.SIGINT)

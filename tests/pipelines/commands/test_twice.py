@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.schemas.releases import Release
-from quiltstream.store.records import Store
+from quiltstream.store.store import Store
 
 from ...forked import COMMAND, forker
 from ..jobs import Job, call, fork, job, start
@@ -16,7 +16,7 @@ from ..jobs import Job, call, fork, job, start
 #: Kills its own process at the n-th call of Store.publish, just before or just after the transaction.
 KILLED = """
 import os, signal, sys
-from quiltstream.store.records import Store
+from quiltstream.store.store import Store
 place, number, calls, publish = sys.argv.pop(1), int(sys.argv.pop(1)), 0, Store.publish
 def killed(self, registration, drafts):
     global calls

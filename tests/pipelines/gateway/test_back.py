@@ -19,14 +19,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import HopError
-from quiltstream.pipelines.gateway.back import Back
+from quiltstream.pipelines.gateway.contracts import Stall
+from quiltstream.pipelines.gateway.metrics import Dropped, Tally
+from quiltstream.pipelines.gateway.publish_back import (
+    Back,
+    FolderSource,
+    KafkaSource,
+    Known,
+    ReleasedRow,
+    ReleaseSource,
+    Sent,
+    level_of,
+    row_of,
+)
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.released import FolderSource, KafkaSource, ReleaseSource, level_of, row_of
-from quiltstream.pipelines.gateway.sent import Known, ReleasedRow, Sent
-from quiltstream.pipelines.gateway.stall import Stall
-from quiltstream.pipelines.gateway.tally import Dropped, Tally
 
 from .fake_kafka import KafkaError, KafkaException
 
@@ -453,7 +461,7 @@ def test_told_to_stop_it_gives_up_after_its_patience_and_notes_nothing(sent: Sen
 def test_a_broker_that_confirms_nothing_is_told_of(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.back.Stall", lambda: Stall(after=0.0))
+    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))
     source, outlet = Given([row(1), row(2)]), FakeOutlet()
     back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
     outlet.back, outlet.silent = back, True
@@ -465,7 +473,7 @@ def test_a_broker_that_confirms_nothing_is_told_of(
 def test_what_waits_for_a_connection_is_no_broker_that_confirms_nothing(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.back.Stall", lambda: Stall(after=0.0))
+    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))
     source, outlet = Given([row(1)]), FakeOutlet()
     back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
     outlet.back, outlet.connected = back, False

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway import libraries
+from quiltstream.pipelines.gateway import credentials
 
 from ..jobs import call, spawn
 
@@ -94,9 +94,9 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(Exception, match=r"the gateway needs paho, .*pip install 'quiltstream\[mqtt\]'"):
-        libraries.paho()
+        credentials.paho()
     with pytest.raises(Exception, match=r"the gateway needs confluent_kafka, .*pip install 'quiltstream\[kafka\]'"):
-        libraries.kafka()
+        credentials.kafka()
 
 
 def test_the_schema_for_editors_knows_every_section_and_forbids_others() -> None:

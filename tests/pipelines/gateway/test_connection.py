@@ -15,13 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.gateway.backoff import Backoff
-from quiltstream.pipelines.gateway.connection import BrokerError, Connection, Session
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.gateway.connection import FAILURE, Backoff, BrokerError, Connection, Session, lasting
 from quiltstream.pipelines.gateway.credentials import options_of, secret_of, tls_context
-from quiltstream.pipelines.gateway.reasons import FAILURE, lasting
-from quiltstream.schemas.gateway import Tls
-from quiltstream.schemas.secrets import FromEnvironment, FromFile
+from quiltstream.schemas.settings.gateway import Tls
+from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
 from ...schemas.test_ports import by_mqtt, by_silence, by_tls, serving
 from .deaf_broker import DeafBroker

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.failures import CommandError
+from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import rejects as reject_files
-from quiltstream.pipelines.gateway.folder_hop import FolderHop
-from quiltstream.pipelines.gateway.hops import HopError
+from quiltstream.pipelines.gateway.contracts import HopError
+from quiltstream.pipelines.gateway.metrics import Dropped
+from quiltstream.pipelines.gateway.publish_back import ReleasedRow, Sent
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.segments import Segment, recover
-from quiltstream.pipelines.gateway.sent import ReleasedRow, Sent
-from quiltstream.pipelines.gateway.tally import Dropped
+from quiltstream.pipelines.gateway.to_folder import FolderHop, Segment, recover
 
 from .hop_contract import message
 

@@ -15,8 +15,7 @@ import fastavro
 import pytest
 
 from quiltstream.pipelines.gateway import Hop, HopError, Message
-from quiltstream.pipelines.gateway.folder_hop import FolderHop
-from quiltstream.pipelines.gateway.segments import Segment
+from quiltstream.pipelines.gateway.to_folder import FolderHop, Segment
 
 from .hop_contract import HopContract, Place, had_by, message, number_of
 
@@ -145,7 +144,7 @@ def test_a_full_disk_is_not_filled_with_files_that_were_begun(tmp_path: Path) ->
 WRITER = """
 import sys, time
 from pathlib import Path
-from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.pipelines.gateway.to_folder import FolderHop
 from quiltstream.pipelines.gateway import Message
 
 hop = FolderHop(Path(sys.argv[1]), size=100_000, age=0.05)

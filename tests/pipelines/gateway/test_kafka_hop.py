@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quiltstream.pipelines.gateway import Hop, HopError, Message
-from quiltstream.pipelines.gateway import kafka_hop as module
-from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
-from quiltstream.schemas.gateway import Level
+from quiltstream.pipelines.gateway import to_kafka as module
+from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.schemas.settings.gateway import Level
 
 from ...schemas.test_ports import by_kafka, by_tls, serving
 from .fake_kafka import Broker, KafkaError

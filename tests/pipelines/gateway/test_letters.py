@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.back import Back
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
+from quiltstream.pipelines.gateway.metrics import Dropped, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
+from quiltstream.pipelines.gateway.publish_back import Back, Sent
 from quiltstream.pipelines.gateway.rejects import MOST_LETTERS, RejectFile
-from quiltstream.pipelines.gateway.sent import Sent
-from quiltstream.pipelines.gateway.tally import Dropped, Tally
-from quiltstream.schemas.gateway import GatewaySettings, SettingsError
-from quiltstream.schemas.letters import Letters
-from quiltstream.schemas.pseudonyms import PseudonymKey
-from quiltstream.schemas.sealing import Content, new_keys, open_letter
+from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.schemas.dead_letters import Content, Letters, new_keys, open_letter
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.gateway import GatewaySettings
+from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 
 from ..jobs import call
 from .fake_kafka import Broker, KafkaError
@@ -232,7 +231,7 @@ def check(folder: Path, **encrypted: Any) -> Any:
 def test_a_gateway_that_runs_writes_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
     from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - needs the extra
-    from quiltstream.pipelines.gateway.parts import parts_of  # noqa: PLC0415 - as above
+    from quiltstream.pipelines.gateway.run import parts_of  # noqa: PLC0415 - as above
 
     def messages(_: Any, on_message: Any) -> FakeLine:
         line = FakeLine()

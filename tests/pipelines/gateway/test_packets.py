@@ -12,11 +12,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.gateway.client import PRIVATE, PRIVATE_KEYS, made_client
+from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import BrokerError, Connection, Session
-from quiltstream.pipelines.gateway.libraries import paho
-from quiltstream.pipelines.gateway.packets import Arrived, PacketError, publish_of
+from quiltstream.pipelines.gateway.credentials import paho
+from quiltstream.pipelines.gateway.mqtt_client import (
+    PRIVATE,
+    PRIVATE_KEYS,
+    Arrived,
+    PacketError,
+    made_client,
+    publish_of,
+)
 
 from .blunt_broker import BluntBroker, integer, packet, publish, text
 

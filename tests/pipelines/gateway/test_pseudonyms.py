@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.folder_hop import FolderHop
+from quiltstream.pipelines.gateway.contracts import Hop
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.hops import Hop
-from quiltstream.pipelines.gateway.kafka_hop import KafkaHop
-from quiltstream.pipelines.gateway.page import MetricsPage
+from quiltstream.pipelines.gateway.metrics import MetricsPage, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.tally import Tally
-from quiltstream.schemas.gateway import GatewaySettings, Level, SettingsError, TopicPseudonyms
-from quiltstream.schemas.pseudonyms import PseudonymKey
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.messages import Messages
+from quiltstream.pipelines.gateway.to_folder import FolderHop
+from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages
 
 from ..jobs import call
 from .fake_kafka import Broker
@@ -197,7 +197,7 @@ def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
 
 def test_the_key_is_shown_nowhere_and_does_not_travel(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
-    from quiltstream.pipelines.gateway.parts import parts_of  # noqa: PLC0415 - needs the extra
+    from quiltstream.pipelines.gateway.run import parts_of  # noqa: PLC0415 - needs the extra
 
     caplog.set_level(logging.DEBUG)
     settings = GatewaySettings.parse(document(pseudonyms={"env": "METER_KEY", "level": 2}), folder=tmp_path)
@@ -213,7 +213,7 @@ def test_the_key_is_shown_nowhere_and_does_not_travel(tmp_path: Path, caplog: py
 def test_a_gateway_that_runs_makes_pseudonyms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
     from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - needs the extra
-    from quiltstream.pipelines.gateway.parts import parts_of  # noqa: PLC0415 - as above
+    from quiltstream.pipelines.gateway.run import parts_of  # noqa: PLC0415 - as above
 
     def messages(_: Any, on_message: Any) -> FakeLine:
         line = FakeLine()

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.folder_hop import FolderHop
-from quiltstream.pipelines.gateway.message import Message
-from quiltstream.pipelines.gateway.pseudonyms import TopicNames
-from quiltstream.pipelines.gateway.roster import Choice, Table, under_pseudonyms
-from quiltstream.schemas.pseudonyms import PseudonymKey
+from quiltstream.pipelines.gateway.contracts import Message
+from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
+from quiltstream.pipelines.gateway.to_folder import FolderHop
 from quiltstream.schemas.roster import Roster, RosterError
+from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 
 from ..jobs import HOMES, Done, call, job, readings
 

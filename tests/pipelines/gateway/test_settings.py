@@ -10,16 +10,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.schemas.gateway import (
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.gateway import (
     EXAMPLE,
     GatewaySettings,
-    SettingsError,
     read_gateway_settings,
     topic_filter,
     topic_name,
 )
-from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.schemas.settings import Settings
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.settings.secrets import FromEnvironment
 
 FOLDER = {"folder": {"path": "spool"}}
 

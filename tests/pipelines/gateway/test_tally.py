@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.gateway.page import MetricsPage
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.gateway.metrics import Dropped, MetricsPage, Tally
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.tally import Dropped, Tally
 
 
 def test_every_count_is_in_prometheus_text_with_help_and_type() -> None:

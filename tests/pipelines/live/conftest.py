@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.live import flink_rest
+from quiltstream.pipelines.live import flink
 
 from ..jobs import Job
 from ..live_jobs import made
@@ -17,9 +17,9 @@ from .flink_api import FlinkApi, flink_api
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FlinkApi]:
     """A cluster's REST API; nobody waits long for it."""
-    monkeypatch.setattr(flink_rest, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(flink_rest, "_CANCEL_S", 0.5)
-    monkeypatch.setattr(flink_rest, "_AWAY_S", 0.3)
+    monkeypatch.setattr(flink, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(flink, "_CANCEL_S", 0.5)
+    monkeypatch.setattr(flink, "_AWAY_S", 0.3)
     with flink_api() as found:
         yield found
 

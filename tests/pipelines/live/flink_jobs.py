@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live import build, command, course
-from quiltstream.pipelines.live.course import LiveJob
-from quiltstream.pipelines.live.flink_rest import FlinkJob
+from quiltstream.pipelines.live import command, job, monitor
+from quiltstream.pipelines.live.flink import FlinkJob
+from quiltstream.pipelines.live.monitor import LiveJob
 
 from ..jobs import Job
 from ..live_jobs import Pipeline, Result, graph_of
@@ -32,7 +32,7 @@ def in_flink(one: Job, pipeline: Pipeline, place: str, *, leave: bool = False) -
 def followed(graph: LiveJob) -> tuple[str, list[str]]:
     """The state at the end, and what was said."""
     said: list[str] = []
-    standing, _ = course.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    standing, _ = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
     return standing.state, said
 
@@ -40,7 +40,7 @@ def followed(graph: LiveJob) -> tuple[str, list[str]]:
 def begun_jobs(monkeypatch: pytest.MonkeyPatch, api: FlinkApi, *results: Result, leave: bool = False) -> list[LiveJob]:
     """The jobs that a command begins from now on, each with a runner of its own that does as it is told."""
     begun: list[LiveJob] = []
-    live_job, left = build.live_job, list(results)
+    live_job, left = job.live_job, list(results)
 
     def graph(*given: Any, **named: Any) -> LiveJob:
         flink = FlinkJob(api.place, f"load-{len(begun) + 1}", leave=leave)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.flink_health import FlinkHealth, WorkerPool
-from quiltstream.pipelines.live.verdict import Cause
+from quiltstream.pipelines.live.flink import FlinkHealth, WorkerPool
+from quiltstream.pipelines.live.metrics import Cause
 
 NAME = "quiltstream-0123456789abcdef"
 

@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live import build, command, course, flink_rest, restarts
-from quiltstream.pipelines.live.course import LiveJob
-from quiltstream.pipelines.live.flink_rest import FlinkJob
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live import command, flink, monitor, restarts
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live.flink import FlinkJob
+from quiltstream.pipelines.live.monitor import LiveJob
 from quiltstream.pipelines.live.restarts import RunnerError
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
-from ..estimates import estimate_jobs
+from ..estimation import estimate_jobs
 from ..jobs import Job, call
 from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
 from .flink_api import FlinkApi
@@ -49,7 +50,7 @@ def test_a_signal_ends_the_command_also_where_the_cluster_is_away(one: Job, api:
 def test_a_second_signal_does_not_wait_for_the_cluster_and_the_exit_code_stays(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flink_rest, "_CANCEL_S", 600.0)
+    monkeypatch.setattr(flink, "_CANCEL_S", 600.0)
     settings = read_settings(one.settings)
     job = api.add("load-1")
     api.looks = None
@@ -82,7 +83,7 @@ def test_where_no_address_is_known_the_option_that_would_give_it_is_told(one: Jo
 def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
-    monkeypatch.setattr(course, "_END_S", 0.0)
+    monkeypatch.setattr(monitor, "_END_S", 0.0)
     job = api.add("load-1")
     histograms = PrivateHistograms(read_settings(one.settings))
 

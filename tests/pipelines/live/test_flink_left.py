@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from quiltstream.pipelines.engine import options_of
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live import command, course, flink_rest, restarts
-from quiltstream.pipelines.live.flink_rest import flink_job
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live import command, flink, monitor, restarts
+from quiltstream.pipelines.live.flink import flink_job
+from quiltstream.pipelines.live.monitor import Follower, LiveStanding
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError
-from quiltstream.pipelines.live.standing import Follower, LiveStanding
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.runners import options_of
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import StoreDamaged
 from quiltstream.transforms import PrivateHistograms
 
@@ -89,7 +89,7 @@ class Handing:
 def test_a_signal_while_a_job_is_handed_over_leaves_it_if_it_turns_up_and_tells_of_none_if_not(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(course, "APPEAR_S", 0.2)
+    monkeypatch.setattr(monitor, "APPEAR_S", 0.2)
     api.add("load")
     _, said = followed(in_flink(one, Handing(), api.place, leave=True))  # type: ignore[arg-type]
     assert said[-1] == "stop: stopped; what is on record stays"
@@ -101,7 +101,7 @@ def test_a_signal_while_a_job_is_handed_over_leaves_it_if_it_turns_up_and_tells_
             api.add("load-1")
         return overview()
 
-    monkeypatch.setattr(course, "APPEAR_S", 30.0)
+    monkeypatch.setattr(monitor, "APPEAR_S", 30.0)
     monkeypatch.setattr(api, "overview", later)
     api.listed = 0
     _, said = followed(in_flink(one, Handing(), api.place, leave=True))  # type: ignore[arg-type]
@@ -215,9 +215,9 @@ def test_what_was_to_be_left_is_begun_again_when_it_is_over(
     settings = read_settings(one.settings)
     api.add("load-1")
     begun = begun_jobs(monkeypatch, api, Gone(api, *states), Interrupted("RUNNING"), leave=True)
-    monkeypatch.setattr(flink_rest, "_CANCEL_S", 30.0)
+    monkeypatch.setattr(flink, "_CANCEL_S", 30.0)
     monkeypatch.setattr(command, "APPEAR_S", 0.0)
-    monkeypatch.setattr(course, "APPEAR_S", 0.0)
+    monkeypatch.setattr(monitor, "APPEAR_S", 0.0)
     assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
     assert (len(begun), api.cancelled) == (2, [])
 

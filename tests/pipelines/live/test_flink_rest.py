@@ -7,9 +7,9 @@ import time
 import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from quiltstream.pipelines.engine import options_of
-from quiltstream.pipelines.live import flink_rest
-from quiltstream.pipelines.live.flink_rest import FlinkJob, RestError, flink_job, flink_place
+from quiltstream.pipelines.live import flink as flink_rest
+from quiltstream.pipelines.live.flink import FlinkJob, RestError, flink_job, flink_place
+from quiltstream.pipelines.runners import options_of
 
 from .flink_api import FlinkApi
 from .flink_jobs import FLINK, nowhere

@@ -15,8 +15,8 @@ import pytest
 
 from quiltstream.pipelines.commands.run import summary_of
 from quiltstream.pipelines.continuity import Memory
-from quiltstream.pipelines.live import build, command
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.live import command, job
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
@@ -213,7 +213,7 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
     one = made(tmp_path, windows={"size": "1d", "start": "2024-03-01"})
     settings = read_settings(one.settings)
     histograms = PrivateHistograms(settings)
-    graph = build.live_job(settings, histograms, [])
+    graph = job.live_job(settings, histograms, [])
     assert graph.pace.end_us is None
     registration = graph.follower.registration
     first = [draft for draft in drafts(histograms, registration) if draft.window.start < 3 * 48]

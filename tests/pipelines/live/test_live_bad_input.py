@@ -15,11 +15,11 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.live import build
-from quiltstream.privacy.classes import MixingBounds
-from quiltstream.privacy.ledger import Ledger
+from quiltstream.pipelines.live import job
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Store, schema
+from quiltstream.store import Store, table_versions
 
 from ..jobs import HOMES, Done, Job, readings, write_as, write_csv
 from ..live_jobs import WINDOWS, made, run
@@ -32,7 +32,7 @@ def _pipeline(options: PipelineOptions) -> beam.Pipeline:
 @pytest.fixture(autouse=True)
 def ending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run live jobs by a runner that ends when their schedule does."""
-    monkeypatch.setattr(build, "live_pipeline", _pipeline)
+    monkeypatch.setattr(job, "live_pipeline", _pipeline)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a job that has published its whole schedule."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(build, "live_pipeline", _pipeline)
+        patched.setattr(job, "live_pipeline", _pipeline)
         assert run(made(folder)).code == 0
     return folder
 
@@ -133,7 +133,7 @@ def test_a_lateness_that_is_no_length_of_time_is_told(tmp_path: Path, lateness: 
 
 def other_version(one: Job) -> None:
     with Store(f"sqlite:///{one.ledger}", create=True) as store, store._database().write() as connection:
-        connection.execute(schema._version.update().values(version_num="9999"))
+        connection.execute(table_versions._version.update().values(version_num="9999"))
 
 
 def damaged(one: Job) -> None:

@@ -18,10 +18,10 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils import retry
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live import course
-from quiltstream.pipelines.quiet import keep_quiet
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.command import keep_quiet
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live import monitor
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
@@ -41,7 +41,7 @@ def test_a_job_is_followed_until_its_runner_says_that_it_ended(one: Job) -> None
 
 
 def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "_END_S", 0.0)
+    monkeypatch.setattr(monitor, "_END_S", 0.0)
     settings = read_settings(one.settings)
     histograms = PrivateHistograms(settings)
 
@@ -102,9 +102,9 @@ def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_
             return {"readings": 2} if afterwards else None
         return {"readings": 1}
 
-    monkeypatch.setattr(course, "counters", tell)
+    monkeypatch.setattr(monitor, "counters", tell)
     graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")))
-    _, tallies = course.follow(graph, lambda *_: None, look_s=0.0)
+    _, tallies = monitor.follow(graph, lambda *_: None, look_s=0.0)
     graph.follower.close()
     assert tallies == {"readings": 2 if afterwards else 1}
 

@@ -13,12 +13,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.live import build
+from quiltstream.pipelines.live import job as build
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings import read_settings
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.rejects import DECODED, METRICS, OUTSIDE, READINGS, counter_name
+from quiltstream.transforms.common.rejects import DECODED, METRICS, OUTSIDE, READINGS, counter_name
 
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run

@@ -10,9 +10,8 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live.engine import live_pipeline
-from quiltstream.pipelines.live.prism import VARIABLE, how_to_get, prism_program
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live.runner import VARIABLE, how_to_get, live_pipeline, prism_program
 
 from ..jobs import Job, call
 from ..live_jobs import made, run

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.continuity import Memory
-from quiltstream.pipelines.live import build
-from quiltstream.pipelines.live.build import stay_of
-from quiltstream.pipelines.live.engine import live_source
-from quiltstream.schemas.settings import read_settings
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live.job import stay_of
+from quiltstream.pipelines.live.runner import live_source
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.block_log import BlockLog
-from quiltstream.transforms.live.reader import Pace
+from quiltstream.transforms.aggregate.block_log import BlockLog
+from quiltstream.transforms.sources.reader import Pace
 
 from ..jobs import call, job
 from ..live_jobs import made

@@ -16,17 +16,17 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.exits import ExitCode
-from quiltstream.pipelines.failures import AwayError, CommandError
-from quiltstream.pipelines.live import build, command, course, restarts
-from quiltstream.pipelines.live.course import LiveJob
-from quiltstream.pipelines.live.engine import PrismRunner
+from quiltstream.pipelines.connectors import pubsub
+from quiltstream.pipelines.connectors.undelivered import Output
+from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
+from quiltstream.pipelines.live import command, monitor, restarts
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveStanding
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
-from quiltstream.pipelines.live.standing import Follower, LiveStanding
-from quiltstream.pipelines.places import pubsub
-from quiltstream.pipelines.places.unwritten import Output
-from quiltstream.schemas.pubsub import PubSubSource
-from quiltstream.schemas.settings import Settings, SettingsError
+from quiltstream.pipelines.live.runner import PrismRunner
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.brokers import PubSubSource
+from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
 from quiltstream.store.errors import (
     BudgetRefused,
@@ -38,7 +38,7 @@ from quiltstream.store.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
-from quiltstream.transforms.live.reader import Pace
+from quiltstream.transforms.sources.reader import Pace
 
 from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
@@ -212,7 +212,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
 
     monkeypatch.setattr(build, "live_pipeline", pipeline)
     monkeypatch.setattr(command, "live_job", job_of)
-    monkeypatch.setattr(course, "_END_S", 0.1)
+    monkeypatch.setattr(monitor, "_END_S", 0.1)
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 0.001)
     return given
@@ -322,7 +322,7 @@ def test_a_job_that_reads_standard_input_is_not_begun_again(tmp_path: Path, atte
     ("text", "code", "said"),
     [
         ("Traceback\nquiltstream.store.errors.StoreDamaged: it is damaged\n\nTraceback", 4, "it is damaged"),
-        ("Traceback\nquiltstream.schemas.settings_text.SettingsError: a problem\n\nTraceback", 2, "a problem"),
+        ("Traceback\nquiltstream.schemas.settings.base.SettingsError: a problem\n\nTraceback", 2, "a problem"),
         ("JobCancellationException: Job was cancelled.", 1, "the job was cancelled from outside"),
     ],
 )

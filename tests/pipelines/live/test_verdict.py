@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.failures import CommandError
-from quiltstream.pipelines.live.verdict import BOARD, Board, Cause, Verdict, verdict_page
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live.metrics import BOARD, Board, Cause, Verdict, verdict_page
 from quiltstream.schemas.readings import RejectReason
 
 from ..jobs import call

@@ -14,14 +14,14 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.live import build, course, vigil, watchdog
-from quiltstream.pipelines.live.flink_health import FlinkHealth, Trouble
-from quiltstream.pipelines.live.flink_rest import FlinkJob
-from quiltstream.pipelines.live.standing import Follower, LiveStanding
-from quiltstream.pipelines.live.verdict import BOARD, Cause
-from quiltstream.pipelines.live.vigil import Vigil
-from quiltstream.pipelines.live.watchdog import Watchdog
-from quiltstream.transforms.live.reader import Pace
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live import monitor, watchdog
+from quiltstream.pipelines.live import watchdog as vigil
+from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob, Trouble
+from quiltstream.pipelines.live.metrics import BOARD, Cause
+from quiltstream.pipelines.live.monitor import Follower, LiveStanding
+from quiltstream.pipelines.live.watchdog import Vigil, Watchdog
+from quiltstream.transforms.sources.reader import Pace
 
 from ..jobs import Job
 from ..live_jobs import Pipeline, Result, follow, made
@@ -113,8 +113,8 @@ def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
 
 
 def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "_END_S", 0.1)
-    monkeypatch.setattr(course, "_LAST_S", 0.1)
+    monkeypatch.setattr(monitor, "_END_S", 0.1)
+    monkeypatch.setattr(monitor, "_LAST_S", 0.1)
     never = threading.Event()
 
     class Gone(Result):
@@ -219,12 +219,12 @@ def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
 
     monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
     monkeypatch.setattr(FlinkHealth, "trouble", trouble)
-    begun = course._watch
+    begun = monitor._watch
 
     def in_cluster(result: Any, job: Any, *rest: Any) -> Any:
         return begun(result, replace(job, flink=FlinkJob("127.0.0.1:1", "mine")), *rest)
 
-    monkeypatch.setattr(course, "_watch", in_cluster)
+    monkeypatch.setattr(monitor, "_watch", in_cluster)
     _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "DONE")))
     assert "no TaskManager is left" in said
     assert set(asked) == {("127.0.0.1:1", "mine")}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.verdict import Cause
+from quiltstream.pipelines.live.metrics import Cause
 from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Stuck, Watchdog
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.live.reader import Pace
+from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.reader import Pace
 
 DAY_US = 86_400_000_000
 NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00Z

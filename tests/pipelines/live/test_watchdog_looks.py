@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.live.watchdog import PATIENCE_S
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.decode.steps import FileDecoder
-from quiltstream.transforms.live.file_feed import ArrivingFiles
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.live.reader import Pace, ReadPart, Span
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.progress import Pulse, Span
+from quiltstream.transforms.sources.reader import Pace, ReadPart
 
-from ...transforms.live.test_live_pauses import Estimator, Runner
+from ...transforms.sources.test_live_pauses import Estimator, Runner
 from .test_watchdog import DAY_US, NOW_US, Post
 
 #: The promise.

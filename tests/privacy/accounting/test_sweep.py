@@ -17,12 +17,11 @@ from quiltstream.privacy import (
     Schedule,
 )
 from quiltstream.privacy.accounting import sweep
-from quiltstream.privacy.accounting.streams import endless_loss
-from quiltstream.privacy.accounting.sweep import World, loss_of
-from quiltstream.privacy.classes import Belief
-from quiltstream.privacy.density import Density, steps_of
+from quiltstream.privacy.accounting.density import Density, steps_of
+from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
+from quiltstream.privacy.accounting.sweep import World, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain
-from quiltstream.privacy.quilt_account import loss_by_quilts
+from quiltstream.privacy.models.classes import Belief
 
 from .. import reference
 from ..strategies import distributions, transitions, windows

@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings import SettingsError
-from quiltstream.transforms.decode.rows import Decoded
-from quiltstream.transforms.kafka.feed import KafkaFeed, KafkaReader
-from quiltstream.transforms.kafka.identity import KnownTopic
-from quiltstream.transforms.kafka.start import Start
-from quiltstream.transforms.live.clocks import Reach
-from quiltstream.transforms.live.feeds import BEGIN, Piece
-from quiltstream.transforms.live.reader import Pace, ReadPart
-from quiltstream.transforms.marks import horizon_of, mark_of
-from quiltstream.transforms.messages import Messages, SourceAwayError
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.transforms.completeness.punctuation import horizon_of, mark_of
+from quiltstream.transforms.formats.rows import Decoded
+from quiltstream.transforms.kafka.partitions import KnownTopic, Start
+from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
+from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
+from quiltstream.transforms.sources.contract import BEGIN, Piece
+from quiltstream.transforms.sources.progress import Reach
+from quiltstream.transforms.sources.reader import Pace, ReadPart
 
-from ..live.streams import HOUR, Estimator, calls
+from ..sources.streams import HOUR, Estimator, calls
 from .messages import ORIGIN, JsonMessages, reading
 
 #: Seconds that a broker has to hand over what it has.
@@ -218,7 +217,7 @@ class KafkaFeedContract:
         assert json.loads(pieces[-1].position)["ids"]
 
     def test_while_the_runner_does_not_call_no_partition_becomes_idle(self, broker, monkeypatch):
-        monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_ROWS", 1)
+        monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
         topic = broker.topic(2)
         lane = Lane(KafkaFeed(broker.cluster, (topic,), JsonMessages(), discover_s=0.2), 2 * HOUR)
         broker.send(topic, [(0, reading("a", 20 * HOUR)), (1, reading("b", 30 * HOUR))])

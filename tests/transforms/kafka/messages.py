@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
-from quiltstream.transforms.decode.rows import Decoded
-from quiltstream.transforms.messages import MessageDecoder, Messages, rejects_of
+from quiltstream.transforms.formats.rows import Decoded
+from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, rejects_of
 
 ORIGIN = 1_356_998_400_000_000
 

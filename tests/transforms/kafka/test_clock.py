@@ -13,15 +13,15 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.encode import Encoder
+from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.aggregate.encode import Encoder
+from quiltstream.transforms.completeness.punctuation import mark_of
 from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
-from quiltstream.transforms.kafka.start import Start
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.live.reader import Pace, ReadPart
-from quiltstream.transforms.marks import mark_of
-from quiltstream.transforms.survey import register
+from quiltstream.transforms.kafka.partitions import Start
+from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.reader import Pace, ReadPart
 
-from ..live.streams import Estimator, Tracker, calls
+from ..sources.streams import Estimator, Tracker, calls
 from ..test_histograms import settings
 from .contract import pieces_until
 from .fake import FakeBroker, FakeMessage
@@ -107,7 +107,7 @@ def test_while_nobody_looks_no_partition_becomes_idle(broker):
 
 
 def test_a_silent_partition_becomes_idle_also_in_a_lane_that_is_always_busy(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_ROWS", 1)
+    monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
     topic, wall, estimator = broker.topic(4), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     rest, reached = part.initial_restriction(0), []
@@ -262,7 +262,7 @@ def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
 def test_of_a_backlog_only_what_was_on_record_when_the_job_began_counts_as_such_and_the_rest_is_late(
     broker, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("quiltstream.transforms.kafka.feed._MESSAGES", 1)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._MESSAGES", 1)
     (tmp_path / "roster.csv").write_text("series\na\nb\n")
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, roster=str(tmp_path / "roster.csv"))
     plan = PrivateHistograms(job, noise="none").plan

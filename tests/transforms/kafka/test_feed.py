@@ -13,19 +13,20 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.schemas.settings import Readings, SettingsError
-from quiltstream.transforms.decode.rows import Decoded
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.secrets import FromEnvironment
+from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.live.clocks import Reach
-from quiltstream.transforms.live.feeds import BEGIN
-from quiltstream.transforms.live.reader import Pace, ReadPart
-from quiltstream.transforms.messages import Messages, SourceAwayError
+from quiltstream.transforms.kafka.source import KafkaFeed
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
+from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.progress import Reach
+from quiltstream.transforms.sources.reader import Pace, ReadPart
 
-from ..live.check_contract import CheckContract
-from ..live.streams import Estimator, Tracker
+from ..sources.check_contract import CheckContract
+from ..sources.streams import Estimator, Tracker
 from .contract import KafkaFeedContract, names_of, pieces_until, read, rows, settle
 from .fake import ILLEGIBLE, FakeBroker
 from .messages import ORIGIN, JsonMessages, reading
@@ -311,7 +312,7 @@ def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
 
 
 def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.feed._TOLD_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._TOLD_S", 0.0)
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
     reader = feed(broker, topic, discover_s=1000.0).reader(0, BEGIN)
@@ -446,7 +447,7 @@ def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
 
 def test_brokers_that_hand_over_nothing_of_what_they_have_are_told_and_asked_anew(broker, monkeypatch, caplog):
     """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
-    monkeypatch.setattr("quiltstream.transforms.kafka.feed._STUCK_S", 0.3)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 0.3)
     caplog.set_level(logging.WARNING)
     topic = broker.topic(1)
     broker.ids.clear()
@@ -500,7 +501,7 @@ def test_the_same_trouble_is_said_once_and_not_at_every_attempt(broker, caplog):
     settle(reader)
     broker.away = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quiltstream.transforms.kafka.feed._LONGEST_PAUSE_S", 0.0)
+        patch.setattr("quiltstream.transforms.kafka.source._LONGEST_PAUSE_S", 0.0)
         reader._look_at = 0.0
         for _ in range(50):
             reader.read()
@@ -527,7 +528,7 @@ def test_a_port_that_speaks_something_else_than_the_settings_say_is_named_while_
 
 
 def test_a_topic_that_was_made_anew_is_asked_for_by_a_new_consumer_and_not_when_nothing_has_come(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.feed._STUCK_S", 1e9)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 1e9)
     topic = broker.topic(1)
     reader = feed(broker, topic).reader(0, BEGIN)
     broker.restart()

@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from quiltstream.transforms.live.reader import Pace, ReadPart
-from quiltstream.transforms.marks import mark_of
+from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.sources.reader import Pace, ReadPart
 
-from ..live.streams import DAILY, Estimator, Tracker, on_record, play, truth
+from ..sources.streams import DAILY, Estimator, Tracker, on_record, play, truth
 from ..test_histograms import settings
 from .contract import PATIENCE_S
 from .fake import FakeBroker

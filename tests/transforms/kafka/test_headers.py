@@ -16,11 +16,11 @@ from confluent_kafka import Producer
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.feed import KafkaFeed
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.topic import read_ids
-from quiltstream.transforms.live.feeds import BEGIN
-from quiltstream.transforms.message_sink import DOMAIN, QUERY, SCHEMA
+from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.topics import read_ids
+from quiltstream.transforms.sinks.messages import DOMAIN, QUERY, SCHEMA
+from quiltstream.transforms.sources.contract import BEGIN
 
 from .contract import names_of, pieces_until, rows
 from .messages import JsonMessages, reading

@@ -15,13 +15,13 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.kafka.feed import KafkaFeed
-from quiltstream.transforms.kafka.registry import RegistrySchemas
-from quiltstream.transforms.live.feeds import BEGIN
-from quiltstream.transforms.messages import SourceAwayError
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.secrets import FromEnvironment
+from quiltstream.transforms.kafka.schema_registry import RegistrySchemas
+from quiltstream.transforms.kafka.source import KafkaFeed
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import SourceAwayError
+from quiltstream.transforms.sources.contract import BEGIN
 
 from .contract import pieces_until
 from .contract import rows as row_count
@@ -108,7 +108,7 @@ def test_a_number_that_is_not_known_is_asked_for_again_after_a_while(registry):
 
 
 def test_numbers_without_a_schema_cannot_fill_the_memory(registry, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.registry._MOST_UNKNOWN", 3)
+    monkeypatch.setattr("quiltstream.transforms.kafka.schema_registry._MOST_UNKNOWN", 3)
     client = Counted(registry)
     schemas = made(client)
     for number in (71, 72, 73, 74, 74, 72, 71):

@@ -17,18 +17,18 @@ from confluent_kafka import KafkaError, KafkaException
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.releases import RELEASE_AVRO, batch_from_releases
-from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.transforms.formats import RELEASES, write_stream
+from quiltstream.schemas.settings.secrets import FromEnvironment
+from quiltstream.schemas.table_files import RELEASES, write_stream
+from quiltstream.transforms.common.rejects import Rejects, reject_batch
 from quiltstream.transforms.kafka import sink
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.message_sink import SendReleases, reject_messages, release_messages, single_object_head
-from quiltstream.transforms.messages import Messages, rejects_of
 from quiltstream.transforms.payloads.avro import schema_fingerprint
-from quiltstream.transforms.rejects import Rejects, reject_batch
+from quiltstream.transforms.payloads.messages import Messages, rejects_of
+from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages, single_object_head
+from quiltstream.transforms.sources.progress import Pulse
 
-from ..test_sinks import ROWS
+from ..sinks.test_sinks import ROWS
 
 BATCH = batch_from_releases(ROWS)
 

@@ -18,16 +18,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
 from quiltstream.schemas.releases import batch_from_releases
-from quiltstream.schemas.secrets import FromEnvironment
-from quiltstream.transforms.formats import LETTERS, RELEASES
-from quiltstream.transforms.kafka.asking import new_client
+from quiltstream.schemas.settings.secrets import FromEnvironment
+from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
+from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_client, text_of
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.kafka.wire import RegistryNumbers, text_of
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.message_sink import SendReleases, reject_messages, release_messages
+from quiltstream.transforms.sinks.files import LETTERS
+from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages
+from quiltstream.transforms.sources.progress import Pulse
 
-from ..test_sinks import ROWS
+from ..sinks.test_sinks import ROWS
 from .fake import FakeBroker
 
 BATCH = batch_from_releases(ROWS)

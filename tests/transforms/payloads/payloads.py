@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.messages import Headers, Messages
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Headers, Messages
 
-from ..decode.decoding import Row, plain
+from ..formats.decoding import Row, plain
 
 #: 2026-01-05T12:00:00Z
 NOON_S = 1_767_614_400

@@ -10,10 +10,11 @@ import fastavro
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings import Readings, SettingsError
-from quiltstream.transforms.messages import SourceAwayError
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import AvroParser, schema_fingerprint
+from quiltstream.transforms.payloads.messages import SourceAwayError
 from quiltstream.transforms.payloads.parsing import Parsed
 
 from .payloads import NOON_MS, NOON_US, decode, messages, outcome

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.decode.avro_times import plain_times
-from quiltstream.transforms.messages import Messages
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.formats.avro_schemas import plain_times
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.avro_abreast import FEW, Abreast, UnfitError
-from quiltstream.transforms.payloads.avro_cursors import Cursors
+from quiltstream.transforms.payloads.avro_vectorised import FEW, Abreast, Cursors, UnfitError
+from quiltstream.transforms.payloads.messages import Messages
 
 from .avro_chance import Chance, zigzag
 from .payloads import FIRST, NOON_MS, messages, outcome
@@ -204,7 +203,7 @@ def test_an_array_that_few_others_keep_company_is_left_to_the_library():
 
 
 def test_messages_of_too_many_bytes_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("quiltstream.transforms.payloads.avro_abreast._MOST_BYTES", 1_000)
+    monkeypatch.setattr("quiltstream.transforms.payloads.avro_vectorised._MOST_BYTES", 1_000)
     payloads = [whole(number) for number in range(MANY)]
     assert Abreast(parsed(SCHEMA), PATHS).read(payloads, 5).read.tolist() == []
     assert len(same(MAPPING, SCHEMA, payloads)[0]) == 2 * MANY

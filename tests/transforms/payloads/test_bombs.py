@@ -10,8 +10,8 @@ from ...forked import forker
 LIMITED = """
 import io, resource, struct, sys
 import numpy as np
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.messages import Messages
+from quiltstream.schemas.settings.job import Readings
+from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.payloads import PayloadDecoder
 element = {"type": "record", "name": "E", "fields": [{"name": "on", "type": "boolean"}, {"name": "v", "type": "null"}]}
 schema = {"type": "record", "name": "R", "fields": [

@@ -22,16 +22,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.mappings import Payload, Preset
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Payload, Preset, Readings
 from quiltstream.schemas.slots import SlotGrid
-from quiltstream.transforms.decode.rows import Decoded
-from quiltstream.transforms.live.feeds import piece_of
-from quiltstream.transforms.live.sinks import WriteRejects
-from quiltstream.transforms.messages import Headers, Messages
+from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
+from quiltstream.transforms.payloads.messages import Headers, Messages
+from quiltstream.transforms.sinks.files import WriteRejects
+from quiltstream.transforms.sources.contract import piece_of
 
 from .accounts import Held, accounts, checksums
 from .payloads import NOON_MS, NOON_S, NOON_US

@@ -8,9 +8,11 @@ from typing import Any
 import cbor2
 import pytest
 
-from quiltstream.schemas.settings import FileSource, Readings, SettingsError
-from quiltstream.transforms.decode.steps import FileDecoder
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.sources.batch_files import FileDecoder
 
 from .payloads import NOON_MS, NOON_S, NOON_US, decode, messages, outcome
 

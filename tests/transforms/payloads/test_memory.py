@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import READING_SCHEMA
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.births import Birth, Births
-from quiltstream.transforms.payloads.bounded import Bounded
-from quiltstream.transforms.payloads.registers import Registers
+from quiltstream.transforms.payloads.bounded_cache import Bounded
+from quiltstream.transforms.payloads.meter_registers import Registers
+from quiltstream.transforms.payloads.presets.sparkplug import Birth, Births
 
 from .payloads import NOON_MS, NOON_S, messages, outcome
 from .sparkplug import metric, payload

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from quiltstream.schemas.settings import SettingsError
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_S, NOON_US, decode, messages, preset

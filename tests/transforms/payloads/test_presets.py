@@ -14,7 +14,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from quiltstream.schemas.settings import Readings, SettingsError
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_MS, NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset

@@ -8,20 +8,21 @@ from typing import get_args
 
 import pytest
 
-from quiltstream.pipelines.engine import new_pipeline, options_of
-from quiltstream.schemas.mappings import Preset
-from quiltstream.schemas.pseudonyms import PseudonymKey
-from quiltstream.schemas.settings import EXAMPLE, FileSource, Readings, SettingsError, load_settings
+from quiltstream.pipelines.runners import new_pipeline, options_of
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import EXAMPLE, FileSource, load_settings
+from quiltstream.schemas.settings.mappings import Preset, Readings
+from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.errors import RegistrationConflict
-from quiltstream.store.records import Store
 from quiltstream.store.specs import Registration
-from quiltstream.transforms.decode.steps import ReadReadings
-from quiltstream.transforms.messages import Messages
+from quiltstream.store.store import Store
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.plan import Plan, make_plan
+from quiltstream.transforms.sources.batch_files import ReadReadings
 
-from ..decode.decoding import decode as decode_files
+from ..formats.decoding import decode as decode_files
 from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset
 from .sparkplug import metric, payload
 from .test_published import MONTHLY, telegram

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings import Readings, Settings, load_settings
+from quiltstream.schemas.settings.job import Settings, load_settings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_MS, NOON_US, decode, messages, outcome

@@ -10,7 +10,7 @@ import cbor2
 import fastavro
 import pytest
 
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Readings
 
 from .payloads import NOON_MS, NOON_S, NOON_US, decode, dumped, messages, preset
 

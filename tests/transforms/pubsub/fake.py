@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from quiltstream.transforms.messages import MessageDecoder
-from quiltstream.transforms.pubsub.feed import PubSubFeed
+from quiltstream.transforms.payloads.messages import MessageDecoder
+from quiltstream.transforms.pubsub.source import PubSubFeed
 
 SUBSCRIPTION = "projects/grid/subscriptions/meters"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings import Readings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.pubsub import client as pubsub_client
 from quiltstream.transforms.pubsub.client import PubSubUnavailableError, is_clients, unavailable
-from quiltstream.transforms.pubsub.feed import PubSubFeed
+from quiltstream.transforms.pubsub.source import PubSubFeed
 
 from .fake import clients_error
 

@@ -13,19 +13,26 @@ import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings import Readings
-from quiltstream.transforms.decode.rows import Decoded
-from quiltstream.transforms.live.feeds import BEGIN, Piece
-from quiltstream.transforms.live.reader import Pace, Progress, Span
-from quiltstream.transforms.marks import Mark, horizon_of, mark_of
-from quiltstream.transforms.messages import MessageDecoder, Messages, SourceAwayError
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.completeness.punctuation import Mark, horizon_of, mark_of
+from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from quiltstream.transforms.pubsub.client import HELD_S
-from quiltstream.transforms.pubsub.feed import PubSubFeed, PubSubReader, RecentIds, messages_of, stamp_of
-from quiltstream.transforms.pubsub.live import ReadAcknowledged
+from quiltstream.transforms.pubsub.source import (
+    PubSubFeed,
+    PubSubReader,
+    ReadAcknowledged,
+    RecentIds,
+    messages_of,
+    stamp_of,
+)
+from quiltstream.transforms.sources.contract import BEGIN, Piece
+from quiltstream.transforms.sources.progress import Progress, Span
+from quiltstream.transforms.sources.reader import Pace
 
-from ..live.check_contract import CheckContract
-from ..live.test_live_pauses import Estimator, Runner
+from ..sources.check_contract import CheckContract
+from ..sources.test_live_pauses import Estimator, Runner
 from .fake import FakeService, clients_error
 
 NAMES = Readings.model_validate(
@@ -45,7 +52,7 @@ def body(at_s: float, meter: str = "a", value: float = 1.0) -> bytes:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._WAIT_S", 0.002)
+    monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.002)
     return FakeService(THEN)
 
 
@@ -144,7 +151,7 @@ def test_a_stream_of_messages_that_never_stops_is_settled_between_them(service: 
 def test_while_more_waits_in_the_client_nothing_is_settled(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._MESSAGES", 2)
+    monkeypatch.setattr("quiltstream.transforms.pubsub.source._MESSAGES", 2)
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     for at in range(5):
         service.publish(body(at))
@@ -314,7 +321,7 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
 def test_a_stream_that_breaks_or_cannot_begin_is_told_without_the_services_words_and_begun_again(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.feed._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.pubsub.source._LONGEST_PAUSE_S", 0.0)
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     service.publish(body(1))
     assert len(read_all(reader)) == 1
@@ -386,8 +393,8 @@ class Job:
     """A runner that calls the live reader and keeps its residuals."""
 
     def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch, lateness_s: float = 10.0) -> None:
-        monkeypatch.setattr("quiltstream.transforms.live.reader._CALL_S", 0.05)
-        monkeypatch.setattr("quiltstream.transforms.live.reader.time.sleep", lambda _: None)
+        monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_S", 0.05)
+        monkeypatch.setattr("quiltstream.transforms.sources.reader.time.sleep", lambda _: None)
         self.service = service
         self.begin_us = round(service.clock * 1e6)
         pace = Pace(self.begin_us, lateness_us=round(lateness_s * 1e6), poll_s=0.001)

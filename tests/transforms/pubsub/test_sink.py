@@ -12,14 +12,14 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.readings import REJECT_SCHEMA
-from quiltstream.transforms.live.pulse import Pulse
-from quiltstream.transforms.message_sink import QUERY, SendRejects, SendReleases
 from quiltstream.transforms.pubsub.client import PubSubUnavailableError
 from quiltstream.transforms.pubsub.sink import (
     RELEASE_ID,
     PubSubSender,
     PubSubTopic,
 )
+from quiltstream.transforms.sinks.messages import QUERY, SendRejects, SendReleases
+from quiltstream.transforms.sources.progress import Pulse
 
 from ..kafka.test_sink import BATCH
 from .fake import clients_error

@@ -1,0 +1,404 @@
+"""Preview of a data file for ``init``: columns, interval and unit, from the first rows.
+
+The guesses come from the first rows only. They go into a settings file that its author reads; nothing else uses them.
+
+The first line of a CSV file that is looked at: what it tells before Arrow takes the file apart.
+
+Arrow's own texts quote what they could not read, and its callbacks print theirs, so nothing reaches it that it cannot
+decode.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import datetime as dt
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from ...schemas.files import open_regular, reason
+from ...schemas.settings.job import FileFormat
+from ...transforms.formats.avro import whole_records
+from ..errors import CommandError, ExitCode
+
+_MOST = 1 << 20
+_DELIMITERS = (";", "\t", "|")
+_NAMES = {"\t": "a tab"}
+_DATA = re.compile(r"[-+]?[\d.]*\d([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
+_MARK = "quiltstream-mark"
+
+
+def check_header(path: Path, file: BinaryIO) -> None:
+    """Look at the first line that is not blank, and go back to the file's beginning.
+
+    Raises:
+        CommandError: there is none, it is not UTF-8 text, its columns are not divided by commas, or it is data.
+    """
+    line = b""
+    while not line.strip():
+        line = file.readline(_MOST)
+        if not line:
+            raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
+    file.seek(0)
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise CommandError(
+            f"{path}: its first line is not a line of UTF-8 text; save it as UTF-8, or check that it is a CSV file",
+            ExitCode.SOURCE,
+        ) from None
+    names = next(csv.reader([text]), [])
+    if any(_DATA.fullmatch(name.strip()) for name in names):
+        raise CommandError(
+            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
+            "for example meter,time,kwh",
+            ExitCode.SOURCE,
+        )
+    found = next((one for one in _DELIMITERS if len(names) == 1 and one in text), None)
+    if found is not None:
+        raise CommandError(
+            f"{path}: {_NAMES.get(found, repr(found))} looks like the delimiter of its columns, and init looks at "
+            f"columns divided by commas; write the settings with source.delimiter: {_escaped(found)} by hand "
+            "(docs/settings.md), or save the file with commas. Numbers need decimal points either way",
+            ExitCode.SOURCE,
+        )
+
+
+def _escaped(delimiter: str) -> str:
+    return '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    """A question mark for every byte that is no text, so that nothing becomes longer."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "?" * (error.end - error.start), error.end
+
+
+codecs.register_error(_MARK, _marked)
+
+
+class Readable:
+    """A file whose bytes are UTF-8 text throughout; those that are not are question marks."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Read from where the file is."""
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")(_MARK)
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        """At most so many bytes; what was begun before comes on top of what is read now, and is at most three."""
+        data = self._file.read(size - 3 if size > 3 else size)  # noqa: PLR2004 - as said above
+        return self._decoder.decode(data, final=not data).encode("utf-8")
+
+    def close(self) -> None:
+        """Leave the file to its owner."""
+        self.closed = True
+
+
+#: Rows looked at; enough for a year of hourly readings of twenty series.
+ROWS = 200_000
+
+FORMATS: dict[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".txt": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".avro": "avro",
+}
+
+_SERIES = re.compile(
+    r"household|meter|house|person|customer|series|device|sensor|wearer|^id$|_id$|^lclid$", re.IGNORECASE
+)
+_TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
+_HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
+_VALUE = re.compile(r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count", re.IGNORECASE)
+_UNITS = (
+    (re.compile(r"kwh", re.IGNORECASE), "kWh"),
+    (re.compile(r"(^|_)wh$", re.IGNORECASE), "Wh"),
+    (re.compile(r"(^|_)kw$", re.IGNORECASE), "kW"),
+    (re.compile(r"(^|_)w$|watt", re.IGNORECASE), "W"),
+)
+_TEXT_TIMES = (
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%m/%d/%Y %H:%M",
+    "%d.%m.%Y %H:%M",
+    "%Y/%m/%d %H:%M",
+    "%m/%d/%Y %H",
+    "%d/%m/%Y %H",
+    "%Y-%m-%d %H",
+    "%Y%m%d%H%M",
+)
+_EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
+_TO_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_NS_A_US = 1_000
+_TRIED = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the first rows of a file suggest.
+
+    Attributes:
+        path: the file.
+        format: its format.
+        complete: whether every row was looked at.
+        columns: its columns.
+        series: column of the series; ``None`` if there is only one series.
+        names: distinct series seen.
+        time: columns of the time.
+        time_format: strptime format of text times that are not ISO 8601.
+        time_unit: unit of times given as numbers.
+        ambiguous: the format with day and month exchanged, where it reads the times too.
+        value: column of the value.
+        unit: unit that the value's name suggests.
+        times_us: instants of the rows, naive ones read as UTC, sorted, int64.
+        interval_us: most frequent distance between two readings of a series, microseconds.
+        values: the finite values.
+    """
+
+    path: Path
+    format: FileFormat
+    complete: bool
+    columns: tuple[str, ...]
+    series: str | None
+    names: int
+    time: tuple[str, ...]
+    time_format: str | None
+    time_unit: str | None
+    ambiguous: str | None
+    value: str
+    unit: str
+    times_us: npt.NDArray[np.int64]
+    interval_us: int
+    values: npt.NDArray[np.float64]
+
+
+def format_of(path: Path) -> FileFormat:
+    """The format that a file's name says it has.
+
+    Raises:
+        CommandError: the name says nothing.
+    """
+    found = FORMATS.get(path.suffix.lower())
+    if found is None:
+        raise CommandError(
+            f"{path}: its name does not say what it is; name it with one of the endings {', '.join(FORMATS)}"
+        )
+    return found
+
+
+def look_at(path: Path) -> Look:
+    """Look at a data file.
+
+    Raises:
+        CommandError: it cannot be read, or holds nothing that looks like readings.
+    """
+    kind = format_of(path)
+    table, complete = _first_rows(path, kind)
+    if not table.num_rows:
+        raise CommandError(f"{path}: it has no rows to look at", ExitCode.SOURCE)
+    columns = tuple(table.column_names)
+    time, time_format, time_unit, instants = _times(path, table)
+    series = _series(table, time)
+    value = _value(path, table, {*time, *([] if series is None else [series])})
+    codes = np.zeros(table.num_rows, dtype=np.int64)
+    names = 1
+    if series is not None:
+        encoded = pc.dictionary_encode(table[series].combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+        codes = np.asarray(encoded.indices.fill_null(-1))
+        names = len(encoded.dictionary)
+    known = instants >= 0
+    numbers = np.asarray(table[value].combine_chunks().cast(pa.float64()).fill_null(np.nan))
+    return Look(
+        path=path,
+        format=kind,
+        complete=complete,
+        columns=columns,
+        series=series,
+        names=names,
+        time=time,
+        time_format=time_format,
+        time_unit=time_unit,
+        ambiguous=_exchanged(table, time, time_format),
+        value=value,
+        unit=next((unit for pattern, unit in _UNITS if pattern.search(value)), ""),
+        times_us=np.sort(instants[known]),
+        interval_us=_interval(path, codes[known], instants[known]),
+        values=numbers[np.isfinite(numbers)],
+    )
+
+
+def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
+    try:
+        with open_regular(path) as file:
+            if kind == "csv":
+                check_header(path, file)
+            batches = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "avro": _avro}[kind](file)
+            taken: list[pa.RecordBatch] = []
+            rows = 0
+            for batch in batches:
+                taken.append(batch)
+                rows += batch.num_rows
+                if rows >= ROWS:
+                    break
+            complete = next(iter(batches), None) is None
+    except FileNotFoundError as error:
+        raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
+    except (OSError, pa.ArrowException, ValueError, EOFError) as error:
+        raise CommandError(
+            f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
+        ) from error
+    return pa.Table.from_batches(taken) if taken else pa.table({}), complete
+
+
+def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
+    yield from pq.ParquetFile(file).iter_batches()
+
+
+def _csv(file: Any) -> Iterator[pa.RecordBatch]:
+    kept = pa_csv.ParseOptions(invalid_row_handler=lambda _row: "skip")
+    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept)
+
+
+def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
+    lines = b"".join(islice(file, ROWS))
+    yield from pa_json.read_json(pa.BufferReader(lines)).to_batches() if lines else ()
+    if next(file, None) is not None:
+        yield pa.record_batch([pa.array([None])], names=["more"])
+
+
+def _avro(file: Any) -> Iterator[pa.RecordBatch]:
+    rows = whole_records(file)
+    while part := list(islice(rows, ROWS)):
+        yield pa.RecordBatch.from_pylist(part)
+
+
+def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, str | None, npt.NDArray[np.int64]]:
+    """The columns of the time, how to read them, and the instants; -1 where there is none."""
+    named = sorted(table.column_names, key=lambda name: not _TIME.search(name))
+    for name in named:
+        column = table[name].combine_chunks()
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
+            if hour is None:
+                return (name,), None, None, np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
+            joined = _joined(table, (name, hour))
+            return (name, hour), "%Y-%m-%d %H", None, _parsed(joined, "%Y-%m-%d %H")
+        if _is_text(column.type):
+            texts = _joined(table, (name,))
+            form = _text_format(texts)
+            if form is not None:
+                return (name,), form or None, None, _parsed(texts, form)
+            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
+            if hour is not None:
+                texts = _joined(table, (name, hour))
+                form = _text_format(texts)
+                if form:
+                    return (name, hour), form, None, _parsed(texts, form)
+        if _is_number(column.type) and _TIME.search(name):
+            numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+            typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
+            unit = next((unit for least, unit in _EPOCHS if typical >= least), None)
+            if unit is not None:
+                whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
+                return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
+    raise CommandError(
+        f"{path}: none of its columns, {', '.join(table.column_names)}, looks like a time; "
+        "convert the file, or build the readings in a pipeline of your own (docs/index.md)"
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
+    columns = [["" if v is None else str(v) for v in table[name].to_pylist()] for name in names]
+    return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def _instant(text: str, form: str) -> int:
+    try:
+        stamp = dt.datetime.strptime(text, form) if form else dt.datetime.fromisoformat(text.replace("Z", "+00:00"))  # noqa: DTZ007 - naive stamps are read as UTC below
+    except ValueError:
+        return -1
+    if stamp.tzinfo is None:
+        stamp = stamp.replace(tzinfo=dt.timezone.utc)
+    return int(stamp.timestamp() * 1_000_000)
+
+
+def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
+    return np.array([_instant(text, form) for text in texts], dtype=np.int64)
+
+
+def _text_format(texts: list[str]) -> str | None:
+    """The first format that reads most of the texts; an empty one is ISO 8601."""
+    tried = _tried(texts)
+    return next((form for form in ("", *_TEXT_TIMES) if _reads(tried, form)), None)
+
+
+def _tried(texts: list[str]) -> list[str]:
+    return [text for text in texts[:: max(1, len(texts) // _TRIED)] if text]
+
+
+def _reads(texts: list[str], form: str) -> bool:
+    return bool(texts) and sum(_instant(text, form) >= 0 for text in texts) * 10 >= len(texts) * 9
+
+
+def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str | None:
+    """The format with day and month exchanged, if no row tells which is which."""
+    if form is None:
+        return None
+    other = "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
+    return other if other in _TEXT_TIMES and _reads(_tried(_joined(table, time)), other) else None
+
+
+def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
+    others = [name for name in table.column_names if name not in time]
+    texts = [name for name in others if _is_text(table[name].type) or pa.types.is_dictionary(table[name].type)]
+    numbered = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
+    candidates = sorted([*texts, *numbered], key=lambda name: not _SERIES.search(name))
+    return candidates[0] if candidates else None
+
+
+def _value(path: Path, table: pa.Table, taken: set[str]) -> str:
+    numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
+    if not numbers:
+        raise CommandError(
+            f"{path}: none of its columns, {', '.join(table.column_names)}, holds numbers to measure; convert the file"
+        )
+    return min(numbers, key=lambda name: not _VALUE.search(name))
+
+
+def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:
+    order = np.lexsort((instants, codes))
+    steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
+    steps = steps[steps > 0]
+    if not len(steps):
+        raise CommandError(f"{path}: no series has two readings at different times, so the interval cannot be seen")
+    found, counts = np.unique(steps, return_counts=True)
+    return int(found[np.argmax(counts)])

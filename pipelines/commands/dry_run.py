@@ -1,0 +1,538 @@
+"""``run --dry-run``: what a job will do and cost, from settings, model and roster alone.
+
+Everything here follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
+
+What is allowed and most likely not meant: said by the dry run, and by a run where it concerns what was published.
+
+Everything here follows from the settings; nothing of it looks at data.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from ...privacy.accounting.ledger import Ledger
+from ...privacy.accounting.quilt_account import loss_by_quilts
+from ...privacy.accounting.schedules import Schedule
+from ...privacy.accounting.schedules import Schedule as ChargedSchedule
+from ...privacy.mechanisms.histogram import FixedTotalHistogram
+from ...privacy.models.belief import AnyBelief, Directed
+from ...privacy.models.reading import read_belief
+from ...privacy.quilts.calibration import mqm_approx, mqm_exact
+from ...schemas.roster import Roster
+from ...schemas.settings.job import Settings
+from ...schemas.settings.mappings import Constant
+from ...schemas.slots import DAY_US, HOUR_US, Window, format_duration, format_instant
+from ...transforms.plan import UNPROTECTED, Plan
+from ..console import facts, heading, notes, number, plural
+from ..on_record import Standing, standing_of
+
+#: Losses for which the length of an event is printed.
+_WITHIN = (1.0, 2.0, 4.0)
+
+#: Two losses that differ by less are printed as one.
+_SAME = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the windows of one query cost on an empty account.
+
+    Attributes:
+        calibrated: epsilon that the noise was calibrated to: of the stream, or of each window alone.
+        guarantee: ``stream`` or ``window``.
+        loss: what all windows cost together, epsilon: the loss for any single slot.
+        quilts: the same by the quilts alone, never less.
+        alone: what the first window costs alone.
+        events: for some losses how many slots an event may have to stay within; ``None`` for any number.
+        interval_us: length of a slot in microseconds.
+    """
+
+    calibrated: float
+    guarantee: str
+    loss: float
+    quilts: float
+    alone: float
+    events: tuple[tuple[float, int | None], ...]
+    interval_us: int
+
+    @classmethod
+    def of(cls, plan: Plan, charged: Schedule) -> Cost:
+        """The cost of the windows that a plan charges."""
+        believed = read_belief(plan.domain.belief)
+        ledger = Ledger(believed)
+        return cls(
+            plan.epsilon,
+            plan.domain.guarantee,
+            ledger.extended_loss([charged]),
+            loss_by_quilts(believed, schedules=[charged]),
+            ledger.extended_loss([charged.first(1)]),
+            tuple((within, ledger.longest_event(within, [charged])) for within in _WITHIN),
+            plan.grid.interval_us,
+        )
+
+    @property
+    def calibration(self) -> str | None:
+        """Both numbers in words; ``None`` where they are one."""
+        window = self.guarantee == "window"
+        cost = self.alone if window else self.loss
+        if cost >= self.calibrated * (1 - _SAME):
+            return None
+        which, what = ("each window ", " alone") if window else ("", "")
+        return f"{which}calibrated to {self.calibrated:g}, costs {cost:.4g}{what} in this account"
+
+    @property
+    def protection(self) -> str:
+        """How long an event is protected, in words."""
+        slot = f"by this query alone any single slot ({self._duration(1)}) loses at most {self.loss:.4g}"
+        lengths = [(f"{within:g}", most) for within, most in self.events if most is None or most > 1]
+        if not lengths:
+            return f"{slot}; no longer event stays within {_WITHIN[-1]:g}"
+        texts = [
+            f"{'of any length' if most is None else f'up to {most:,} slots ({self._duration(most)})'} within {within}"
+            for within, most in lengths
+        ]
+        return f"{slot}; events {', '.join(texts)}"
+
+    def _duration(self, slots: int) -> str:
+        hours = slots * self.interval_us / HOUR_US
+        return format_duration(slots * self.interval_us) if hours < 1 else f"{hours:.6g} h"
+
+
+def of_units(settings: Settings) -> tuple[str, ...]:
+    """Two units that differ, and nothing that turns one into the other."""
+    readings, unit = settings.readings, settings.states.unit
+    if readings is None or not readings.unit or not unit or readings.unit == unit or readings.scale != 1:
+        return ()
+    return (
+        f"readings.unit is {readings.unit} and states.unit is {unit}, but readings.scale is 1: the values are counted "
+        "as if they were in the unit of the edges; set readings.scale, or give both the same unit",
+    )
+
+
+def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
+    """What to look at before a job runs.
+
+    Args:
+        settings: the job.
+        plan: the plan made of them.
+        endless: whether it follows its source, and publishes a window only when it is over.
+        now_us: microseconds since 1970; the clock's, if left out.
+    """
+    return (*of_units(settings), *_left_out(settings, plan), *(() if endless else _ahead(plan, now_us)))
+
+
+def _left_out(settings: Settings, plan: Plan) -> tuple[str, ...]:
+    """Slots before the given end that make no whole window."""
+    schedule, grid = plan.schedule, plan.grid
+    if schedule.start is None or schedule.stop is None or schedule.stop == schedule.covered.stop:
+        return ()
+    rest = (schedule.stop - schedule.covered.stop) * grid.interval_us
+    size = schedule.size * grid.interval_us
+    zone = settings.slots.timezone
+    changes = (
+        f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
+        "or 25 where the clock changes"
+        if zone != "UTC" and size % DAY_US == 0
+        else ""
+    )
+    return (
+        f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the windows "
+        f"end at {format_instant(grid.time_of(schedule.covered.stop))}{changes}",
+    )
+
+
+def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
+    """An end that is yet to come, of a job that publishes everything up to it at once."""
+    schedule, grid = plan.schedule, plan.grid
+    if schedule.start is None or schedule.stop is None:
+        return ()
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    days = (grid.time_of(schedule.covered.stop) - now) // DAY_US
+    if days < 1:
+        return ()
+    return (
+        f"windows.stop lies {days:,} day{'' if days == 1 else 's'} ahead: this run publishes and charges the windows "
+        "until then too, which are on record for ever as they are now, most likely without readings",
+    )
+
+
+def by_quilts(belief: AnyBelief, epsilon: float, length: int | None = None) -> dict[str, float]:
+    """Sigma by the methods of [SWC17] that have an answer for a belief.
+
+    Args:
+        belief: one without quilts, such as a contraction class, has none.
+        epsilon: target, above 0.
+        length: slots of a window; an endless stream if left out.
+    """
+    found: dict[str, float] = {}
+    if isinstance(belief, Directed):
+        return found
+    for name, method in (("mqm-exact", mqm_exact), ("mqm-approx", mqm_approx)):
+        # a method that does not read such a belief, or finds no quilt far enough, has no answer
+        with suppress(TypeError, ValueError):
+            found[name] = method(belief, epsilon, length).sigma
+    return found
+
+
+def said_by_quilts(found: dict[str, float]) -> str:
+    """``mqm-exact 41.5, mqm-approx 81.2``; nothing where there is nothing."""
+    return ", ".join(f"{name} {sigma:.1f}" for name, sigma in found.items())
+
+
+#: An error of a bin above this share of an evenly filled bin is worth a warning.
+_DROWNED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What ``run`` would do.
+
+    Attributes:
+        query: the query's name.
+        domain: the domain's name.
+        labels: the bins.
+        windows: number of windows; ``None`` where an end is not known yet.
+        first: start of the first window, ISO 8601; ``None`` likewise.
+        last: end of the last window.
+        endless: whether the source goes on, so that a schedule without a last window never ends.
+        size: length of a window.
+        every: from one window's start to the next.
+        slots: slots in a window.
+        key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
+        keys: histograms per window.
+        members: fewest and most series in a histogram.
+        mechanism: how the noise is calibrated.
+        guarantee: ``stream`` or ``window``.
+        epsilon: target of the query.
+        sigma: noise scale per unit of sensitivity that the calibration gives.
+        share: how many histograms share that density in a slot; the noise grows by this factor.
+        quilt: the quilt that decides.
+        influence: its max-influence.
+        scale: scale of the noise in each count.
+        noise_law: the law of the noise, as the rows name it.
+        by: what tells the classes of slots apart that have a histogram each.
+        classes: how many classes there are; 1 where there are none.
+        expected_error: mean absolute error of a count, in cells.
+        half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
+        epsilon_dp: loss per slot of one histogram.
+        cells_per_bin: cells of the smallest histogram, of the class with the fewest slots in the first window,
+            divided by the states; ``None`` without a roster.
+        relative_error: expected error over that number.
+        schedule_loss: loss of the whole schedule on an empty account, epsilon.
+        cost: the same beside what the noise was calibrated to, and how long an event is protected.
+        certified: whether the noise rests on a certificate of the forward-backward account.
+        lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
+        by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
+            noise is of another account.
+        naive_loss: the windows' epsilons added up, as if nothing were known about composition.
+        budget: the domain's budget.
+        account: what is on record already.
+        admitted: number of windows the budget allows on an empty account; ``None`` for all of them.
+        from_data: what is left to the data.
+        assumptions: what the promise rests on.
+        cautions: what is allowed and most likely not meant.
+    """
+
+    query: str
+    domain: str
+    labels: tuple[str, ...]
+    windows: int | None
+    first: str | None
+    last: str | None
+    endless: bool
+    size: str
+    every: str
+    slots: int
+    key_kind: str | None
+    keys: int | None
+    members: tuple[int, int] | None
+    mechanism: str
+    guarantee: str
+    epsilon: float
+    sigma: float
+    share: int
+    quilt: dict[str, int | None]
+    influence: float
+    scale: float
+    noise_law: str
+    by: tuple[str, ...]
+    classes: int
+    expected_error: float
+    half_width_95: int
+    epsilon_dp: float
+    cells_per_bin: float | None
+    relative_error: float | None
+    schedule_loss: float
+    cost: Cost
+    certified: bool
+    lower_bound: float | None
+    by_quilts: dict[str, float]
+    naive_loss: float | None
+    budget: float
+    account: Standing
+    admitted: int | None
+    from_data: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
+    """Say what a job will do.
+
+    Args:
+        settings: the job.
+        plan: the plan made of them.
+        live: whether it follows its source; so does a job whose source cannot be read otherwise.
+
+    Raises:
+        StoreError: there is a ledger of record and it cannot be read.
+    """
+    schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
+    endless = live or goes_on(settings)
+    roster = _constant(settings) if plan.roster is None else plan.roster
+    noisy = plan.noisy
+    epsilon_dp = noisy.epsilon_dp
+    charged = ChargedSchedule(
+        size=schedule.size,
+        every=schedule.every,
+        start=0 if schedule.start is None else schedule.first,
+        stop=None if schedule.start is None else schedule.stop,
+        epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
+    )
+    ledger = Ledger(read_belief(plan.domain.belief), plan.domain.budget)
+    cost = Cost.of(plan, charged)
+    admitted = ledger.admitted_prefix(charged)
+    windows = len(schedule) if schedule.bounded else None
+    fewest = _fewest_slots(plan)
+    cells = None if roster is None else fewest * int(roster.members.min()) / plan.histogram.size
+    account = standing_of(plan, roster)
+    return Forecast(
+        query=plan.query_name,
+        domain=plan.domain.name,
+        labels=plan.histogram.labels,
+        windows=windows,
+        first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
+        last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
+        endless=endless,
+        size=format_duration(schedule.size * grid.interval_us),
+        every=format_duration(schedule.every * grid.interval_us),
+        slots=schedule.size,
+        key_kind=None if roster is None else roster.kind,
+        keys=None if roster is None else len(roster.keys),
+        members=None if roster is None else (int(roster.members.min()), int(roster.members.max())),
+        mechanism=calibration.method,
+        guarantee=plan.domain.guarantee,
+        epsilon=plan.epsilon,
+        sigma=calibration.sigma,
+        share=plan.share,
+        quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
+        influence=calibration.influence,
+        scale=float(plan.scale),
+        noise_law=plan.noise_law,
+        by=plan.by,
+        classes=len(plan.classes),
+        expected_error=noisy.mean_abs,
+        half_width_95=noisy.half_width(0.95),
+        epsilon_dp=epsilon_dp,
+        cells_per_bin=cells,
+        relative_error=None if cells is None else noisy.mean_abs / cells,
+        schedule_loss=cost.loss,
+        cost=cost,
+        certified=bool(calibration.certificates),
+        lower_bound=calibration.lower_bound,
+        by_quilts=by_quilts(read_belief(plan.domain.belief), plan.epsilon, calibration.length)
+        if calibration.certificates
+        else {},
+        naive_loss=None if windows is None else windows * plan.epsilon,
+        budget=plan.domain.budget,
+        account=account,
+        admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
+        from_data=left_to_data(plan, settings, live=endless),
+        assumptions=assumptions(plan),
+        cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
+    )
+
+
+def goes_on(settings: Settings) -> bool:
+    """Whether a source can only be followed, because it has no end."""
+    source = settings.source
+    return source is not None and (source.broker is not None or source.stdin is not None)
+
+
+def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple[str, ...]:
+    """What the settings leave to the data, which takes it as public; a live job's schedule is never left to them."""
+    return tuple(
+        name
+        for name, open_ in (
+            ("windows.start", plan.schedule.start is None),
+            ("windows.stop", plan.schedule.stop is None and not live),
+            ("roster", plan.roster is None and _constant(settings) is None),
+        )
+        if open_
+    )
+
+
+def _constant(settings: Settings) -> Roster | None:
+    """The roster of a source that is one series: its name is in the settings."""
+    series = None if settings.readings is None else settings.readings.series
+    return Roster.of([series.constant]) if isinstance(series, Constant) else None
+
+
+_MISSING = {
+    "public": "missing cells: which ones are missing is taken as public and independent of the states; a published "
+    "total tells how many, those of rejected values included",
+    "state": "missing cells: a missing cell is a state of its own, the last one",
+    "break": "missing cells: a series is taken as independent of its past after a gap longer than {}, and which ones "
+    "are missing as public; a published total tells how many, those of rejected values included",
+}
+
+
+def assumptions(plan: Plan) -> tuple[str, ...]:
+    """What the promise of a plan rests on, one sentence each."""
+    rule, _, gap = plan.domain.missing.partition(" ")
+    origin = plan.model.provenance
+    found = [
+        *(f"belief: {text}" for text in plan.calibration.assumptions),
+        f"model: {origin.text}",
+        _MISSING[rule].format(gap),
+        "series are taken as independent of each other",
+    ]
+    if origin.outside:
+        found.append(
+            f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by "
+            "plug-in; the loss does not hold for such a series"
+        )
+    if plan.roster is not None and plan.given_model(plan.roster):
+        used = origin.used(plan.roster.series)
+        what = (
+            f"{used:,} series that it is to protect"
+            if used
+            else "a file of this run, which may hold what it is to protect"
+        )
+        found.append(
+            f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
+            "function of their data"
+        )
+    return tuple(found)
+
+
+def show(console: Console, said: Forecast) -> None:
+    """Print a forecast."""
+    heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
+    keys = "every series of the data" if said.keys is None else plural(said.keys, f"{said.key_kind} histogram")
+    if said.members is not None and said.key_kind == "group":
+        least, most = said.members
+        keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
+    step = "" if said.every == said.size else f", one every {said.every}"
+    facts(
+        console,
+        [
+            ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
+            ("", f"{said.first or 'from the first reading'}{_end(said)}"),
+            ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
+            (
+                "noise",
+                f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
+            ),
+            ("quilt", _quilt(said)),
+            *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
+            ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
+            ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
+            ("per bin" if said.classes == 1 else "per cell", _relative(said)),
+            ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
+            *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
+            ("event", said.cost.protection),
+            ("budget", _budget(said)),
+            ("ledger", said.account.text),
+        ],
+    )
+    if said.cautions:
+        heading(console, "Look at this first")
+        notes(console, said.cautions)
+    heading(console, "What this rests on")
+    notes(console, said.assumptions)
+    if said.from_data:
+        frozen = "as public, window by window" if said.endless else "as public, and frozen by the first run"
+        notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
+
+
+def _end(said: Forecast) -> str:
+    if said.last is None and said.endless:
+        return ", without end"
+    return f" to {said.last or 'the last reading'}"
+
+
+def _windows(count: int | None) -> str:
+    return "windows" if count is None else plural(count, "window")
+
+
+def _quilt(said: Forecast) -> str:
+    left, right = said.quilt["left"], said.quilt["right"]
+    if said.mechanism == UNPROTECTED:
+        return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
+    if said.certified:
+        least = "" if said.lower_bound is None else f"; below sigma {said.lower_bound:.4f} no such noise would do"
+        return f"none: a certificate of the forward-backward account bounds every slot{least}"
+    if left is None and right is None:
+        why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "
+        return f"none: {why}the noise is that of group privacy over the whole window"
+    back = "the start" if left is None else f"{left} slots back"
+    ahead = "the end" if right is None else f"{right} slots ahead"
+    return f"from {back} to {ahead}, influence {said.influence:.4g}"
+
+
+def _keeps(said: Forecast) -> str:
+    if said.noise_law != FixedTotalHistogram.name:
+        return ""
+    return "; counts add up to the public total" + ("" if said.classes == 1 else " of each class")
+
+
+def _counts(said: Forecast) -> str:
+    if said.classes == 1:
+        return f"{len(said.labels)} counts each"
+    cells = said.classes * len(said.labels)
+    return f"{cells:,} counts each, for {said.classes} classes of slots by {' and '.join(said.by)}"
+
+
+def _fewest_slots(plan: Plan) -> int:
+    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
+    first = 0 if plan.schedule.start is None else plan.schedule.first
+    slots = plan.classes.slots_of(plan.grid, Window(first, first + plan.schedule.size))
+    return int(slots[slots > 0].min())
+
+
+def _share(said: Forecast) -> str:
+    return "" if said.share == 1 else f" ({said.share} histograms share every slot, so sigma counts {said.share} times)"
+
+
+def _relative(said: Forecast) -> str:
+    if said.cells_per_bin is None or said.relative_error is None:
+        return "known once the roster is"
+    where = "bin" if said.classes == 1 else "bin of the smallest class"
+    text = f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
+    if said.relative_error > _DROWNED:
+        fewer = "bins" if said.classes == 1 else "bins or classes"
+        text += f": the noise drowns it; use longer windows, larger groups or fewer {fewer}"
+    return text
+
+
+def _naive(said: Forecast) -> str:
+    return "naive adding never ends" if said.naive_loss is None else f"naive adding says {said.naive_loss:g}"
+
+
+def _budget(said: Forecast) -> str:
+    if said.admitted is None:
+        return f"{said.budget:g}: it allows the whole schedule"
+    if not said.admitted:
+        return f"{said.budget:g}: it does not allow even the first window, and the run will be refused"
+    return f"{said.budget:g}: it allows the first {plural(said.admitted, 'window')} only; the rest will be refused"

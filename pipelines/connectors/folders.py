@@ -1,0 +1,176 @@
+"""The folders a live job adds files to: what they may hold, and what of the record they lack."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.job import FileFormat, FileSink, Settings
+from ...store.errors import StoreMissing
+from ...store.release_rows import rows_of
+from ...store.specs import Record, Registration
+from ...store.store import Store
+from ...transforms.formats.paths import is_local
+from ...transforms.sinks.files import block_name, in_folder, write_block
+from .files import Place, check_places, ids_in, places_of, try_folder, try_places
+from .kafka import SinkTopic, topic_of
+from .pubsub import SinkPubSub, pubsub_topic_of
+from .topics import check_message_topics
+from .undelivered import recorded_blocks
+
+#: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
+_LIKE = "20130101T000000-0123456789abcdef"
+
+
+def sink_of(settings: Settings) -> FileSink:
+    """The settings' sink.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if settings.sink is None:
+        raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
+    return settings.sink
+
+
+def check_folders(settings: Settings) -> None:
+    """See that sink and rejects are folders of their own; nothing is made yet.
+
+    Raises:
+        SettingsError: one is missing, is a file, or is where the source is looked for.
+    """
+    check_message_topics(settings)
+    sink, rejects = sink_of(settings), settings.rejects
+    named = [("sink", sink), *([] if rejects is None else [("rejects", rejects)])]
+    found = [(field, settings.path(one.path), one.format) for field, one in named if one.is_files]
+    problems = [
+        f"{field}: {folder} is a file, and a live job adds files to a folder; name a folder"
+        for field, folder, _ in found
+        if is_local(folder) and Path(folder).is_file()
+    ]
+    if problems:
+        raise SettingsError(problems)
+    inside = [Place(field, in_folder(folder, f"{_LIKE}.{form}"), written=True) for field, folder, form in found]
+    check_places([*places_of(settings), *inside])
+
+
+def make_folders(settings: Settings) -> None:
+    """Make the folders of sink and rejects, and try to write there, before anything is charged.
+
+    Raises:
+        SettingsError: one cannot be made or written.
+        SinkError: no room is left there.
+    """
+    try_places(settings, lambda folder: try_folder(folder, "trial"), "mend it, or name another folder")
+
+
+def sink_place(settings: Settings) -> SinkPlace:
+    """What is in the settings' sink."""
+    sink = sink_of(settings)
+    if (there := pubsub_topic_of(sink)) is not None and sink.pubsub is not None:
+        return SinkPubSub(settings, there, sink.pubsub.resend)
+    topic = topic_of(settings, sink)
+    return SinkFolder(settings) if topic is None else SinkTopic(settings, topic)
+
+
+class SinkFolder:
+    """What is in the sink of a live job.
+
+    The record is gone through once, block by block, and each block's file is looked for; what is kept in memory does
+    not grow with the record, but for sixteen bytes for a block that has no file.
+
+    Args:
+        settings: the job.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        sink = sink_of(settings)
+        self._settings = settings
+        self._format: FileFormat = sink.format
+        self._folder = settings.path(sink.path)
+        self._absent: list[array[int]] | None = None
+
+    def unknown_ids(self, store: Store) -> list[str]:
+        """The names of the releases in files that are not those of blocks on record.
+
+        Args:
+            store: the ledger; it may not be there yet, or not know the query.
+
+        Raises:
+            SettingsError: a file holds another query's rows.
+            CommandError: a file holds no releases.
+        """
+        # of files that were written meanwhile the blocks are on record before
+        there = sum(map(hash, self._names())) if is_local(self._folder) else 0
+        registration = None
+        with suppress(StoreMissing):
+            registration = store.registered(self._settings.domain, self._settings.query)
+        found = 0 if registration is None else self._look(store, registration)
+        if there == found or not is_local(self._folder):
+            return []
+        strangers = set(self._names())
+        if registration is not None:
+            strangers.difference_update(name for _, name in self._blocks(store, registration))
+        return [
+            one for name in sorted(strangers) for one in ids_in(Path(in_folder(self._folder, name)), self._settings)
+        ]
+
+    def complete(self, store: Store, registration: Registration) -> int:
+        """Write the files of blocks on record that are not there: a job that was killed may have left some out.
+
+        Returns:
+            How many were written.
+        """
+        if self._absent is None:
+            self._look(store, registration)
+        absent = iter(()) if self._absent is None else zip(*self._absent, strict=True)
+        following, written = next(absent, None), 0
+        if following is None:
+            return 0
+        for record, _ in self._blocks(store, registration, after=(following[0], following[1] - 1)):
+            if (record.window.start, record.shard) == following:
+                write_block(self._folder, self._format, rows_of(registration, record))
+                written, following = written + 1, next(absent, None)
+                if following is None:
+                    break
+        return written
+
+    def _look(self, store: Store, registration: Registration) -> int:
+        """Note the blocks that have no file; the sum of the hashes of the names of those that have one."""
+        absent, found = [array("q"), array("q")], 0
+        there = None if is_local(self._folder) else set(self._names())
+        for record, name in self._blocks(store, registration):
+            if Path(in_folder(self._folder, name)).exists() if there is None else name in there:
+                found += hash(name)
+            else:
+                for column, value in zip(absent, (record.window.start, record.shard), strict=True):
+                    column.append(value)
+        self._absent = absent
+        return found
+
+    def _blocks(
+        self, store: Store, registration: Registration, after: tuple[int, int] | None = None
+    ) -> Iterator[tuple[Record, str]]:
+        """The blocks on record and the names of their files."""
+        for record, start_us, ids in recorded_blocks(store, registration, after):
+            yield record, block_name(start_us, ids, self._format)
+
+    def _names(self) -> Iterator[str]:
+        """The names of the files in the folder, but for those that are being written."""
+        end = f".{self._format}"
+        if is_local(self._folder):
+            with suppress(FileNotFoundError), os.scandir(self._folder) as found:
+                yield from (one.name for one in found if one.name.endswith(end))
+            return
+        (match,) = FileSystems.match([in_folder(self._folder, f"*{end}")])
+        yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
+
+
+SinkPlace = SinkFolder | SinkTopic | SinkPubSub
+"""What is in the sink of a live job."""

@@ -1,0 +1,210 @@
+"""Pub/Sub as the places of a live job: where a run begins in a subscription, and what a topic gets again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.brokers import PubSubSource
+from ...schemas.settings.job import FileSink, Settings
+from ...schemas.slots import format_instant, parse_duration
+from ...store.specs import Registration
+from ...store.store import Store
+from ...transforms.payloads import PayloadDecoder
+from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
+from ...transforms.pubsub.sink import PubSubTopic
+from ...transforms.pubsub.source import PubSubFeed
+from ...transforms.sources.reader import Pace
+from ..errors import AwayError, ExitCode
+from .undelivered import send_blocks
+
+#: How long the service may take to answer what a run begins with.
+_ANSWER_S = 60.0
+
+
+def pubsub_feed(settings: Settings, given: PubSubSource, group: str | None = None) -> PubSubFeed:
+    """The feed of the settings' subscription.
+
+    Args:
+        settings: the job.
+        given: its source.
+        group: where the group of a reading is, if the grouping comes from the data.
+
+    Raises:
+        SettingsError: the messages cannot be used in this way.
+    """
+    decoder = PayloadDecoder.of(settings, group=group)
+    problems: list[str] = []
+    if decoder.lookback_us:
+        problems.append(
+            "readings.value is a register, whose differences need the messages in their order and the last ones again "
+            "after a restart; Pub/Sub has neither: send differences, or bring the readings through Kafka"
+        )
+    if settings.live.idle is not None:
+        problems.append(
+            "live.idle would close windows because nothing arrives, and from Pub/Sub nothing arrives when the "
+            "connection is broken, too; leave it out, and let a scheduler publish an empty message every minute"
+        )
+    if problems:
+        raise SettingsError(problems)
+    return PubSubFeed(
+        given.subscription,
+        decoder,
+        timestamp_attribute=given.timestamp_attribute,
+        id_attribute=given.id_attribute,
+        settle_s=parse_duration(given.settle) / 1e6,
+        outstanding=given.outstanding,
+    )
+
+
+def goes_on(options: PipelineOptions) -> bool:
+    """Whether a runner takes a job up with all that another kept: by an update, a snapshot or a savepoint."""
+    cloud = options.view_as(GoogleCloudOptions)
+    given = options.get_all_options(drop_default=True, retain_unknown_options=True)
+    return bool(cloud.update or cloud.create_from_snapshot or given.get("savepoint_path"))
+
+
+def begun_in_subscription(
+    settings: Settings,
+    pace: Pace,
+    options: PipelineOptions,
+    *,
+    subscriber: Callable[[], Any] = new_subscriber,
+    now_us: int | None = None,
+) -> Pace:
+    """Seek to where a run without a runner's state begins, and leave out the windows that cannot be read as a whole.
+
+    What another run acknowledged is gone for this one, unless the subscription keeps it and is sought back. A window of
+    which anything may be gone is never declared complete, so it stays missing.
+
+    Args:
+        settings: the job.
+        pace: when windows close; its begin is in the first missing window.
+        options: Beam's.
+        subscriber: makes a client; the tests' own.
+        now_us: the wall clock; the tests' own.
+
+    Returns:
+        The pace, with a begin that leaves those windows out.
+
+    Raises:
+        SettingsError: the subscription cannot be read again, or is not there.
+        AwayError: the service does not answer.
+    """
+    given = None if settings.source is None else settings.source.pubsub
+    if given is None or goes_on(options):
+        return pace
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    schedule, interval = settings.schedule, settings.grid.interval_us
+    window_us = pace.begin_us - (schedule.size - 1) * interval
+    whole_us = now
+    if given.reread is not None:
+        back = parse_duration(given.reread)
+        kept_us = _sought(given, min(now, max(0, window_us - back)), now, subscriber)
+        whole_us = window_us if kept_us <= window_us - back else kept_us + back
+    if whole_us <= window_us:
+        return pace
+    if schedule.start is not None:
+        click.echo(
+            f"source.pubsub: windows that start before {format_instant(whole_us)} cannot be read as a whole by this "
+            "run and are not published by it"
+            + ("" if given.reread is not None else "; with source.pubsub.reread a run reads them again"),
+            err=True,
+        )
+    return replace(pace, begin_us=max(pace.begin_us, whole_us + schedule.size * interval - 1))
+
+
+def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[], Any]) -> int:
+    """Seek a subscription to an instant.
+
+    Returns:
+        The instant from which on it keeps messages.
+    """
+    try:
+        client = subscriber()
+        try:
+            found = client.get_subscription(request={"subscription": given.subscription}, timeout=_ANSWER_S)
+            kept = [0.0]
+            if found.retain_acked_messages:
+                kept.append(found.message_retention_duration.total_seconds())
+            if found.topic_message_retention_duration:
+                kept.append(found.topic_message_retention_duration.total_seconds())
+            if max(kept) <= 0:
+                raise SettingsError(
+                    [
+                        f"source.pubsub.reread: {given.subscription} keeps nothing that was acknowledged; set "
+                        "retain_acked_messages for it, or message_retention_duration for its topic, or leave reread out"
+                    ]
+                )
+            when = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
+            client.seek(request={"subscription": given.subscription, "time": when}, timeout=_ANSWER_S)
+        finally:
+            client.close()
+    except Exception as error:
+        if not is_clients(error):
+            raise
+        told = unavailable(f"source.pubsub: {given.subscription}", error)
+        if told.passing:
+            raise AwayError(
+                f"{told}. Nothing was charged: mend it and run again", ExitCode.FAILURE, "source"
+            ) from error
+        raise SettingsError([str(told)]) from error
+    return now_us - int(max(kept) * 1e6)
+
+
+def pubsub_topic_of(sink: FileSink) -> PubSubTopic | None:
+    """The topic of Pub/Sub that a sink is; ``None`` where it is something else."""
+    given = sink.pubsub
+    return None if given is None else PubSubTopic(given.topic, given.format)
+
+
+class SinkPubSub:
+    """A topic of Pub/Sub as the sink of a live job: nobody can look into it, so the last windows are sent again.
+
+    Args:
+        settings: the job.
+        topic: its sink.
+        resend: how many windows.
+    """
+
+    def __init__(self, settings: Settings, topic: PubSubTopic, resend: int) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._resend = resend
+
+    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is every place's
+        """None that could be known."""
+        return []
+
+    def complete(self, store: Store, registration: Registration) -> int:
+        """Send the blocks of the last windows on record, which a job that was killed may have left out.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            CommandError: they cannot be sent.
+        """
+        domain, query = registration.domain.name, registration.query.name
+        entries = store.entries(domain) if self._resend else []
+        starts = sorted(one.window_start for one in entries if one.query == query and one.decision == "charged")
+        if not starts:
+            return 0
+        records = store.records(domain, query, after=(starts[-self._resend :][0], -1))
+        return send_blocks(self._topic, registration, records)
+
+
+__all__ = [
+    "SinkPubSub",
+    "begun_in_subscription",
+    "goes_on",
+    "pubsub_feed",
+    "pubsub_topic_of",
+]

@@ -1,1 +1,0 @@
-"""Estimates that a job makes of its own model, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Models that a job estimates itself: the estimate, the query that succeeds, and the test for drift."""

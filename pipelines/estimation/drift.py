@@ -1,0 +1,211 @@
+"""Drift of a live job, tested on its released rows alone.
+
+Judged from released rows alone (``privacy.estimation.drift``), so it costs nothing and may be told to anyone. One look
+for every stretch of whole windows of a week or more, numbered from the first window of the schedule, and on from the
+looks at the queries that it goes on for; a look that is made again after a restart reads the same rows, and all looks
+for ever raise a false alarm with probability 0.001 at most. A stretch in which the belief changes is not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...privacy.estimation.drift import Drift, judge_drift
+from ...privacy.models.classes import belief_from_dict
+from ...schemas.slots import DAY_US, SlotGrid, Window, format_instant
+from ...schemas.states import StateSpace
+from ...store.release_rows import classes_of, layout_of, total_is_public
+from ...store.specs import TRANSITIONS, Registration
+from ...store.store import Store
+
+__all__ = ["DriftWatch", "Published", "published_between"]
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Released histograms of the keys that are in every window of a stretch, summed over its windows and classes.
+
+    Attributes:
+        counts: noisy counts, int64, shape (n, k).
+        totals: cells counted, int64, shape (n,).
+        members: series that each key sums over, int64, shape (n,).
+        draws: draws of noise in each count at most: the windows of the stretch times the classes of slots.
+        slots: slots in the windows.
+    """
+
+    counts: Ints
+    totals: Ints
+    members: Ints
+    draws: int
+    slots: int
+
+
+def published_between(store: Store, held: Registration, stretch: Window) -> Published | None:
+    """The rows of record of the windows that fill a stretch without overlap.
+
+    Args:
+        store: the ledger.
+        held: the query.
+        stretch: from where to where.
+
+    Returns:
+        ``None`` where a window lacks a block, no key is in all of them, the number of cells is not public, or a bin
+        is more than one state.
+    """
+    if held.query.bins is not None:
+        return None
+    size, classes = held.query.schedule.size, len(classes_of(held))
+    windows = [Window(start, start + size) for start in range(stretch.start, stretch.stop - size + 1, size)]
+    if not windows or not total_is_public(held) or not all(map(held.query.schedule.contains, windows)):
+        return None
+    wanted = {window.start for window in windows}
+    found: dict[str, list[tuple[Ints, int, int]]] = {}
+    seen: set[tuple[int, int]] = set()
+    held = store.current(held)
+    for record in store.records(held.domain.name, held.query.name, after=(windows[0].start, -1)):
+        if record.window.start > windows[-1].start:
+            break
+        if record.window.start not in wanted or record.block is None:
+            continue
+        seen.add((record.window.start, record.shard))
+        members = layout_of(held, record.window).members(record.shard).tolist()
+        block = record.block
+        rows, columns = block.counts.shape
+        whole_slots = block.counts.reshape(rows, classes, columns // classes).sum(axis=1)
+        for key, counts, total, count in zip(block.keys, whole_slots, block.totals.tolist(), members, strict=True):
+            found.setdefault(key, []).append((counts, total, count))
+    if any((one.start, shard) not in seen for one in windows for shard in layout_of(held, one).occupied):
+        return None
+    whole = [rows for rows in found.values() if len(rows) == len(windows) and len({row[2] for row in rows}) == 1]
+    if not whole:
+        return None
+    return Published(
+        counts=np.array([np.sum([row[0] for row in rows], axis=0) for rows in whole], dtype=np.int64),
+        totals=np.array([sum(row[1] for row in rows) for rows in whole], dtype=np.int64),
+        members=np.array([rows[0][2] for rows in whole], dtype=np.int64),
+        draws=len(windows) * classes,
+        slots=size * len(windows),
+    )
+
+
+History = tuple[tuple[int | None, dict[str, Any]], ...]
+"""Beliefs that follow each other, each from a slot on."""
+
+#: Shortest stretch that is judged at once.
+_STRETCH_US = 7 * DAY_US
+
+_ALPHA = 1e-3
+
+
+class DriftWatch:
+    """Looks at each stretch once, when all its windows are on record.
+
+    Args:
+        store: the ledger.
+        registration: the query.
+        first_missing: slot where its first missing window starts; what lies before has been looked at.
+    """
+
+    def __init__(self, store: Store, registration: Registration, first_missing: int | None) -> None:
+        self._store = store
+        self._held = registration
+        self._grid = SlotGrid(**registration.domain.grid)
+        size = registration.query.schedule.size
+        self._slots = size * max(1, -(-_STRETCH_US // (size * self._grid.interval_us)))
+        self._next = 1 if first_missing is None else self._whole(first_missing) + 1
+        self._before = sum(self._stretches(one) for one in _ended_for(store, registration))
+
+    def _whole(self, slot: int) -> int:
+        """How many stretches are over at a slot."""
+        return max(0, (slot - self._held.query.schedule.first) // self._slots)
+
+    def _stretches(self, ended: Registration) -> int:
+        """How many looks there were at a query that was ended."""
+        return len(range(self._slots, ended.query.schedule.covered.stop - ended.query.schedule.first + 1, self._slots))
+
+    def look(self, first_missing: int | None) -> list[str]:
+        """What the stretches say that are complete now, if they contradict the belief.
+
+        Raises:
+            StoreError: the ledger cannot be read.
+        """
+        query = self._held.query
+        if query.most > 1 or query.mechanism in ("none", TRANSITIONS):
+            return []
+        end = first_missing
+        if end is None:
+            end = query.schedule.covered.stop
+        warnings: list[str] = []
+        for number in range(self._next, self._whole(end) + 1):
+            found = self.judge(number)
+            if found is not None and found.drifted:
+                warnings.append(self._text(number, found))
+        self._next = max(self._next, self._whole(end) + 1)
+        return warnings
+
+    def judge(self, number: int) -> Drift | None:
+        """One stretch against every belief that holds; ``None`` where rows are missing, or no belief holds in all."""
+        held = self._held
+        start = held.query.schedule.first + (number - 1) * self._slots
+        found = published_between(self._store, held, Window(start, start + self._slots))
+        if found is None:
+            return None
+        beliefs = [_believed(history, start, start + self._slots) for history in held.domain.histories]
+        whole = [one for one in beliefs if one is not None]
+        if len(whole) < len(beliefs):
+            return None
+        judged = [
+            judge_drift(
+                belief_from_dict(belief),
+                found.counts,
+                held.query.scale,
+                found.totals,
+                members=found.members,
+                slots=found.slots,
+                windows=found.draws,
+                before=start - (held.query.schedule.first if since is None else since),
+                alpha=_ALPHA,
+                look=self._before + number,
+            )
+            for since, belief in whole
+        ]
+        # a class is contradicted only if all of it is
+        return next((one for one in judged if not one.drifted), judged[0])
+
+    def _text(self, number: int, found: Drift) -> str:
+        start = self._held.query.schedule.first + (number - 1) * self._slots
+        stretch = " to ".join(format_instant(self._grid.time_of(slot)) for slot in (start, start + self._slots))
+        labels = StateSpace.from_dict(self._held.domain.states).labels
+        state = "" if found.state is None else f" ({labels[found.state]})"
+        return (
+            f"the rows released for {stretch} contradict the belief in force: {found.reason}{state}; it has "
+            f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
+            "on that belief: fit a model anew, and see docs/estimates.md"
+        )
+
+
+def _believed(history: History, start: int, stop: int) -> tuple[int | None, dict[str, Any]] | None:
+    """What is believed in all slots of a stretch, and since when; ``None`` where that changes within."""
+    since, belief = [one for one in history if one[0] is None or one[0] < stop][-1]
+    return None if since is not None and since > start else (since, belief)
+
+
+def _ended_for(store: Store, held: Registration) -> list[Registration]:
+    """The queries that ended one after the other until this one went on."""
+    if all(change.slot is None for change in held.domain.changes):
+        return []
+    name = held.domain.name
+    known = [store.registered(name, query) for domain, query in store.queries() if domain == name]
+    before = {one.successor: one for one in known if one is not None and one.successor is not None}
+    found: list[Registration] = []
+    while (ended := before.pop(held.query.name, None)) is not None:
+        found.append(ended)
+        held = ended
+    return found

@@ -1,0 +1,565 @@
+"""The way back: released rows from a folder or topic, published at the broker at least once.
+
+What the way back has sent: release ids with a digest of their row, in a small SQLite file.
+
+A release that was sent is not sent again, and never with other values. The file is no ledger: lose it, and every
+release that is still at the source is sent once more, with the values it has there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ...schemas.dead_letters import Content
+from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
+from ..errors import CommandError
+from .contracts import HopError, Outlet, Stall, refused_options
+from .credentials import kafka, kafka_log, properties
+from .metrics import Dropped, Tally
+from .rejects import RejectFile
+from .to_kafka import reason_of
+
+__all__ = [
+    "BATCH",
+    "Back",
+    "FolderSource",
+    "KafkaSource",
+    "Known",
+    "ReleaseSource",
+    "ReleasedRow",
+    "Sent",
+    "level_of",
+    "row_of",
+]
+
+
+_TABLES = """
+create table if not exists sent (release_id text primary key, digest blob not null) without rowid;
+create table if not exists newest (topic text primary key, stop text not null) without rowid;
+create table if not exists files (name text primary key, size integer not null, changed integer not null) without rowid;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedRow:
+    """One released row.
+
+    Attributes:
+        release_id: its name.
+        topic: the rest of its topic behind the prefix.
+        stop: end of its window, ISO 8601: texts sort as instants.
+        payload: the row as it is at the source, JSON.
+    """
+
+    release_id: str
+    topic: str
+    stop: str
+    payload: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of the row."""
+        return hashlib.blake2b(self.payload, digest_size=16).digest()
+
+
+class Known(Enum):
+    """What is known of a row."""
+
+    NEW = "new"
+    SENT = "sent"
+    CHANGED = "changed"
+
+
+class Sent:
+    """The file; it belongs to one process, and to the thread that opened it.
+
+    Args:
+        path: the file; it is made if needed.
+
+    Raises:
+        CommandError: it cannot be used, or another gateway uses it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # what SQLite keeps beside it gets the same rights; one that is there is not opened, since closing it again
+            # would drop the locks of another connection of this process
+            if check_replaceable(path):
+                path.chmod(PRIVATE)
+            else:
+                os.close(open_private(path, os.O_RDWR | os.O_EXCL))
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=2.0)
+            self._database.execute("pragma locking_mode = exclusive")
+            self._database.execute("pragma journal_mode = wal")
+            self._database.execute("pragma synchronous = full")
+            self._database.executescript(_TABLES)
+            self._database.execute("begin exclusive")
+            self._database.execute("commit")
+        except (OSError, sqlite3.Error) as error:
+            raise CommandError(
+                f"back.state {path}: cannot be used ({reason(error)}); another gateway may have it, or it is no "
+                "file of a gateway"
+            ) from None
+
+    def known(self, rows: Sequence[ReleasedRow]) -> list[Known]:
+        """What is known of each row; a second row of one id among them is judged by the first."""
+        digests: dict[str, bytes] = {}
+        for row in rows:
+            stored = self._database.execute(
+                "select digest from sent where release_id = ?", (row.release_id,)
+            ).fetchone()
+            if stored is not None:
+                digests[row.release_id] = stored[0]
+        found: list[Known] = []
+        for row in rows:
+            digest = row.digest
+            before = digests.setdefault(row.release_id, b"")
+            found.append(Known.NEW if not before else Known.SENT if before == digest else Known.CHANGED)
+            digests[row.release_id] = before or digest
+        return found
+
+    def newest(self, rows: Iterable[ReleasedRow]) -> list[bool]:
+        """Whether each row's window is the newest of its topic so far, in their order."""
+        stops: dict[str, str] = {}
+        found: list[bool] = []
+        for row in rows:
+            if row.topic not in stops:
+                before = self._database.execute("select stop from newest where topic = ?", (row.topic,)).fetchone()
+                stops[row.topic] = before[0] if before else ""
+            found.append(row.stop >= stops[row.topic])
+            stops[row.topic] = max(stops[row.topic], row.stop)
+        return found
+
+    def add(self, rows: Iterable[ReleasedRow]) -> None:
+        """Note rows that the broker has; they are on the disk when this returns."""
+        rows = list(rows)
+        with self._database:
+            self._database.execute("begin immediate")
+            self._database.executemany(
+                "insert or ignore into sent values (?, ?)", [(row.release_id, row.digest) for row in rows]
+            )
+            self._database.executemany(
+                "insert into newest values (?, ?) on conflict do update set stop = max(stop, excluded.stop)",
+                [(row.topic, row.stop) for row in rows],
+            )
+
+    def file(self, name: str) -> tuple[int, int] | None:
+        """Size and time of change of a file that was sent whole."""
+        found = self._database.execute("select size, changed from files where name = ?", (name,)).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def add_file(self, name: str, size: int, changed: int) -> None:
+        """Note a file that was sent whole."""
+        self._database.execute("insert or replace into files values (?, ?, ?)", (name, size, changed))
+
+    def forget_files(self, there: Iterable[str]) -> None:
+        """Forget files that are gone."""
+        kept = set(there)
+        gone = [(name,) for (name,) in self._database.execute("select name from files") if name not in kept]
+        if gone:
+            with self._database:
+                self._database.execute("begin immediate")
+                self._database.executemany("delete from files where name = ?", gone)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+_LOG = logging.getLogger("quiltstream.gateway")
+
+#: Rows that are under way at once.
+BATCH = 200
+
+#: Characters for which a broker may end the connection ([MQTT 5] 1.5.4): control characters, surrogates and
+#: non-characters; and U+FEFF, which some libraries refuse or take for a mark of the order of bytes.
+_REFUSED = r"\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufeff" + "".join(
+    f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)
+)
+_UNSAYABLE = re.compile(f"[{_REFUSED}]")
+
+#: Characters that become %XX in a level of a topic; what MQTT gives a meaning is among them.
+_ESCAPED = re.compile(f"[%/+#{_REFUSED}]")
+
+#: Bytes of a level at most; all that a topic may have is 65,535, and some brokers allow 4,096.
+_LONGEST = 1_024
+
+#: What stands before the digest of a longer name. No escape of a character begins like that: these are %XX, of digits
+#: and letters up to F.
+_DIGEST = "%sha256-"
+
+#: Seconds after which the same is said again.
+_REPEAT_S = 60.0
+
+
+def row_of(payload: bytes) -> ReleasedRow | None:
+    """A row from its JSON, or ``None`` if it is none.
+
+    >>> row_of(b'{"release_id": "1", "query": "load", "key": "a/b", "window_stop": "2013-01-08T00:00:00Z"}').topic
+    'load/a%2Fb'
+    """
+    try:
+        row = json.loads(payload)
+        parts = [row["release_id"], row["window_stop"], row["query"], row["key"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not all(isinstance(part, str) and part for part in parts):
+        return None
+    # neither is escaped anywhere, and a broker ends the connection for what it does not take in a property
+    if any(len(part) > _LONGEST or _UNSAYABLE.search(part) for part in parts[:2]):
+        return None
+    return ReleasedRow(parts[0], f"{level_of(parts[2])}/{level_of(parts[3])}", parts[1], payload)
+
+
+def level_of(name: str) -> str:
+    """A name as one level of a topic, another one for each name.
+
+    What MQTT gives a meaning, and what a broker may end a connection for, is written as in URLs; a name that is too
+    long then is its SHA-256.
+
+    >>> level_of("street 5/+"), level_of("Zähler"), level_of("a" + chr(0xFEFF) + "b")
+    ('street 5%2F%2B', 'Zähler', 'a%EF%BB%BFb')
+    >>> level_of("x" * 5_000)[:20]
+    '%sha256-c59d3c0480cc'
+    """
+    level = _ESCAPED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
+    if len(level.encode()) <= _LONGEST:
+        return level
+    return _DIGEST + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+
+
+class ReleaseSource(ABC):
+    """Gives rows, and is told when all that it gave are at the broker. It belongs to one thread."""
+
+    @abstractmethod
+    def take(self, seconds: float) -> list[bytes]:
+        """Some rows, at most :data:`BATCH`; none if none came within so many seconds.
+
+        Raises:
+            HopError: an operator has to change something first.
+        """
+
+    @abstractmethod
+    def done(self) -> None:
+        """All rows taken so far are at the broker."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything; rows taken and not done come again."""
+
+
+class FolderSource(ReleaseSource):
+    """The files ``*.jsonl`` of a folder, in the order of their names; each is whole when it appears.
+
+    Args:
+        folder: where.
+        poll: seconds from one look to the next.
+        sent: remembers which files were sent.
+    """
+
+    def __init__(self, folder: Path, poll: float, sent: Sent) -> None:
+        self._folder = folder
+        self._poll = poll
+        self._sent = sent
+        self._look_at = 0.0
+        self._files: list[tuple[Path, int, int]] = []
+        self._lines: list[bytes] = []
+        self._open: tuple[str, int, int] | None = None
+        self._told = float("-inf")
+
+    def take(self, seconds: float) -> list[bytes]:
+        """The next lines of the file at hand."""
+        while not self._lines:
+            if not self._files and not self._looked(seconds):
+                return []
+            path, size, changed = self._files.pop()
+            try:
+                # the last line is dealt with first: taken from the end
+                with open_regular(path) as file:
+                    self._lines = [line for line in file.read().split(b"\n") if line][::-1]
+            except OSError:
+                continue  # it was taken away or replaced between the look and now; the next look tells
+            self._open = (path.name, size, changed)
+            if not self._lines:
+                self.done()
+        taken = self._lines[-BATCH:][::-1]
+        del self._lines[-BATCH:]
+        return taken
+
+    def done(self) -> None:
+        """Note the file if it was the last of its lines."""
+        if self._open is not None and not self._lines:
+            self._sent.add_file(*self._open)
+            self._open = None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _looked(self, seconds: float) -> bool:
+        wait = self._look_at - time.monotonic()
+        if wait > 0:
+            time.sleep(min(wait, seconds))
+            return False
+        self._look_at = time.monotonic() + self._poll
+        try:
+            there = sorted(path for path in self._folder.glob("*.jsonl") if not path.name.startswith("."))
+            if not self._folder.is_dir() and time.monotonic() - self._told > _REPEAT_S:
+                self._told = time.monotonic()
+                _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self._folder)
+            for path in there:
+                about = path.stat()
+                if self._sent.file(path.name) != (about.st_size, about.st_mtime_ns):
+                    self._files.append((path, about.st_size, about.st_mtime_ns))
+        except OSError as error:
+            _LOG.warning("back.from.folder %s: cannot be read (%s)", self._folder, type(error).__name__)
+            return False
+        self._sent.forget_files(path.name for path in there)
+        self._files.reverse()
+        return bool(self._files)
+
+
+class KafkaSource(ReleaseSource):
+    """The values of a Kafka topic; positions are committed when their rows are at the broker.
+
+    Args:
+        servers: the brokers.
+        topic: where from.
+        group: who we are.
+        member: which one of the group: one that was killed and comes back for the same topic takes its partitions over
+            at once.
+        options: librdkafka's own, secrets filled in.
+        library: what makes consumers; the tests' own.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, group: str, member: str, options: dict[str, Any], *, library: Any = None
+    ) -> None:
+        self._library = kafka() if library is None else library
+        self._topic = topic
+        self._told = float("-inf")
+        settings = {
+            "auto.offset.reset": "earliest",
+            # a member that comes back keeps its partitions without a look at what it subscribes to: one of another
+            # topic is another member
+            "group.instance.id": f"{member}:{topic}",
+            **options,
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "logger": kafka_log(),
+            "error_cb": self._on_error,
+        }
+        self._wrong: str | None = None
+        self._taken: list[Any] = []
+        try:
+            self._consumer = self._library.Consumer(settings)
+        except (self._library.KafkaException, ValueError, TypeError) as error:
+            raise refused_options("back.from.kafka.options", error) from None
+        self._consumer.subscribe([topic])
+
+    def take(self, seconds: float) -> list[bytes]:
+        """The next values; records without a value delete an older one and are passed over."""
+        rows: list[bytes] = []
+        for message in self._consumer.consume(BATCH, seconds):
+            error = message.error()
+            if error is not None:
+                self._on_error(error)
+                continue
+            self._taken.append(message)
+            if message.value() is not None:
+                rows.append(message.value())
+        if self._wrong is not None:
+            raise HopError(self._wrong)
+        if self._taken and not rows:
+            self.done()
+        return rows
+
+    def done(self) -> None:
+        """Commit the positions behind what was taken."""
+        if not self._taken:
+            return
+        behind: dict[int, int] = {}
+        for message in self._taken:
+            behind[message.partition()] = max(behind.get(message.partition(), -1), message.offset() + 1)
+        self._taken = []
+        offsets = [self._library.TopicPartition(self._topic, part, offset) for part, offset in behind.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except self._library.KafkaException as error:
+            # the partitions may be somebody else's by now: the rows come again there, and are known
+            _LOG.warning("Kafka: a position could not be committed (%s)", reason_of(error))
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _on_error(self, error: Any) -> None:
+        names = self._library.KafkaError
+        code = error.code()
+        if code in {names._AUTHENTICATION, names.SASL_AUTHENTICATION_FAILED, names._SSL}:  # noqa: SLF001 - its public names
+            self._wrong = "Kafka: the credentials or the certificate are not accepted; look at back.from.kafka.options"
+        elif code in {names.TOPIC_AUTHORIZATION_FAILED, names.GROUP_AUTHORIZATION_FAILED}:
+            self._wrong = (
+                f"Kafka: not authorised to read the topic {self._topic!r} in this group; give this user the right"
+            )
+        elif error.fatal():
+            self._wrong = (
+                f"Kafka: reading gave up ({error.str()}); another gateway of this group may have the same client id"
+            )
+        elif time.monotonic() - self._told > _REPEAT_S:
+            self._told = time.monotonic()
+            _LOG.warning("Kafka: %s; trying again", error.str())
+
+
+_WAIT_S = 0.2
+_BUSY_S = 0.05
+
+
+class Back:
+    """Publishes rows of a source, some at a time: the next ones when the broker has these.
+
+    Args:
+        source: where rows come from.
+        sent: what was sent before.
+        prefix: what topics begin with.
+        retain: whether the broker is to keep the newest row of each topic.
+        window: messages that may be unconfirmed.
+        tally: where to count.
+        rejects: where rows that are none are told of.
+    """
+
+    def __init__(
+        self,
+        source: ReleaseSource,
+        sent: Sent,
+        *,
+        prefix: str,
+        retain: bool,
+        tally: Tally,
+        rejects: RejectFile,
+        window: int = 20,
+    ) -> None:
+        self._source = source
+        self._sent = sent
+        self._prefix = prefix
+        self._retain = retain
+        self._tally = tally
+        self._rejects = rejects
+        self._window = window
+        self._under_way: dict[int, tuple[ReleasedRow, bool]] = {}
+        self._stall = Stall()
+
+    def run(self, outlet: Outlet, stop: Callable[[], bool], patience: float) -> None:
+        """Publish until told to stop.
+
+        Args:
+            outlet: the connection; what it confirms comes to :meth:`confirmed`.
+            stop: whether to stop.
+            patience: seconds that what is under way may take then.
+
+        Raises:
+            BrokerError: the broker refuses for good.
+            HopError: the source does.
+        """
+        try:
+            while not stop():
+                outlet.turn(0)
+                rows = self._new(self._source.take(_WAIT_S))
+                if self._published(outlet, rows, _until(stop, patience)):
+                    self._sent.add(row for row, _ in rows)
+                    self._tally.sent += len(rows)
+                    self._source.done()
+        finally:
+            outlet.close()
+            self._source.close()
+
+    def confirmed(self, packet: int) -> None:
+        """The broker has a message, by its packet id."""
+        self._under_way.pop(packet, None)
+        self._stall.moved()
+
+    def _new(self, taken: list[bytes]) -> list[tuple[ReleasedRow, bool]]:
+        """The rows that are to be sent, each with whether it is the newest of its topic."""
+        rows: list[ReleasedRow] = []
+        for payload in taken:
+            row = row_of(payload)
+            if row is None:
+                self._drop(Dropped.NO_RELEASE, payload)
+            else:
+                rows.append(row)
+        new: list[ReleasedRow] = []
+        for row, known in zip(rows, self._sent.known(rows), strict=True):
+            if known is Known.NEW:
+                new.append(row)
+            elif known is Known.SENT:
+                self._tally.known += 1
+            else:
+                self._drop(Dropped.CHANGED, row.payload)
+        return list(zip(new, self._sent.newest(new), strict=True))
+
+    def _drop(self, reason: Dropped, payload: bytes) -> None:
+        self._tally.dropped[reason] += 1
+        content = Content(payload, "", -1) if self._rejects.wants_content else None
+        self._rejects.add(reason, b"", len(payload), content)
+
+    def _published(self, outlet: Outlet, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
+        """Whether the broker has all rows; if not, there was no time left."""
+        waiting = rows[::-1]
+        generation = outlet.generation
+        self._stall.moved()
+        while waiting or self._under_way:
+            if over():
+                return False
+            if outlet.generation != generation:
+                # packet ids of the old connection mean nothing now: what it did not confirm is published again
+                waiting += list(self._under_way.values())[::-1]
+                self._under_way.clear()
+                generation = outlet.generation
+            while outlet.connected and waiting and len(self._under_way) < self._window:
+                row, newest = waiting.pop()
+                packet = outlet.publish(
+                    f"{self._prefix}/{row.topic}",
+                    row.payload,
+                    retain=self._retain and newest,
+                    properties=properties(row.release_id),
+                )
+                self._under_way[packet] = (row, newest)
+            outlet.turn(_BUSY_S)
+            if not outlet.connected:
+                self._stall.moved()  # the connection says itself what it waits for
+            elif (seconds := self._stall.to_tell()) is not None:
+                _LOG.warning(
+                    "the broker has confirmed no release for %.0f s; %d are under way, and no further ones are sent",
+                    seconds,
+                    len(self._under_way),
+                )
+        return True
+
+
+def _until(stop: Callable[[], bool], patience: float) -> Callable[[], bool]:
+    """Whether the patience is over that begins when one is told to stop."""
+    told: list[float] = []
+
+    def over() -> bool:
+        if not stop():
+            return False
+        if not told:
+            told.append(time.monotonic())
+        return time.monotonic() - told[0] > patience
+
+    return over

@@ -1,0 +1,560 @@
+"""A running live job: progress on record, what is printed, how it is stopped, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from apache_beam.runners.runner import PipelineState
+from rich.console import Console
+
+from ...schemas.slots import format_instant
+from ...store.errors import StoreUnavailable
+from ...store.specs import Registration
+from ...store.store import Store
+from ...transforms.common.ledger_waits import give_up
+from ...transforms.plan import Plan
+from ...transforms.sources.progress import Pulse
+from ...transforms.sources.reader import Pace
+from ..command import keep_quiet, settled
+from ..connectors.kafka import TopicRecord
+from ..connectors.undelivered import Output
+from ..console import plural
+from ..continuity import Memory
+from ..errors import CommandError, ExitCode
+from ..estimation.drift import DriftWatch
+from ..on_record import OnRecord, standing_in
+from ..runners import counters
+from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, Trouble, WorkerPool
+from .metrics import BOARD, Cause
+from .restarts import RunnerError, ended, failure_of, gone, is_away
+from .runner import PrismRunner
+from .watchdog import Say, Vigil, Watchdog
+
+__all__ = [
+    "LOOK_S",
+    "STOPPED",
+    "LiveJob",
+    "NotBegunError",
+    "Say",
+    "follow",
+    "now",
+    "print_json",
+    "speaker",
+    "stoppable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStanding:
+    """Where a live job stands.
+
+    Attributes:
+        state: of the job, as its runner says.
+        until: end of the last window before the first that is missing; ``None`` if none is on record.
+        first_missing: slot where the first missing window starts; ``None`` when the schedule is finished.
+        refused: windows of the domain that were refused.
+        loss: of the domain, epsilon.
+        budget: of the domain.
+    """
+
+    state: str
+    until: str | None
+    first_missing: int | None
+    refused: int
+    loss: float
+    budget: float | None
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        until = "no window is on record yet" if self.until is None else f"on record until {self.until}"
+        refused = f", {plural(self.refused, 'window')} refused" if self.refused else ""
+        budget = "" if self.budget is None else f" of {self.budget:g}"
+        return f"{until}{refused}; loss {self.loss:.9g}{budget}"
+
+
+class Follower:
+    """Looks at what is on record for a live job, each time from where the last look stopped.
+
+    Args:
+        plan: the job.
+        registration: what is on record for its query.
+    """
+
+    def __init__(self, plan: Plan, registration: Registration) -> None:
+        self._plan = plan
+        self._registration = registration
+        self._store = Store(plan.address)
+        self._start = registration.query.schedule.first
+
+    @property
+    def store(self) -> Store:
+        """The ledger."""
+        return self._store
+
+    @property
+    def registration(self) -> Registration:
+        """The query on record."""
+        return self._registration
+
+    def first_missing(self) -> int | None:
+        """Slot where the first missing window starts; ``None`` when the schedule is finished."""
+        found = next(self._store.missing(self._registration, start=self._start), None)
+        if found is None:
+            return None
+        self._start = found[0].start
+        return self._start
+
+    def begin_us(self) -> int:
+        """Windows that end by this instant are on record or refused."""
+        schedule, first = self._registration.query.schedule, self.first_missing()
+        if first is None:
+            return self._plan.grid.time_of(schedule.covered.stop)
+        return self._plan.grid.time_of(first + schedule.size - 1)  # the window itself ends later
+
+    def due_us(self, start: int) -> int:
+        """End of the window that starts at a slot."""
+        return self._plan.grid.time_of(start + self._registration.query.schedule.size)
+
+    def look(self, state: str) -> LiveStanding:
+        """Where the job stands now."""
+        schedule, first = self._registration.query.schedule, self.first_missing()
+        next_start = schedule.first + len(schedule) * schedule.every if first is None else first
+        until = self._plan.grid.time_of(next_start - schedule.every + schedule.size)
+        account = standing_in(self._store, self._plan.domain.name)
+        return LiveStanding(
+            state=state,
+            until=format_instant(until) if next_start > schedule.first else None,
+            first_missing=first,
+            refused=account.refused,
+            loss=account.loss,
+            budget=account.budget,
+        )
+
+    def record(self) -> OnRecord:
+        """All that is on record now, also of an endless schedule, by the rosters that are on record now."""
+        return live_record(self._store, self._store.current(self._registration))
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+def live_record(store: Store, registration: Registration) -> OnRecord:
+    """What is on record for a query, up to the last window that has an entry."""
+    name = registration.query.name
+    entries = [entry for entry in store.entries(registration.domain.name) if entry.query == name]
+    charged = {entry.window_start for entry in entries if entry.decision == "charged"}
+    refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
+    last, missing = max(charged, default=None), set[int]()
+    if last is not None:
+        for window, _ in store.missing(registration):
+            if window.start > last:
+                break
+            missing.add(window.start)
+    account = standing_in(store, registration.domain.name)
+    return OnRecord(account, registration, frozenset(charged - missing), refused, frozenset(charged))
+
+
+#: Seconds between two looks at what is on record.
+LOOK_S = 2.0
+
+#: Seconds that a stopped job has to end what it was doing.
+_END_S = 10.0
+
+STOPPED = "stopped; what is on record stays"
+
+#: Beam 2.62 lets a job run on in Flink that it was asked to cancel, and says that it is cancelled.
+_RUNS_ON = (
+    "its runner was asked to end it, and the job may run on in its cluster: look there and cancel it (Beam's job "
+    f"server for Flink leaves that to you; with {OPTION} this command does it itself)"
+)
+
+#: Seconds that a runner which was asked to end the job has to tell its counters.
+_LAST_S = 3.0
+
+_Answer = TypeVar("_Answer")
+
+#: States of a job that is over, as Flink says them and as Beam does.
+_STATES = {"FINISHED": PipelineState.DONE, "CANCELED": PipelineState.CANCELLED, "FAILED": PipelineState.FAILED}
+
+
+class NotBegunError(Exception):
+    """A runner did not take a job; the cause says why."""
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A graph that can be run, and who looks at it.
+
+    Attributes:
+        pipeline: the graph.
+        follower: looks at what is on record.
+        pace: when windows close.
+        before: what was on record before.
+        restored: blocks on record whose files were missing in the sink, and have been written.
+        here: whether the source is read in this process.
+        drift: judges what is released.
+        flink: its job in a Flink cluster whose REST address is known.
+        outputs: what its steps write.
+        topics: keeps on record which topics it reads.
+        pool: starts its workers, where its address is known.
+        memory: remembers its ledger beside the sink.
+        forgiven: releases of the sink that are not on record, by the operator's word.
+    """
+
+    pipeline: Any
+    follower: Follower
+    pace: Pace
+    before: OnRecord
+    restored: int
+    here: bool = True
+    drift: DriftWatch | None = None
+    flink: FlinkJob | None = None
+    outputs: tuple[Output, ...] = ()
+    topics: TopicRecord | None = None
+    pool: WorkerPool | None = None
+    memory: Memory | None = None
+    forgiven: frozenset[str] = frozenset()
+
+    def look(self, state: str, say: Say) -> LiveStanding:
+        """Where it stands now; what was released since is judged, too.
+
+        Raises:
+            StoreError: the ledger of record cannot be looked at.
+        """
+        standing = self.follower.look(state)
+        if self.topics is not None:
+            self.topics.look()
+        if self.memory is not None:
+            held = self.follower.registration
+            self.memory.note(self.follower.store, held.query.name, held, underway=True)
+        for news in () if self.drift is None else self.drift.look(standing.first_missing):
+            say("drift", news)
+        return standing
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it outlives its command in its cluster."""
+        return self.flink is not None and self.flink.leave
+
+    def left(self, *, appear_s: float = 0.0) -> str | None:
+        """What is to be said of it where it outlives its command and runs; ``None`` else (:meth:`.FlinkJob.left`)."""
+        return self.flink.left(appear_s=appear_s) if self.flink is not None and self.is_left else None
+
+    def is_over(self, first_missing: int | None) -> bool:
+        """Whether nothing is missing that the job is to publish."""
+        if first_missing is None:
+            return True
+        return self.pace.end_us is not None and self.follower.due_us(first_missing) > self.pace.end_us
+
+    def let_go(self) -> None:
+        """End a runner that was started for this job alone; whatever it says to that, another one takes its place."""
+        runner = getattr(self.pipeline, "runner", None)
+        if isinstance(runner, PrismRunner):
+            with suppress(Exception):
+                runner.let_go()
+
+
+def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStanding, dict[str, int] | None]:
+    """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
+
+    Ctrl-C and SIGTERM stop it.
+
+    Args:
+        job: the graph.
+        say: tells a kind of news and the news.
+        look_s: seconds between two looks.
+
+    Returns:
+        Where it stands at the end, and the runner's counters; ``None`` where it reports none.
+
+    Raises:
+        NotBegunError: the runner did not take the job; the cause says why.
+        CommandError: the runner went away, or the job failed.
+        StoreError: the ledger of record cannot be looked at.
+    """
+    Pulse.reset()
+    settled()
+    keep_quiet()
+    BOARD.begin()
+    failed = True
+    try:
+        found = _followed(job, say, look_s)
+        failed = False
+        return found
+    finally:
+        give_up()
+        BOARD.end(failed=failed)
+
+
+def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
+    result: Any = None
+    with stoppable() as arm:
+        try:
+            result = _begun(job)
+            arm()  # Beam's runners put a handler of their own in place
+            names = job.follower.registration
+            say("start", f"{names.query.name} over {names.domain.name}; Ctrl-C stops it, and the next run goes on")
+            if job.restored:
+                say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
+            return _watch(result, job, say, look_s), _tallies(result)
+        except KeyboardInterrupt:
+            give_up()
+            early = None
+            try:  # some runners tell nothing of a job once it is cancelled
+                early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            finally:
+                state = PipelineState.CANCELLED if job.is_left else _stop(result)
+            say("stop", STOPPED)
+            if job.is_left:
+                # what was being handed over may reach the cluster yet
+                leave(job, say, appear_s=0.0 if result is not None else APPEAR_S)
+            elif job.flink is not None:
+                say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
+                # what was being handed over when it was stopped may reach the cluster yet
+                _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
+            elif result is not None and not job.here:
+                say("warning", _RUNS_ON)
+            tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+            return _last_look(job, state), tallies or early
+        except Exception:
+            give_up()
+            if not job.is_left:
+                _stop(result)
+                if job.flink is not None:
+                    _tell(job.flink.end(), say)
+            raise
+
+
+def _last_look(job: LiveJob, state: str) -> LiveStanding:
+    """Where a job that was stopped stands.
+
+    Raises:
+        CommandError: the ledger does not answer, which who stops a job does not wait for.
+    """
+    try:
+        standing = _within(_END_S, lambda: job.follower.look(state), failing=(StoreUnavailable,))
+    except StoreUnavailable as error:
+        raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
+    if standing is None:
+        raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.STORE)
+    return standing
+
+
+def leave(job: LiveJob, say: Say, *, appear_s: float = 0.0) -> None:
+    """Say where a job is that outlives its command, if it is one and runs."""
+    if (text := job.left(appear_s=appear_s)) is not None:
+        say("stop", text)
+
+
+def _end_whole(result: Any, job: LiveJob, say: Say) -> None:
+    """End a job of which everything is on record, and which its runner lets run on."""
+    _stop(result)
+    if job.flink is not None:
+        _tell(job.flink.end(), say)
+    elif not job.here:
+        say("warning", f"everything is on record; {_RUNS_ON}")
+
+
+def _tell(ended: Ended, say: Say, *, always: bool = False) -> None:
+    """Say what became of a job in its cluster, if something had to be done for it or is left to be done."""
+    if ended.end == "unknown":
+        say("warning", ended.text)
+    elif ended.asked or always:
+        say("stop", ended.text)
+
+
+def _begun(job: LiveJob) -> Any:
+    try:
+        return job.pipeline.run()
+    except Exception as error:
+        raise NotBegunError from error
+
+
+def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
+    dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
+    cluster = None
+    if job.flink is not None:
+        cluster = partial(_cluster_trouble, FlinkHealth(job.flink.place, job.flink.name, job.pool), job.flink)
+    elif job.pool is not None and job.here:  # what its address means elsewhere is not known here
+        cluster = job.pool.trouble
+    vigil = Vigil(dog, say, cluster=cluster)
+    with vigil.rounds():
+        return _rounds(result, job, vigil, look_s)
+
+
+def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
+    found = health.trouble()
+    flink.seen |= health.seen
+    return found
+
+
+def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStanding:
+    told = ""
+    whole: float | None = None
+    with vigil.asking(Cause.LEDGER):
+        standing = job.follower.look(PipelineState.STARTING)
+    while True:
+        with vigil.asking(Cause.RUNNER):
+            state, lost = _state(result, job)
+        if PipelineState.is_terminal(state) and state != PipelineState.DONE:
+            raise _failure(result) if state == PipelineState.FAILED else ended(state)
+        away = None
+        try:
+            with vigil.asking(Cause.LEDGER):
+                standing = job.look(state, vigil.say)
+        except StoreUnavailable as error:
+            if not error.passing:
+                raise
+            # the workers need it too, and wait for it as well
+            away = str(error)
+        if standing.text != told:
+            told = standing.text
+            vigil.say("record", told)
+        if state == PipelineState.DONE and away is None:
+            return standing
+        if job.is_over(standing.first_missing):
+            # some runners let a job run on whose source has ended
+            whole = time.monotonic() if whole is None else whole
+            if time.monotonic() - whole > _END_S:
+                _end_whole(result, job, vigil.say)
+                return replace(standing, state=PipelineState.DONE)
+        with vigil.asking(Cause.RUNNER):
+            tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
+        vigil.look(standing.first_missing, tallies, away, lost)
+        time.sleep(look_s)
+
+
+def _failure(result: Any) -> CommandError:
+    """What a job failed of; the texts of its runner stay in the cause, for --debug."""
+    try:
+        result.wait_until_finish()
+    except Exception as error:  # noqa: BLE001 - a runner may raise anything
+        failure = failure_of(error)
+        failure.__cause__ = error
+        return failure
+    return RunnerError("the job failed, and its runner does not say of what")
+
+
+def _state(result: Any, job: LiveJob) -> tuple[str, str | None]:
+    """State of a job, and why nobody can tell it now where that is so; it is taken to run on then.
+
+    Raises:
+        CommandError: its runner has gone away for good, or took the job with it.
+    """
+    try:
+        return str(result.state), None
+    except Exception as error:
+        if not job.here and job.flink is not None:
+            try:
+                state = job.flink.state()
+            except RestAway as away:
+                return PipelineState.RUNNING, f"{job.flink.where} does not answer: {away}"
+            except RestError:
+                state = None
+            if state is not None:
+                # Beam's job server knows of the job no more, and the cluster does
+                return _STATES.get(state, PipelineState.RUNNING), None
+        if not job.here and is_away(error):
+            return PipelineState.RUNNING, "the server that is asked how the job is does not answer"
+        raise gone(type(error).__name__, here=job.here) from error
+
+
+def _tallies(result: Any) -> dict[str, int] | None:
+    """The counters now: a portable runner's result keeps those of the first look for ever."""
+    try:
+        result._metrics = None  # noqa: SLF001 - see above; there is no other way to ask again
+        return counters(result)
+    except Exception:  # noqa: BLE001 - a runner without counters must not end the job
+        return None
+
+
+def _stop(result: Any) -> str:
+    """Cancel a job and wait a while until its runner has let go."""
+    deadline = time.monotonic() + _END_S
+
+    def cancel() -> None:
+        result.cancel()
+        while not PipelineState.is_terminal(result.state) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    if result is not None:
+        _within(_END_S, cancel)  # the runner may have got the same signal, and be gone
+    return PipelineState.CANCELLED
+
+
+def _within(seconds: float, ask: Callable[[], _Answer], failing: tuple[type[Exception], ...] = ()) -> _Answer | None:
+    """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
+
+    Args:
+        seconds: for how long.
+        ask: what is asked.
+        failing: errors that are raised here, too; any other is as good as no answer.
+    """
+    answers: list[_Answer] = []
+    failed: list[Exception] = []
+
+    def answered() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:  # noqa: BLE001 - as well as none
+            failed.append(error)
+
+    asking = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    for error in failed:
+        if isinstance(error, failing):
+            raise error
+    return answers[0] if answers else None
+
+
+@contextmanager
+def stoppable() -> Generator[Callable[[], None]]:
+    """Make Ctrl-C and SIGTERM a ``KeyboardInterrupt``; what is given does so anew."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def arm() -> None:
+        for one in before:
+            signal.signal(one, signal.default_int_handler)
+
+    arm()
+    try:
+        yield arm
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def speaker(console: Console, *, as_json: bool) -> Say:
+    """What tells news: a line each, or a line of JSON each."""
+
+    def line(kind: str, text: str) -> None:
+        console.print(f"{now()}  {kind:8}{text}", highlight=False, soft_wrap=True)
+
+    def object_(kind: str, text: str) -> None:
+        print_json(console, {"at": now(), "kind": kind, "text": text})
+
+    return object_ if as_json else line
+
+
+def print_json(console: Console, value: dict[str, Any]) -> None:
+    """A value as a line of JSON."""
+    console.print(json.dumps(value, ensure_ascii=False), highlight=False, soft_wrap=True, markup=False)
+
+
+def now() -> str:
+    """The second that it is."""
+    return format_instant(time.time_ns() // 1_000_000_000 * 1_000_000)

@@ -1,0 +1,268 @@
+"""Runners of live jobs: which can follow a source that never ends, and a dedicated Prism process."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, PrismRunnerOptions, StandardOptions
+from apache_beam.runners.portability import prism_runner
+from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
+from apache_beam.runners.worker import worker_pool_main
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.job import Settings
+from ...transforms.formats.paths import everywhere, is_local
+from ...transforms.kafka.partitions import KnownTopic
+from ...transforms.pubsub.source import ReadSubscription
+from ...transforms.sources.arriving_files import ArrivingFiles
+from ...transforms.sources.batch_files import FileDecoder
+from ...transforms.sources.contract import Feed
+from ...transforms.sources.reader import Pace, ReadLive
+from ...transforms.sources.stdin import StandardInput
+from ..connectors.kafka import kafka_feed
+from ..connectors.pubsub import pubsub_feed
+from ..errors import CommandError, ExitCode
+from ..runners import runner_name
+from .flink import LEAVE, OPTION, FlinkJob, RestError, WorkerPool, flink_place, leaves
+from .lifeline import keep_servers
+
+#: Environment variable that names the program.
+VARIABLE = "QUILTSTREAM_PRISM"
+
+
+def how_to_get() -> str:
+    """One line that builds the program."""
+    return f"go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}"
+
+
+def prism_program(environment: Mapping[str, str] | None = None) -> Path:
+    """The program, from the environment variable, the folder of caches, Go's folder or the path.
+
+    Args:
+        environment: instead of this process's own.
+
+    Raises:
+        CommandError: it is nowhere, or the variable names something else.
+    """
+    env = os.environ if environment is None else environment
+    named = env.get(VARIABLE)
+    if named is not None:
+        if not os.access(named, os.X_OK) or Path(named).is_dir():
+            raise CommandError(f"{VARIABLE} names {named}, which is no program; let it name Prism, or unset it")
+        return Path(named).absolute()
+    home = Path(env.get("HOME", str(Path.home())))
+    caches = Path(env.get("XDG_CACHE_HOME", str(home / ".cache"))) / "quiltstream"
+    go = Path(env.get("GOBIN", str(Path(env.get("GOPATH", str(home / "go"))) / "bin")))
+    found = shutil.which("prism", path=env.get("PATH", ""))
+    places = [caches / f"prism-{beam.__version__}" / "prism", go / "prism"]
+    for place in [*places, *([Path(found)] if found else [])]:
+        if os.access(place, os.X_OK) and place.is_file():
+            return place.absolute()
+    raise CommandError(
+        f"a live run needs Prism, Beam's local runner, and it is not here. Get it with Go: {how_to_get()} (or let "
+        f"{VARIABLE} name the program, or name another runner after --)"
+    )
+
+
+#: Runners that would never close a window of an endless source, or close it wrongly.
+_NOT_LIVE = ("fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner")
+
+
+class PrismRunner(prism_runner.PrismRunner):
+    """Prism as a process of one job's own: Beam would keep one for all jobs of this process, also when it is dead."""
+
+    _server: StopOnExitJobServer | None = None
+
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> Any:
+        """Start the workers of this process, which Prism alone is to reach."""
+        with _on_loopback():
+            return prism_runner.PrismRunner.start_and_replace_loopback_environments(pipeline, options)
+
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        """A dedicated Prism process, which ends with this one."""
+        self._server = StopOnExitJobServer(prism_runner.PrismJobServer(options))
+        return self._server
+
+    def let_go(self) -> None:
+        """End the process, if it was started and still runs."""
+        if self._server is not None:
+            self._server.stop()
+
+
+class _LoopbackServer:
+    """A server of grpc whose ports are on the loopback address only.
+
+    Args:
+        server: it.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listen; the address is ``[::]:PORT`` as Beam gives it."""
+        return self._server.add_insecure_port(f"127.0.0.1:{address.rpartition(':')[2]}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+class _LoopbackGrpc:
+    """The module ``grpc`` whose servers are on the loopback address only."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def server(self, *given: Any, **named: Any) -> _LoopbackServer:
+        """A server."""
+        return _LoopbackServer(self._module.server(*given, **named))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+@contextmanager
+def _on_loopback() -> Generator[None]:
+    """Let Beam's pool of workers in this process listen on the loopback address, for which it has no option."""
+    names: dict[str, Any] = worker_pool_main.__dict__
+    usual = names["grpc"]
+    names["grpc"] = _LoopbackGrpc(usual)
+    try:
+        yield
+    finally:
+        names["grpc"] = usual
+
+
+def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """A pipeline for an endless job: on the runner that is named, or on Prism by name.
+
+    Raises:
+        CommandError: no runner is named and Prism is not here, or the runner cannot run an endless job.
+    """
+    options.view_as(StandardOptions).streaming = True
+    keep_servers()
+    if on_prism(options):
+        given = options.view_as(PrismRunnerOptions)
+        if given.prism_location is None:
+            given.prism_location = str(prism_program())
+        return beam.Pipeline(runner=PrismRunner(), options=options)
+    name = str(runner_name(options))
+    if name.lower() in _NOT_LIVE:
+        raise CommandError(
+            f"--runner={name} cannot run an endless job: it ignores watermarks or stops at the first pause; leave it "
+            "out for Prism, or name FlinkRunner, PortableRunner or DataflowRunner"
+        )
+    return beam.Pipeline(options=options)
+
+
+def on_prism(options: PipelineOptions) -> bool:
+    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
+    return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
+
+
+def reads_here(options: PipelineOptions) -> bool:
+    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
+    kind = options.view_as(PortableOptions).environment_type
+    return kind == "LOOPBACK" or (kind is None and on_prism(options))
+
+
+def worker_pool(options: PipelineOptions) -> WorkerPool | None:
+    """The pool that starts the job's workers; ``None`` where the options name none."""
+    given = options.view_as(PortableOptions)
+    if given.environment_type != "EXTERNAL" or not given.environment_config:
+        return None
+    return WorkerPool(str(given.environment_config), near=on_prism(options))
+
+
+def check_ends(settings: Settings, options: PipelineOptions) -> None:
+    """See that a job which ends at each estimate, and begins again, can be ended by this command.
+
+    Raises:
+        SettingsError: its runner lets it run on, and the options do not say where it could be ended.
+        CommandError: they do, and nobody answers there.
+    """
+    if settings.estimate is None or settings.estimate.every is None or on_prism(options):
+        return
+    place = flink_place(options)
+    if place is None:
+        raise SettingsError(
+            [
+                "model.estimate.every needs a job that this command can end, because each estimate ends the running "
+                f"job, and --runner={runner_name(options)} may let it run on beside the next one: leave the runner out "
+                f"for Prism; on a Flink cluster add {OPTION} so that the job is cancelled there; or leave every out "
+                "and change the belief by hand with quiltstream ledger belief"
+            ]
+        )
+    if leaves(options):
+        raise SettingsError(
+            [
+                f"model.estimate.every ends the running job at each estimate, and {LEAVE} may leave one in the cluster "
+                f"that nobody ends: leave {LEAVE} out, or leave every out"
+            ]
+        )
+    cluster = FlinkJob(place, "")
+    try:
+        cluster.check()
+    except RestError as error:
+        raise CommandError(
+            f"model.estimate.every needs the REST API of {cluster.where}, to end the running job at each estimate: "
+            f"{error}; nothing was charged: see that the cluster runs, and that --flink_master is its REST address",
+            ExitCode.FAILURE,
+        ) from error
+
+
+def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
+    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended.
+
+    Raises:
+        CommandError: it would be read elsewhere.
+    """
+    if settings.source is not None and settings.source.stdin and not reads_here(options):
+        raise CommandError(
+            f"source.stdin can be read in this process only, and the workers of --runner={runner_name(options)} are "
+            "other ones, to which it is empty: leave the runner out for Prism, or write the readings to files of a "
+            "folder and follow these"
+        )
+
+
+def live_source(
+    settings: Settings, pace: Pace, group: str | None = None, known: Mapping[str, KnownTopic] | None = None
+) -> ReadLive:
+    """The following of the settings' source.
+
+    Args:
+        settings: the job.
+        pace: when windows close.
+        group: the column of the group, where readings name one.
+        known: what is on record of its topics.
+
+    Raises:
+        SettingsError: there is no source, or its columns cannot be read so.
+    """
+    source, readings = settings.source, settings.readings
+    if source is None or readings is None:
+        raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+    if source.kafka is not None:
+        return ReadLive(kafka_feed(settings, source.kafka, pace, group, known), pace, grouped=group is not None)
+    if source.pubsub is not None:
+        return ReadSubscription(pubsub_feed(settings, source.pubsub, group), pace, grouped=group is not None)
+    decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
+    feed: Feed
+    if source.stdin:
+        feed = StandardInput(decoder)
+    else:
+        patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
+        for pattern in patterns:
+            folder = Path(pattern).parent
+            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
+                raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
+        feed = ArrivingFiles(decoder, patterns)
+    return ReadLive(feed, pace, grouped=group is not None)

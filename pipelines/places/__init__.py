@@ -1,1 +1,0 @@
-"""Where a job reads and writes: files, folders, topics, and what of the record a sink lacks."""

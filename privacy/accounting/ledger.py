@@ -1,0 +1,675 @@
+"""The ledger: what all releases about one series cost together, in epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ..models.belief import AnyBelief
+from ..models.classes import FiniteClass
+from ..models.markov_chain import ChainError, MarkovChain
+from ..quilts.influence import Bound
+from ..validation import float_above, positive, whole
+from .charges import BudgetExceeded, Charge, Span, outward
+from .density import Density, Run, Timeline, steps_of
+from .forward_backward import around as around_of
+from .forward_backward import constant_loss, grid_density, on_grid
+from .quilt_account import Patch, Pricer, Running, density_by_quilts, priced, prices_of, worst_by_quilts
+from .quilt_account import Worst as QuiltWorst
+from .schedules import Schedule
+from .sweep import Behind, Lane, World, Worst, constant_stream, endless_loss, largest, passed, settled
+from .theorems import CHANGES, NOTHING, SeedsBound, seeds_bounds
+
+__all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
+
+_ONE_BY_ONE = 16
+"""So many charges are entered one by one; for more the account is made anew."""
+
+#: A loss that is so close to what is accepted leaves no density to look for.
+_CLOSE = 1 - 2.0**-9
+
+#: Each takes a sweep; the density is within 1 in 16,000 of the largest.
+_HALVINGS = 14
+
+#: By how much a folded slot may be dearer than the dearest, under the ceiling of what may come.
+_A_LITTLE = 1 + 2.0**-20
+
+_FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows they had are not kept"
+
+#: Windows of an endless schedule of which a finite number is tried.
+_MOST_WINDOWS = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class _Folded:
+    """What is kept of the slots that are folded.
+
+    Attributes:
+        horizon: Later charges begin here or after it.
+        floor: The first slot that is kept.
+        loss: Of the slots before it, whatever is accepted later.
+        top: Their largest density, or a larger one.
+        mass: Their density summed.
+        behind: What each world's sweep from behind begins with.
+    """
+
+    horizon: int
+    floor: int
+    loss: float
+    top: Fraction
+    mass: Fraction
+    behind: tuple[Behind, ...]
+
+
+class _Part:
+    """The account in one world: the sweep, and the quilts where one belief holds all along and nothing is folded."""
+
+    def __init__(self, world: World, line: Timeline, bound: Bound, behind: Behind | None) -> None:
+        self.world, self.behind = world, behind
+        self.lane = Lane(world, ends=(None if behind is None else behind.states, None))
+        alone = behind is None and not world.changes
+        self.pricer: Pricer | None = prices_of(world.segments[0][1], bound) if alone else None
+        self.quilts = None if self.pricer is None else Running(self.pricer, line)
+        if line.count:
+            self.update(line, line.slots[0], line.slots[-1])
+
+    def update(self, line: Timeline, start: int, stop: int) -> Callable[[], None]:
+        """Sweep what a charge changes; what is returned takes that back."""
+        total = float_above(line.mass) if self.behind is None else math.inf
+        return self.lane.update(line.slots, line.shown, total, start, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entered:
+    """A charge that is entered and not yet committed."""
+
+    commit: Callable[[], None]
+    undo: Callable[[], None]
+
+
+class Ledger:
+    """An account of the loss of one belief, or of several that follow each other or are held side by side.
+
+    The loss is a function of the density alone: the same charges in any order give the same float. It never falls when
+    a charge is added, up to rounding. Two charges may cost more together than the sum of what each costs alone.
+
+    Beliefs: a chain with a fixed initial distribution is priced by what holds at every slot for every initial
+        distribution, so that no slot need be named; a class by its worst member. Windows lie anywhere on the integer
+        line.
+    """
+
+    def __init__(
+        self,
+        belief: AnyBelief,
+        budget: float | None = None,
+        *,
+        start: int | None = None,
+        bound: Bound = "lemma-4.8",
+    ) -> None:
+        """Open an empty account.
+
+        Args:
+            belief: What is believed about the series.
+            budget: The most the loss may reach; None for no limit.
+            start: The slot at which a chain with a fixed initial distribution begins: charges before it are refused.
+            bound: The closed form of a quilt's influence under mixing bounds, as for ``mqm_approx``.
+
+        Raises:
+            ChainError: If a stationary chain is reducible.
+            TypeError: If start is not a whole number.
+            ValueError: If the budget is not finite and above 0, or a start is given for a belief that has none.
+        """
+        self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
+        self._start = None if start is None else whole("start", start, "give the slot at which the chain begins")
+        if self._start is not None and not _has_start(belief):
+            raise ValueError(
+                f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
+            )
+        self._bound: Bound = bound
+        self._spans: list[Span] = []
+        self._folded: _Folded | None = None
+        self._open((World([(None, belief)], self._bound),), Density())
+
+    @property
+    def belief(self) -> AnyBelief:
+        """What was believed first about the series; ``worlds`` has what joined or followed."""
+        return self._worlds[0].segments[0][1]
+
+    @property
+    def worlds(self) -> tuple[tuple[tuple[int | None, AnyBelief], ...], ...]:
+        """What is believed: per world the beliefs in order, each with the slot from which on it holds (None: ever)."""
+        return tuple(world.segments for world in self._worlds)
+
+    @property
+    def budget(self) -> float | None:
+        """The most the loss may reach; None for no limit."""
+        return self._budget
+
+    @property
+    def loss(self) -> float:
+        """Epsilon that all charges so far cost together."""
+        return self._worst.loss
+
+    @property
+    def remaining(self) -> float:
+        """Budget less loss, at least 0; infinite without a budget."""
+        return math.inf if self._budget is None else max(0.0, self._budget - self.loss)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the loss is above the budget already, as it can be after a replay: nothing is admitted."""
+        return self._budget is not None and self.loss > self._budget
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The density so far, in runs of equal density."""
+        return self._line.runs()
+
+    @property
+    def horizon(self) -> int | None:
+        """The slot at or behind which charges begin; None where nothing is folded."""
+        return None if self._folded is None else self._folded.horizon
+
+    def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
+        """Charge one window, or refuse it and change nothing.
+
+        Args:
+            start: First slot.
+            stop: Slot after the last.
+            epsilon_dp: Loss per slot: L1 sensitivity over noise scale.
+
+        Raises:
+            BudgetExceeded: If the loss would pass the budget.
+            TypeError: If a slot is not a whole number.
+            ValueError: If the window is empty or begins before the chain, or epsilon_dp is not finite and above 0.
+        """
+        span = self._entering(start, stop, epsilon_dp)
+        before = self.loss
+        entered = self._enter(span)
+        try:
+            self._afford(before, self.loss, "the charge")
+        except BaseException:
+            entered.undo()
+            raise
+        entered.commit()
+        self._spans.append(span)
+        return Charge(*span, before, self.loss, _rule_of(self._worst), self._worst.slot)
+
+    def replay(self, charges: Iterable[Span]) -> float:
+        """Enter charges that have been made already, asking no budget, and return the loss.
+
+        All of them are entered or, on a bad one, none.
+
+        Raises:
+            TypeError: If a slot is not a whole number.
+            ValueError: If a charge is malformed.
+        """
+        spans = [self._entering(*charge) for charge in charges]
+        if len(spans) <= _ONE_BY_ONE:
+            for span in spans:
+                self._enter(span).commit()
+        else:
+            steps = (step for span in spans for step in steps_of(*span))
+            self._open(self._worlds, self._line.density().with_steps(steps))
+        self._spans += spans
+        return self.loss
+
+    def would_cost(self, start: int, stop: int, epsilon_dp: float) -> float:
+        """What a charge would add to the loss; the ledger stays as it is, and no budget is asked.
+
+        Raises:
+            ValueError: As ``charge``.
+        """
+        span = self._entering(start, stop, epsilon_dp)
+        before = self.loss
+        entered = self._enter(span)
+        after = self.loss
+        entered.undo()
+        return max(0.0, after - before)
+
+    def loss_of(self, charges: Iterable[Span]) -> float:
+        """The loss of these charges alone, under the same belief."""
+        made: Ledger = object.__new__(Ledger)
+        made._budget, made._start, made._bound = None, self._start, self._bound
+        made._spans, made._folded = [], None
+        steps = (step for charge in charges for step in steps_of(*self._checked(*charge)))
+        made._open(self._worlds, Density().with_steps(steps))
+        return made.loss
+
+    def fold(self, horizon: int) -> None:
+        """Forget slots behind a horizon; later charges begin there or after it.
+
+        Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
+        them. They still get dearer by later charges: by F of the horizon. But an accepted charge leaves no slot from
+        the horizon on with a loss above the budget, so F of none is above it. A slot is forgotten once its loss under
+        that ceiling is at most the account's own, by the sweep; the others are kept. The loss is then the sweep's, or
+        that of the largest density; quilts and the sources' theorems need all charges.
+
+        A horizon that lies before the present one changes nothing.
+
+        Raises:
+            TypeError: If the horizon is not a whole number.
+            ValueError: If the account has no budget.
+        """
+        horizon = whole("horizon", horizon, "give the slot at which later charges may begin")
+        if self._budget is None:
+            raise ValueError("budget is None, but what later charges add to a folded slot is bounded by it: give one")
+        before = self._folded
+        if before is not None and horizon <= before.horizon:
+            return
+        density, first = self._line.density(), None if before is None else before.floor
+        limit = min(self._budget, _A_LITTLE * max(part.lane.worst.loss for part in self._parts))
+        found = [
+            settled(part.world, density, part.behind, horizon, ceiling=self._budget, limit=limit)
+            for part in self._parts
+        ]
+        floor = min(slot for slot, _ in found)
+        if first is not None:
+            floor = max(floor, first)
+        behind = tuple(passed(part.world, density, part.behind, floor) for part in self._parts)
+        kept, gone = density.split(floor)
+        self._folded = _Folded(
+            horizon,
+            floor,
+            max([loss for _, loss in found] + ([] if before is None else [before.loss])),
+            self._top,
+            gone + (Fraction(0) if before is None else before.mass),
+            behind,
+        )
+        self._spans = []
+        self._open(self._worlds, kept)
+
+    def join(self, belief: AnyBelief) -> float:
+        """Let another belief join for the whole history: everything charged so far is repriced under it, too.
+
+        The loss is the largest of both from now on.
+
+        Returns:
+            The loss.
+
+        Raises:
+            BudgetExceeded: If the loss under the new belief is above the budget; the account stays as it was.
+            ChainError: If a stationary chain is reducible.
+            ValueError: If the belief has another number of states, or slots are folded.
+        """
+        self._same_states(belief)
+        if self._folded is not None:
+            raise ValueError(
+                f"the slots before {self._folded.floor} are folded, and a belief that joins prices them, too: let it "
+                "join an account that keeps them"
+            )
+        return self._changed([*self._worlds, World([(None, belief)], self._bound)], "the belief that joins")
+
+    def switch(self, slot: int, belief: AnyBelief) -> float:
+        """Declare that the transitions out of a public slot, and all later ones, follow another belief.
+
+        From that slot on nothing rests on a stationary start.
+
+        Returns:
+            The loss.
+
+        Raises:
+            BudgetExceeded: If what is charged would lose more than the budget; the account stays as it was.
+            TypeError: If the slot is not a whole number.
+            ValueError: If the slot lies before the start of the chain, an earlier change or the horizon, or the belief
+                has another number of states.
+        """
+        slot = whole("slot", slot, "give the first slot whose transitions follow the new belief")
+        self._same_states(belief)
+        if self._start is not None and slot < self._start:
+            raise ValueError(
+                f"slot is {slot}, but the start of the chain is at {self._start}: a belief changes there or later"
+            )
+        if self.horizon is not None and slot < self.horizon:
+            raise ValueError(f"slot is {slot}, but the horizon is at {self.horizon}: a belief changes there or later")
+        latest = max((change for world in self._worlds for change in world.changes), default=None)
+        if latest is not None and slot <= latest:
+            raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
+        worlds = [World([*world.segments, (slot, belief)], self._bound) for world in self._worlds]
+        return self._changed(worlds, "the change of belief")
+
+    def bounds(self) -> Mapping[str, SeedsBound]:
+        """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
+
+        By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
+        loss is never above any of them.
+        """
+        beliefs = [belief for ((_, belief), *_) in self.worlds]
+        changes = any(world.changes for world in self._worlds)
+
+        def alone(charges: Iterable[Span]) -> QuiltWorst:
+            listed = list(charges)
+            found = (worst_by_quilts(belief, listed, self._bound) for belief in beliefs)
+            return max(found, key=lambda one: one.loss)
+
+        theorems = seeds_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
+        quilts = SeedsBound(alone(self._spans).loss) if self._spans else SeedsBound(None, NOTHING)
+        found = {"quilts": SeedsBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
+        return found if self._folded is None else dict.fromkeys(found, SeedsBound(None, _FORGOTTEN))
+
+    def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
+        """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
+
+        The secret is the whole path of one series through these slots: any two paths that are both possible there.
+        Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.forward_backward`
+        has theorem and proof). With m the slots, D the largest density of any slot, F and B one certificate:
+        m D + max(F - D) + max(B - D), and never more than the sum of all density (group privacy).
+
+        Args:
+            slots: Length of the event; for 1 it is the loss itself.
+            schedules: Priced on top of what is charged.
+
+        Returns:
+            Epsilon; infinite where no bound is known: on an endless schedule without a certificate, or where the belief
+            changes at a slot.
+
+        Raises:
+            TypeError: If slots is not a whole number.
+            ValueError: If slots is below 1, or a schedule begins before the chain.
+        """
+        slots = whole("slots", slots, "give the length of the event in slots", least=1)
+        return self._event_losses([self._started(schedule) for schedule in schedules])(slots)
+
+    def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
+        """How many slots an event may have to lose at most epsilon by ``event_loss``.
+
+        Returns:
+            0 where not even one slot stays within it; None where any number does.
+
+        Raises:
+            ValueError: If epsilon is not finite and above 0, or a schedule begins before the chain.
+        """
+        epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+        listed = [self._started(schedule) for schedule in schedules]
+        if self._all(listed) <= epsilon or all(world.is_idle for world in self._worlds):
+            return None
+        loss_of = self._event_losses(listed)
+        if loss_of(1) > epsilon:
+            return 0
+        low, high = 1, 2
+        while loss_of(high) <= epsilon:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if loss_of(middle) <= epsilon else (low, middle)
+        return low
+
+    def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
+        """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
+        alone = self.extended_loss(schedules) if schedules else self.loss
+        top = max(largest(self._line.density(), schedules), self._top)
+        around = [
+            math.inf if world.changes else around_of(world.segments[0][1], on_grid(top))
+            for world in self._worlds
+            if not world.is_idle and top
+        ]
+        most = self._all(schedules) if around else 0.0
+
+        def loss_of(slots: int) -> float:
+            if slots == 1:
+                return alone
+            each = max((one + slots * float_above(top) for one in around), default=0.0)
+            # the sum of all density is rounded, and must not come out below the loss of a slot
+            return max(alone, min(outward(each), most))
+
+        return loss_of
+
+    def _all(self, schedules: Sequence[Schedule]) -> float:
+        """The sum of all density, charged and scheduled."""
+        total = float(self._line.mass + (0 if self._folded is None else self._folded.mass))
+        for schedule in schedules:
+            windows = math.inf if schedule.windows is None else schedule.windows
+            total += windows * schedule.size * schedule.epsilon_dp
+        return outward(total)
+
+    def ceiling(self, density: float) -> float:
+        """Loss of an endless stream whose every slot has this density.
+
+        No charges with at most that density in every slot cost more.
+        """
+        density = positive("density", density, "give the loss per slot")
+        found = [
+            min(
+                constant_stream(world, density).loss,
+                math.inf if world.changes else constant_loss(world.segments[0][1], on_grid(Fraction(density))),
+                math.inf if world.changes else outward(prices_of(world.segments[0][1], self._bound).ceiling(density)),
+            )
+            for world in self._worlds
+        ]
+        return max(found)
+
+    def density_for(self, epsilon: float) -> float:
+        """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
+
+        Where the belief changes, it is lowered until the stream stays within epsilon at the change, too.
+
+        Raises:
+            ChainError: If neither the forward-backward account nor a quilt has a bound, as for a chain that does not
+                mix.
+            ValueError: If epsilon is not finite and above 0.
+        """
+        epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+        found = min(self._density_of(belief, epsilon) for world in self._worlds for belief in world.beliefs)
+        if not math.isfinite(found):
+            return found
+        low, high = 0.0, found
+        if (reached := self.ceiling(found)) <= epsilon:
+            if reached >= epsilon * _CLOSE:
+                return found
+            # at a large density the recursion finds more room than the certificates do
+            while self.ceiling(2 * high) <= epsilon:
+                high *= 2
+            low, high = high, 2 * high
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.ceiling(middle) <= epsilon else (low, middle)
+        return low
+
+    def extended_loss(self, schedules: Iterable[Schedule]) -> float:
+        """The loss of what is charged together with whole schedules, endless ones included.
+
+        Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
+
+        Raises:
+            ValueError: If a schedule begins before the chain.
+        """
+        listed, density = [self._started(schedule) for schedule in schedules], self._line.density()
+        found = [
+            self._least(part, *endless_loss(part.world, density, listed, part.behind), density, listed)
+            for part in self._parts
+        ]
+        return max(one.loss for one in found)
+
+    def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
+        """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
+
+        The windows admitted are the first so many; the loss does not fall with their number, so it is found by
+        bisection.
+
+        Args:
+            schedule: The schedule asked for.
+            reserved: Schedules promised before. A window of theirs that is charged already must not be reserved, too:
+                it would count twice.
+
+        Returns:
+            None if all windows fit; else the end of the last window that does, and the start of the schedule if none
+            does.
+
+        Raises:
+            ValueError: If a schedule begins before the chain.
+        """
+        if self._budget is None or self._fits([*reserved, schedule]):
+            return None
+        low, high = 0, schedule.windows
+        if high is None:
+            high = 1
+            while high < _MOST_WINDOWS and self._fits([*reserved, schedule.first(high)]):
+                low, high = high, 2 * high
+            if high >= _MOST_WINDOWS:
+                return schedule.end_of(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fits([*reserved, schedule.first(middle)]):
+                low = middle
+            else:
+                high = middle
+        return schedule.end_of(low)
+
+    def _open(self, worlds: Sequence[World], density: Density) -> None:
+        kept = self._folded
+        floor = None if kept is None else kept.floor
+        self._worlds = tuple(worlds)
+        self._line = Timeline(density, cuts={cut for world in worlds for cut in world.cuts}, floor=floor)
+        behinds = [None] * len(worlds) if kept is None else kept.behind
+        self._parts = tuple(
+            _Part(world, self._line, self._bound, behind) for world, behind in zip(worlds, behinds, strict=True)
+        )
+        self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
+        self._worst = self._decided([None if part.quilts is None else part.quilts.worst for part in self._parts])
+
+    def _enter(self, span: Span) -> _Entered:
+        """Enter a charge, to be committed or taken back before the next."""
+        start, stop, epsilon_dp = span
+        kept = self._top, self._worst
+        takes_back = [self._line.add(start, stop, Fraction(epsilon_dp))]
+        patches: list[tuple[Running, Patch] | None] = []
+
+        def undo() -> None:
+            for take_back in takes_back:
+                take_back()
+            self._top, self._worst = kept
+
+        def commit() -> None:
+            for patch in patches:
+                if patch is not None:
+                    patch[0].commit(patch[1])
+
+        try:
+            for part in self._parts:
+                takes_back.append(part.update(self._line, start, stop))
+                quilts, mass = part.quilts, Fraction(epsilon_dp) * (stop - start)
+                patches.append(None if quilts is None else (quilts, quilts.patch(start, stop, mass)))
+            self._top = max(self._top, self._line.top(start, stop))
+            self._worst = self._decided([None if patch is None else patch[1].worst for patch in patches])
+        except BaseException:
+            undo()
+            raise
+        return _Entered(commit, undo)
+
+    def _decided(self, quilts: Sequence[QuiltWorst | None]) -> Worst:
+        """The worst slot of all worlds, by the least bound of each."""
+        found = [
+            self._smallest_of(part, part.lane.worst, self._top, None if one is None else _raised(one))
+            for part, one in zip(self._parts, quilts, strict=True)
+        ]
+        return max(found, key=lambda worst: worst.loss)
+
+    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: QuiltWorst | None) -> Worst:
+        if self._folded is not None:
+            folded = Worst(self._folded.loss)
+            # where the sweep is above the budget nothing bounds F of the horizon
+            over = self._budget is not None and swept.loss > self._budget
+            swept = Worst(math.inf) if over else max(swept, folded, key=lambda worst: worst.loss)
+        ceiling = math.inf
+        # no bound by the density is below the density itself
+        if swept.loss > top and not part.world.changes:
+            ceiling = constant_loss(part.world.segments[0][1], on_grid(top))
+        return _smallest(swept, ceiling, quilts, float(top))
+
+    def _least(
+        self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
+    ) -> Worst:
+        """The worst slot of a density and schedules, by the least bound."""
+        quilts = None if part.pricer is None else QuiltWorst(priced(part.pricer, density, schedules))
+        return self._smallest_of(part, swept, max(top, self._top), quilts)
+
+    def _density_of(self, belief: AnyBelief, epsilon: float) -> float:
+        try:
+            found = grid_density(belief, epsilon)
+        except ValueError:
+            found = 0.0
+        try:
+            return max(found, density_by_quilts(belief, epsilon, self._bound))
+        except ChainError:
+            if not found:
+                raise
+            return found
+
+    def _afford(self, before: float, after: float, what: str) -> None:
+        if self._budget is not None and after > self._budget:
+            raise BudgetExceeded(before, after - before, self._budget, what)
+
+    def _changed(self, worlds: Sequence[World], what: str) -> float:
+        """Become another account, if the budget allows it."""
+        before, kept = self.loss, dict(self.__dict__)
+        self._open(worlds, self._line.density())
+        try:
+            self._afford(before, self.loss, what)
+        except BudgetExceeded:
+            self.__dict__.update(kept)
+            raise
+        return self.loss
+
+    def _entering(self, start: int, stop: int, epsilon_dp: float) -> Span:
+        span = self._checked(start, stop, epsilon_dp)
+        if self.horizon is not None and start < self.horizon:
+            raise ValueError(
+                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is folded: "
+                "charge later slots only"
+            )
+        return span
+
+    def _checked(self, start: int, stop: int, epsilon_dp: float) -> Span:
+        advice = "give the first slot and the slot after the last"
+        start = whole("start", start, advice)
+        stop = whole("stop", stop, advice, least=start + 1)
+        if self._start is not None and start < self._start:
+            raise ValueError(f"start is {start}, but the chain begins at slot {self._start}: charge later slots only")
+        return start, stop, positive("epsilon_dp", epsilon_dp, "give L1 sensitivity over noise scale")
+
+    def _started(self, schedule: Schedule) -> Schedule:
+        for name, limit in (("chain begins", self._start), ("horizon is", self.horizon)):
+            if limit is not None and schedule.start < limit:
+                raise ValueError(
+                    f"the schedule starts at slot {schedule.start}, but the {name} at slot {limit}: start it later"
+                )
+        return schedule
+
+    def _same_states(self, belief: AnyBelief) -> None:
+        known, wanted = (getattr(one, "states", None) for one in (self.belief, belief))
+        if known is not None and wanted is not None and known != wanted:
+            raise ValueError(
+                f"the belief has {wanted} states, but the account is about {known}: fit both over the same bins"
+            )
+
+    def _fits(self, schedules: Sequence[Schedule]) -> bool:
+        return self._budget is None or self.extended_loss(schedules) <= self._budget
+
+
+def _has_start(belief: AnyBelief) -> bool:
+    """Whether some chain of a belief has a fixed initial distribution."""
+    chains = belief.chains if isinstance(belief, FiniteClass) else (belief,)
+    return any(isinstance(chain, MarkovChain) and chain.initial is not None for chain in chains)
+
+
+def _raised(quilts: QuiltWorst) -> QuiltWorst:
+    return replace(quilts, loss=outward(quilts.loss))
+
+
+def _smallest(swept: Worst, ceiling: float, quilts: QuiltWorst | None, top: float) -> Worst:
+    """The least of the three bounds."""
+    found = swept
+    if quilts is not None and quilts.loss < found.loss:
+        found = Worst(quilts.loss, quilts.slot, quilt=True)
+    return Worst(ceiling, density=top) if ceiling < found.loss else found
+
+
+def _rule_of(worst: Worst) -> str:
+    """What decided a loss, one sentence."""
+    if worst.density is not None:
+        return f"no slot has a density above {worst.density:.6g}, and an endless stream of it costs this"
+    if worst.slot is None:
+        return "a slot behind the horizon is worst" if worst.loss else "no loss: the belief has no secret pair"
+    return f"slot {worst.slot} is worst{', by its quilt' if worst.quilt else ''}"

@@ -1,0 +1,1 @@
+"""Questions about releases: planning, baselines, the audit by enumeration, and close adversaries."""

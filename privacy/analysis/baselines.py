@@ -1,0 +1,260 @@
+"""What other methods need: group privacy, per-entry privacy, and weak correlation by an influence matrix.
+
+They are here to be compared with the quilt mechanisms. Each says in ``assumptions`` what its number rests on.
+
+>>> group_dp(epsilon=1.0, lengths=[100, 48]).sigma
+100.0
+>>> entry_dp(epsilon=1.0).sigma
+1.0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import SupportsIndex
+
+import numpy as np
+
+from ..models.classes import FiniteClass
+from ..models.markov_chain import FloatArray, MarkovChain
+from ..validation import positive, whole
+
+LONGEST_WINDOW = 20_000
+"""The longest window for which the spectral norm of an influence matrix is computed."""
+
+
+class OutsideDomain(ValueError):  # noqa: N818 - the name says what is wrong
+    """A belief to which a theorem does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How much noise a method that uses no quilts needs.
+
+    Attributes:
+        epsilon: The target.
+        sigma: Noise scale per unit of L1 sensitivity: Laplace noise of scale ``sensitivity * sigma``.
+        method: Name of the method.
+        length: Slots of the window; None where the number does not depend on it.
+        protects_correlated: Whether the noise hides a slot from its neighbours under the stated assumptions.
+        assumptions: What the number rests on, one sentence each.
+    """
+
+    epsilon: float
+    sigma: float
+    method: str
+    length: int | None
+    protects_correlated: bool
+    assumptions: tuple[str, ...]
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot, 1 / sigma."""
+        return 1 / self.sigma
+
+
+def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -> Baseline:
+    """Group privacy: sigma = M / epsilon, M the length of the longest connected chain.
+
+    All slots of a chain change together at worst, and no slot of another, independent one does. It holds for every
+    belief in which the chains are independent, whatever happens inside them.
+
+    Args:
+        epsilon: Target, finite and above 0.
+        lengths: Slots of the window, or of each of the independent chains that it falls into.
+
+    Raises:
+        TypeError: If a length is not a whole number.
+        ValueError: If there is no length, or a number is out of range.
+    """
+    target = _target(epsilon)
+    advice = "give the slots of a chain"
+    runs = lengths if isinstance(lengths, Iterable) else [lengths]
+    slots = [whole("lengths", length, advice, least=1) for length in runs]
+    if not slots:
+        raise ValueError("lengths is empty, but there must be at least one chain: give its slots")
+    notes = ("any dependence within a chain of slots",)
+    if len(slots) > 1:
+        notes += (f"the {len(slots)} chains are independent of each other",)
+    return Baseline(target, max(slots) / target, "group-dp", max(slots), protects_correlated=True, assumptions=notes)
+
+
+def entry_dp(epsilon: float) -> Baseline:
+    """Differential privacy of single entries: sigma = 1 / epsilon.
+
+    It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
+    slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
+
+    Args:
+        epsilon: Target, finite and above 0.
+
+    Raises:
+        ValueError: If epsilon is out of range.
+    """
+    target = _target(epsilon)
+    notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
+    return Baseline(target, 1 / target, "entry-dp", None, protects_correlated=False, assumptions=notes)
+
+
+def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Baseline:
+    """Noise for weakly correlated slots, by an influence matrix ([GK16]).
+
+    [GK16] is Ghosh and Kleinberg, "Inferential Privacy Guarantees for Differentially Private Mechanisms" (2016).
+    The influence matrix Gamma has the entries gamma_ij = 1/2 max log P(X_i = s | x) / P(X_i = s | y) over states s and
+    sequences x, y of positive probability that differ in slot j only (conditions on all slots but i), and a zero
+    diagonal. As in [GK16] the method applies only where the spectral norm of Gamma is below 1. The bound on the loss
+    is not quoted from there but derived here from the same matrix:
+
+        loss of slot i <= sum_k v_k eps_dp(k),   v_i = 1,   v_k = sum_j gamma_kj v_j for every k != i,
+
+    that is v_k = Phi_ki / Phi_ii for Phi = (I - Gamma)^-1. With the same eps_dp in every slot,
+    sigma = max_i (sum_k v_k) / epsilon.
+
+    Proof. Let f(x) > 0 be the density of the published value given the sequence x, and D_j the largest change of log f
+    when slot j alone changes: D_j <= eps_dp(j). Average f over slot k != i by its law given all other slots: the
+    result no longer depends on slot k, and its conditional expectation given X_i is that of f. For sequences that
+    differ in slot j the two averages differ, in logarithm, by at most D_j plus the logarithm of the ratio of the means
+    of one function, with values in [m, m e^{D_k}], under two laws whose densities have a ratio between e^{-2 gamma}
+    and e^{2 gamma}, gamma = gamma_kj. That ratio is largest for a function of two values and laws of two atoms, where
+    it is (1 + r e^D) / (r + e^D) with r = e^{2 gamma}, whose logarithm is at most D tanh(gamma) <= gamma D. So the
+    step sets D_k to 0 and raises D_j by at most gamma_kj D_k. By the choice of v the sum of v_j D_j does not rise.
+    Going round all slots but i again and again, D_j -> 0 for j != i, because the part of Gamma without slot i has
+    spectral radius below 1; what is left is E[f | X_i], whose logarithm changes by at most the limit of D_i, and that
+    is at most sum_j v_j eps_dp(j). Single changes connect all sequences of positive probability, because transitions
+    are positive (see below).
+
+    For a chain only neighbours have influence, v falls off from i on both sides by continued fractions, and the whole
+    takes time linear in the window. A transition of probability 0 makes an influence infinite: outside the domain. A
+    fixed start may leave states out; then the first slot ranges over the others.
+
+    Args:
+        belief: A chain with a fixed or stationary start, or a finite class of them (the worst member decides).
+        epsilon: Target, finite and above 0.
+        length: Slots of the window, at most `LONGEST_WINDOW`.
+
+    Raises:
+        ChainError: If a chain is meant to be stationary and is reducible.
+        OutsideDomain: If the spectral norm of a member's influence matrix is not below 1.
+        TypeError: If the belief is no chain or class of chains.
+        ValueError: If epsilon or length is out of range.
+    """
+    if not isinstance(belief, MarkovChain | FiniteClass):  # pyright: ignore[reportUnnecessaryIsInstance] - see Raises
+        raise TypeError(
+            f"belief is a {type(belief).__name__}, but an influence matrix needs chains: give a MarkovChain or a "
+            "FiniteClass"
+        )
+    target = _target(epsilon)
+    slots = _window(length)
+    worst, norm = 0.0, 0.0
+    for member, chain in enumerate(belief.chains if isinstance(belief, FiniteClass) else (belief,)):
+        before, after = _neighbours(chain, slots)
+        size = _spectral_norm(before, after)
+        if not size < 1:
+            which = f"of member {member} " if isinstance(belief, FiniteClass) else ""
+            raise OutsideDomain(
+                f"the influence matrix {which}over {slots} slots has the spectral norm {size:.6g}, but the bound needs "
+                "one below 1: neighbouring slots are too strongly correlated for this method, use a quilt mechanism"
+            )
+        norm = max(norm, size)
+        worst = max(worst, _largest_sum(before, after))
+    notes = (
+        "the chain is as stated (every influence is taken from it)",
+        f"the spectral norm of the influence matrix is {norm:.6g}, below 1",
+    )
+    return Baseline(target, worst / target, "gk16", slots, protects_correlated=True, assumptions=notes)
+
+
+def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
+    """The influence matrix Gamma of `gk16`, shape (T, T): row i, column j is the influence of slot j on slot i.
+
+    Args:
+        chain: The chain.
+        length: Slots T of the window, at most `LONGEST_WINDOW`.
+
+    Raises:
+        ChainError: If the chain is meant to be stationary and is reducible.
+        ValueError: If length is out of range.
+    """
+    before, after = _neighbours(chain, _window(length))
+    return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
+
+
+def _target(epsilon: float) -> float:
+    return positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+
+
+def _window(length: int) -> int:
+    slots = whole("length", length, "give the slots of a window", least=1)
+    if slots > LONGEST_WINDOW:
+        raise ValueError(f"length is {slots}, but at most {LONGEST_WINDOW} slots are tried: give a shorter window")
+    return slots
+
+
+def _neighbours(chain: MarkovChain, length: int) -> tuple[FloatArray, FloatArray]:
+    """The influence on every slot of the slot before it and of the slot after it; 0 where there is none."""
+    before, after = np.zeros(length), np.zeros(length)
+    start = chain.stationary if chain.initial is None else chain.initial
+    possible = start > 0
+    if length == 1 or chain.states == 1:
+        return before, after
+    if (chain.transition == 0).any():
+        before[1:], after[:-1] = math.inf, math.inf
+        return before, after
+    steps = np.log(chain.transition)
+    # log P(X_0 = s | next = v), axes (v, s)
+    first = _normal((np.log(start[possible])[:, np.newaxis] + steps[possible]).T)
+    after[0] = _range(first, axis=0)
+    # log P(X_i = s | previous = u, next = v), axes (u, v, s)
+    middle = _normal(steps[:, np.newaxis, :] + steps.T[np.newaxis, :, :])
+    before[1:-1], after[1:-1] = _range(middle, axis=0), _range(middle, axis=1)
+    if length > 2:  # noqa: PLR2004 - slot 1 has a neighbour on both sides
+        before[1], after[1] = _range(middle[possible], axis=0), _range(middle[possible], axis=1)
+        before[-1] = _range(steps, axis=0)
+    else:
+        before[-1] = _range(steps[possible], axis=0)
+    return before, after
+
+
+def _normal(logarithms: FloatArray) -> FloatArray:
+    """The same laws along the last axis, normalised."""
+    top = logarithms.max(axis=-1, keepdims=True)
+    return logarithms - top - np.log(np.exp(logarithms - top).sum(axis=-1, keepdims=True))
+
+
+def _range(logarithms: FloatArray, axis: int) -> float:
+    """Half of the largest change of a log-probability when the condition of one axis changes."""
+    return float((logarithms.max(axis=axis) - logarithms.min(axis=axis)).max()) / 2
+
+
+def _spectral_norm(before: FloatArray, after: FloatArray) -> float:
+    """The largest singular value of Gamma, from the band matrix Gamma^T Gamma."""
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        return math.inf
+    size = before.size
+    band = np.zeros((3, size))
+    # column j of Gamma holds after[j - 1] in row j - 1 and before[j + 1] in row j + 1
+    band[0, 1:] += after[:-1] ** 2
+    band[0, :-1] += before[1:] ** 2
+    if size > 2:  # noqa: PLR2004 - columns two apart meet in the row between them
+        band[2, :-2] = before[1:-1] * after[1:-1]
+    from scipy.linalg import eigvals_banded  # noqa: PLC0415 - a tenth of a second that only this one needs
+
+    largest = eigvals_banded(band[: min(3, size)], lower=True, select="i", select_range=(size - 1, size - 1))
+    return math.sqrt(max(0.0, float(largest[0])))
+
+
+def _largest_sum(before: FloatArray, after: FloatArray) -> float:
+    """Max over i of the sum of v: for k > i, v_k = before[k] v_{k-1} + after[k] v_{k+1}, so v_k = r_k v_{k-1}."""
+    return float((1 + _tail_sums(before, after) + _tail_sums(after[::-1], before[::-1])[::-1]).max())
+
+
+def _tail_sums(nearer: FloatArray, further: FloatArray) -> FloatArray:
+    """For each slot the sum of v over the slots behind it, where v is 1 in the slot itself."""
+    sums = np.zeros(nearer.size)
+    ratio = 0.0
+    for slot in range(nearer.size - 1, 0, -1):
+        ratio = float(nearer[slot]) / (1 - float(further[slot]) * ratio)
+        sums[slot - 1] = ratio * (1 + sums[slot])
+    return sums

@@ -1,0 +1,214 @@
+"""Close adversaries: what a release costs against a belief that is not in the class, but near it ([SWC17] section 2.4).
+
+Let M be epsilon-Pufferfish private for a class Theta. Against a belief theta' outside it, M is (epsilon + 2 Delta)-
+Pufferfish private, where Delta is the least over theta in Theta of the largest, over secrets s, of the two conditional
+max-divergences D(P(X | s, theta') || P(X | s, theta)) and D(P(X | s, theta) || P(X | s, theta')), with
+D(p || q) = max over x of log p(x) / q(x).
+
+Proof: P(w | s, theta') <= e^Delta P(w | s, theta) <= e^{Delta + epsilon} P(w | s', theta) <= e^{2 Delta + epsilon}
+P(w | s', theta').
+
+>>> near, model = MarkovChain([[0.9, 0.1], [0.42, 0.58]]), MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+>>> round(adversary_divergence(near, model, length=5), 4)
+0.1464
+>>> round(adversary_epsilon(1.0, near, model, length=5), 4)
+1.2927
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ..models.bayesian_network import log_sum
+from ..models.classes import FiniteClass
+from ..models.joint_distribution import JointTable
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..validation import positive, whole
+
+Kind = TypeVar("Kind")
+
+
+@overload
+def adversary_divergence(
+    adversary: MarkovChain, belief: MarkovChain | FiniteClass | Iterable[MarkovChain], length: int
+) -> float: ...
+
+
+@overload
+def adversary_divergence(adversary: JointTable, belief: JointTable | Iterable[JointTable]) -> float: ...
+
+
+def adversary_divergence(
+    adversary: MarkovChain | JointTable,
+    belief: MarkovChain | FiniteClass | JointTable | Iterable[MarkovChain] | Iterable[JointTable],
+    length: int | None = None,
+) -> float:
+    """Delta of [SWC17] section 2.4: how far an adversary's belief is from the nearest member of a class.
+
+    The secrets are the states of every slot or record that have positive probability for the adversary; a member that
+    gives one of them probability 0 is infinitely far. Chains need no enumeration: the log-ratio of two sequence
+    probabilities is a sum over steps, so its largest value with a given state in a given slot is found by dynamic
+    programming from both ends.
+
+    Args:
+        adversary: The belief outside the class, a chain or a table.
+        belief: One belief of the same kind, or those of a class.
+        length: Slots of the window, for chains; tables have none.
+
+    Returns:
+        Delta, 0 or more; infinite where each member calls impossible what the adversary does not, or the reverse.
+
+    Raises:
+        ChainError: If a chain is meant to be stationary and is reducible, or chains differ in their states.
+        TypeError: If the beliefs are of different kinds.
+        ValueError: If the class is empty, length is missing, superfluous or out of range, or tables differ in their
+            records.
+    """
+    if isinstance(belief, FiniteClass):
+        members: list[MarkovChain | JointTable] = list(belief.chains)
+    elif isinstance(belief, MarkovChain | JointTable):
+        members = [belief]
+    else:
+        members = list(belief)
+    if not members:
+        raise ValueError("belief has no member: give at least one")
+    if isinstance(adversary, JointTable):
+        if length is not None:
+            raise ValueError(f"length is {length}, but a table says itself how many records it has: leave length out")
+        return min(_of_tables(adversary, _same(JointTable, member)) for member in members)
+    if length is None:
+        raise ValueError("length is missing, but chains are compared over a window: give its slots")
+    slots = whole("length", length, "give the slots of a window", least=1)
+    return min(_of_chains(adversary, _same(MarkovChain, member), slots) for member in members)
+
+
+@overload
+def adversary_epsilon(
+    epsilon: float, adversary: MarkovChain, belief: MarkovChain | FiniteClass | Iterable[MarkovChain], length: int
+) -> float: ...
+
+
+@overload
+def adversary_epsilon(epsilon: float, adversary: JointTable, belief: JointTable | Iterable[JointTable]) -> float: ...
+
+
+def adversary_epsilon(epsilon: float, adversary: object, belief: object, length: int | None = None) -> float:
+    """The loss against a belief outside the class, epsilon + 2 Delta ([SWC17] section 2.4).
+
+    Args:
+        epsilon: What the release loses under the class, finite and above 0.
+        adversary: See `adversary_divergence`.
+        belief: See `adversary_divergence`.
+        length: See `adversary_divergence`.
+
+    Raises:
+        ChainError: See `adversary_divergence`.
+        TypeError: See `adversary_divergence`.
+        ValueError: If epsilon is out of range; see also `adversary_divergence`.
+    """
+    target = positive("epsilon", epsilon, "give what the release loses under the class")
+    delta = adversary_divergence(adversary, belief, length)  # pyright: ignore[reportArgumentType, reportCallIssue] - the overloads are its own
+    return target + 2 * delta
+
+
+def _same(kind: type[Kind], member: object) -> Kind:
+    if not isinstance(member, kind):
+        raise TypeError(
+            f"belief has a member of type {type(member).__name__}, but the adversary is a {kind.__name__}: "
+            "give beliefs of one kind"
+        )
+    return member
+
+
+def _of_tables(adversary: JointTable, member: JointTable) -> float:
+    if adversary.records != member.records:
+        raise ValueError(
+            f"belief has a table of {member.records} records, but the adversary's has {adversary.records}: "
+            "give laws of the same database"
+        )
+    theirs = dict(zip(adversary.outcomes, adversary.weights, strict=True))
+    ours = dict(zip(member.outcomes, member.weights, strict=True))
+    worst = 0.0
+    for record in range(adversary.records):
+        for state in adversary.states_of(record):
+            rows = [row for row in {**theirs, **ours} if row[record] == state]
+            totals = [sum(law.get(row, 0) for row in rows) for law in (theirs, ours)]
+            if not totals[1]:
+                return math.inf
+            for row in rows:
+                first, second = theirs.get(row, 0) / totals[0], ours.get(row, 0) / totals[1]
+                if first != second:
+                    worst = max(worst, abs(math.log(first / second)) if first and second else math.inf)
+    return worst
+
+
+def _of_chains(adversary: MarkovChain, member: MarkovChain, length: int) -> float:
+    if adversary.states != member.states:
+        raise ChainError(
+            f"belief has a chain of {member.states} states, but the adversary's has {adversary.states}: "
+            "give chains over the same states"
+        )
+    starts = [chain.stationary if chain.initial is None else chain.initial for chain in (adversary, member)]
+    steps = [chain.transition for chain in (adversary, member)]
+    theirs, ours = (_reachable(start, step, length) for start, step in zip(starts, steps, strict=True))
+    if (theirs & ~ours).any():
+        return math.inf
+    priors = [_log_marginals(start, step, length) for start, step in zip(starts, steps, strict=True)]
+    worst = 0.0
+    for first, second in ((0, 1), (1, 0)):
+        ratio = _largest_ratio(starts[first], starts[second], steps[first], steps[second], length)
+        # what is no secret for the adversary is no condition of the theorem
+        worst = max(worst, float((ratio[theirs] - (priors[first][theirs] - priors[second][theirs])).max()))
+    return worst
+
+
+def _reachable(start: FloatArray, step: FloatArray, length: int) -> npt.NDArray[np.bool_]:
+    """Whether a state has positive probability in a slot, shape (T, k), from the zeros alone."""
+    found = np.zeros((length, start.size), dtype=np.bool_)
+    found[0] = start > 0
+    for slot in range(1, length):
+        found[slot] = (step > 0)[found[slot - 1]].any(axis=0)
+    return found
+
+
+def _log_marginals(start: FloatArray, step: FloatArray, length: int) -> FloatArray:
+    """The logarithm of P(X_i = x), shape (T, k); probabilities below the range of floats keep their ratios."""
+    found = np.empty((length, start.size))
+    with np.errstate(divide="ignore"):
+        found[0], steps = np.log(start), np.log(step)
+    for slot in range(1, length):
+        found[slot] = log_sum(found[slot - 1] + steps.T)
+    return found
+
+
+def _largest_ratio(p: FloatArray, q: FloatArray, P: FloatArray, Q: FloatArray, length: int) -> FloatArray:
+    """The largest log P(sequence) / Q(sequence) over sequences of positive P with state x in slot i, shape (T, k).
+
+    Minus infinity where there is no such sequence, infinity where one of them is impossible under Q.
+    """
+    start, step = _log_ratio(p, q), _log_ratio(P, Q)
+    ahead = [start]
+    for _ in range(1, length):
+        ahead.append(_plus(ahead[-1][:, np.newaxis], step).max(axis=0))
+    behind = [np.zeros(p.size)]
+    for _ in range(1, length):
+        behind.append(_plus(step, behind[-1][np.newaxis, :]).max(axis=1))
+    return _plus(np.array(ahead), np.array(behind[::-1]))
+
+
+def _log_ratio(p: FloatArray, q: FloatArray) -> FloatArray:
+    """The entries of log p / q; minus infinity where p is 0, whatever q is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(p > 0, np.log(p) - np.log(q), -math.inf)
+
+
+def _plus(first: FloatArray, second: FloatArray) -> FloatArray:
+    """The sum in which what cannot happen stays so: minus infinity and infinity make minus infinity."""
+    with np.errstate(invalid="ignore"):
+        total = first + second
+    return np.where(np.isnan(total), -math.inf, total)

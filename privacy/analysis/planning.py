@@ -1,0 +1,404 @@
+"""Planning: what a release will be worth, before any data is read.
+
+>>> from quiltstream.privacy.models.classes import MixingBounds
+>>> london = MixingBounds(pi_min=0.0305228, gap=0.39007)  # 60 homes pooled, 5 bands of power, half-hourly
+>>> day = plan_release(london, epsilon=1.0, window=48, bins=5)
+>>> round(day.sigma, 1), round(day.relative_error, 1)
+(84.4, 17.6)
+>>> week = plan_release(london, epsilon=1.0, window=336, group=30, bins=5)
+>>> round(week.relative_error, 3)
+0.084
+>>> smallest_group(london, epsilon=1.0, window=336, bins=5, target=0.05).group
+51
+
+The error of a histogram is its noise, discrete Laplace of scale 2 sigma in every bin, and the law of that is known: the
+mean absolute error of a bin is E|Z|, that of the whole histogram in L1 is k E|Z|, for any data. It is set against the
+number of cells that the histogram counts, window times group. Noise is taken as independent in each bin; where totals
+are public a job draws noise that keeps them (`FixedTotalHistogram`), and its errors are smaller: about half for two
+bins, three quarters for five, nearly the same for fifty. The projection onto the known total, published beside the
+counts, is nearer to the truth in L2, by an amount that depends on the data; it is not counted here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, get_args
+
+from ..accounting.calibration import forward_backward
+from ..mechanisms.discrete_laplace import DiscreteLaplace
+from ..mechanisms.histogram import LaplaceHistogram
+from ..models.belief import AnyBelief, Directed
+from ..models.classes import Belief, FiniteClass
+from ..models.markov_chain import MarkovChain
+from ..quilts.calibration import mqm_approx, mqm_exact, pairwise
+from ..validation import positive, whole
+from .baselines import entry_dp, gk16, group_dp
+
+Guarantee = Literal["stream", "window"]
+
+LARGEST_WINDOW = 10**8
+"""Longest window that is looked for, in slots: 190 years of minutes."""
+
+_WINDOW_ADVICE = "give the slots of a window"
+_BINS_ADVICE = "give the number of bins"
+_EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+
+
+class Calibrated(Protocol):
+    """What planning needs of a calibration or a baseline."""
+
+    @property
+    def sigma(self) -> float:
+        """Noise scale per unit of L1 sensitivity."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the number rests on."""
+        ...
+
+
+class Calibrator(Protocol):
+    """What turns a belief into noise: `mqm_approx` and its like."""
+
+    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
+        """Calibrate for windows of ``length`` slots, or for an endless stream."""
+        ...
+
+
+def _mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    return mqm_approx(belief, epsilon, length, bound="spectral")
+
+
+def _group_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - holds for all
+    return group_dp(epsilon, _window_of("group privacy", length))
+
+
+def _gk16(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    slots = _window_of("an influence matrix", length)
+    if not isinstance(belief, MarkovChain | FiniteClass):
+        # a method that does not apply is no wrong type: a comparison shows it with its reason
+        what = f"an influence matrix needs chains, not {type(belief).__name__}: give a chain or a finite class"
+        raise ValueError(what)  # noqa: TRY004
+    return gk16(belief, epsilon, slots)
+
+
+def _entry_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - looks at neither
+    return entry_dp(epsilon)
+
+
+def _window_of(what: str, length: int | None) -> int:
+    if length is None:
+        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
+    return length
+
+
+METHODS: Mapping[str, Calibrator] = MappingProxyType(
+    {
+        "mqm-approx": mqm_approx,
+        "mqm-approx-spectral": _mqm_approx_spectral,
+        "mqm-exact": mqm_exact,
+        "pairwise": pairwise,
+        "forward-backward": forward_backward,
+        "group-dp": _group_dp,
+        "gk16": _gk16,
+        "entry-dp": _entry_dp,
+    }
+)
+"""The mechanisms that `compare_methods` sets side by side, by name.
+
+entry-dp does not protect correlated slots: it is the line to compare with.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one histogram per window and group will look like.
+
+    Attributes:
+        method: Name of the calibration.
+        epsilon: Target.
+        guarantee: ``stream``: all windows together stay within epsilon for ever. ``window``: each window alone.
+        window: Slots of a window.
+        group: Series added up in one histogram.
+        bins: Number of bins k.
+        overlap: Windows that share a slot; their density is shared, so the noise is multiplied.
+        calibration: Where the noise comes from, and what it assumes.
+        mechanism: The histogram mechanism with its exact scale.
+    """
+
+    method: str
+    epsilon: float
+    guarantee: Guarantee
+    window: int
+    group: int
+    bins: int
+    overlap: int
+    calibration: Calibrated
+    mechanism: LaplaceHistogram
+
+    @property
+    def sigma(self) -> float:
+        """Noise scale per unit of sensitivity that the calibration asks for, times the overlap."""
+        return self.calibration.sigma * self.overlap
+
+    @property
+    def cells(self) -> int:
+        """Cells that one histogram counts, window times group; less where cells are missing."""
+        return self.window * self.group
+
+    @property
+    def bin_error(self) -> float:
+        """Expected absolute error of one bin, in cells: E|Z| of the discrete law."""
+        return self._noise.mean_abs
+
+    @property
+    def bin_std(self) -> float:
+        """Standard deviation of one bin, in cells."""
+        return self._noise.std
+
+    @property
+    def l1_error(self) -> float:
+        """Expected L1 error of the histogram, in cells: bins times `bin_error`."""
+        return self.bins * self.bin_error
+
+    @property
+    def relative_error(self) -> float:
+        """Expected L1 error over the cells counted: the mean over the bins of error over mean count."""
+        return self.l1_error / self.cells
+
+    def half_width(self, level: float = 0.95) -> int:
+        """The smallest h such that a bin's error lies within -h..h with that probability; noise only."""
+        return self._noise.half_width(level)
+
+    @property
+    def _noise(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.mechanism.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """A method that gives no noise for a belief.
+
+    Attributes:
+        method: Its name.
+        reason: The error it gave.
+    """
+
+    method: str
+    reason: str
+
+
+def plan_release(
+    belief: AnyBelief,
+    epsilon: float,
+    window: int,
+    *,
+    group: int = 1,
+    bins: int | None = None,
+    method: str = "mqm-approx",
+    guarantee: Guarantee = "stream",
+    overlap: int = 1,
+    methods: Mapping[str, Calibrator] = METHODS,
+) -> Plan:
+    """Say what a release will be worth.
+
+    Args:
+        belief: What is believed about every series.
+        epsilon: Target.
+        window: Slots of a window.
+        group: Series added up in one histogram; the noise stays, the counts grow (theory section 8, item 3).
+        bins: Bins of the histogram; the states of the belief where left out.
+        method: Name of a calibration in ``methods``.
+        guarantee: ``stream`` calibrates for an endless stream of windows, ``window`` for each window alone.
+        overlap: Windows that share a slot, size over step; only with ``stream``.
+        methods: The calibrations to choose from.
+
+    Raises:
+        ChainError: If the method has no noise for this belief.
+        ValueError: If an argument is out of range.
+    """
+    if method not in methods:
+        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
+    return _Planner(belief, epsilon, group, bins, method, guarantee, overlap, methods[method]).at(window)
+
+
+def smallest_group(
+    belief: AnyBelief,
+    epsilon: float,
+    window: int,
+    *,
+    target: float,
+    bins: int | None = None,
+    method: str = "mqm-approx",
+    guarantee: Guarantee = "stream",
+    overlap: int = 1,
+    methods: Mapping[str, Calibrator] = METHODS,
+) -> Plan:
+    """The plan with the fewest series a group whose relative error is at most the target.
+
+    The noise does not depend on the group, so the answer is bins E|Z| / (window target), rounded up.
+
+    Raises:
+        ChainError: If the method has no noise for this belief.
+        ValueError: If an argument is out of range.
+    """
+    target = positive("target", target, "give the relative error you accept, for example 0.05")
+    one = plan_release(
+        belief, epsilon, window, bins=bins, method=method, guarantee=guarantee, overlap=overlap, methods=methods
+    )
+    return replace(one, group=_least(one.l1_error, window * Fraction(target)))
+
+
+def smallest_window(
+    belief: AnyBelief,
+    epsilon: float,
+    *,
+    target: float,
+    group: int = 1,
+    bins: int | None = None,
+    method: str = "mqm-approx",
+    guarantee: Guarantee = "stream",
+    overlap: int = 1,
+    methods: Mapping[str, Calibrator] = METHODS,
+) -> Plan:
+    """The plan with the shortest window whose relative error is at most the target.
+
+    For a stream the noise does not depend on the window. For windows alone it does not fall with their length: to each
+    quilt of the longer window there is one of the shorter, the same or without an end that lies outside, that holds no
+    more slots and tells no more. So neither does
+    phi(T) = ceil(bins E|Z_T| / (group target)), and the windows that will do are those with T >= phi(T). From T = 1 on,
+    T -> phi(T) never passes the shortest of them, and where it stops it is one. (With a method whose noise can fall
+    with the length, what is found reaches the target, but a shorter window might, too.)
+
+    Raises:
+        ChainError: If the method has no noise for this belief.
+        ValueError: If an argument is out of range, or no window of up to `LARGEST_WINDOW` slots will do.
+    """
+    target = positive("target", target, "give the relative error you accept, for example 0.05")
+    if method not in methods:
+        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
+    planner = _Planner(belief, epsilon, group, bins, method, guarantee, overlap, methods[method])
+    found, wanted = planner.at(1), 1
+    while (wanted := _least(found.l1_error, found.group * Fraction(target))) > found.window:
+        if wanted > LARGEST_WINDOW:
+            raise ValueError(
+                f"target is {target:g}, but with {method} and groups of {found.group} no window of up to "
+                f"{LARGEST_WINDOW} slots reaches it: use larger groups, fewer bins, or a larger epsilon"
+            )
+        found = planner.at(wanted)
+    return found
+
+
+def compare_methods(
+    belief: AnyBelief,
+    epsilon: float,
+    window: int,
+    *,
+    group: int = 1,
+    bins: int | None = None,
+    guarantee: Guarantee = "stream",
+    overlap: int = 1,
+    methods: Mapping[str, Calibrator] = METHODS,
+) -> tuple[Plan | NotApplicable, ...]:
+    """The same release under every method: the least noise first, and last those that do not apply, with the reason.
+
+    Raises:
+        ValueError: If an argument is out of range, whatever the method.
+    """
+    window = whole("window", window, _WINDOW_ADVICE, least=1)
+    bins = whole("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
+    plans: list[Plan] = []
+    others: list[NotApplicable] = []
+    # a belief without quilts is one that the methods of quilts do not read
+    refused = (TypeError, ValueError) if isinstance(belief, Directed) else ValueError
+    for name, calibrator in methods.items():
+        planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, calibrator)
+        try:
+            plans.append(planner.at(window))
+        except refused as error:  # the arguments have been checked: it is the method that has nothing for this belief
+            others.append(NotApplicable(name, str(error)))
+    plans.sort(key=lambda one: one.sigma)
+    return (*plans, *others)
+
+
+def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
+    """A plain-text table of plans, one line each, and below it what each of them assumes."""
+    head = ("method", "sigma", "per bin", "95 %", "L1", "L1/cells")
+    lines: list[tuple[str, ...]] = [head]
+    notes: list[str] = []
+    for one in plans:
+        if isinstance(one, NotApplicable):
+            notes.append(f"{one.method}: does not apply: {one.reason}")
+            continue
+        numbers = (one.sigma, one.bin_error, float(one.half_width()), one.l1_error)
+        lines.append((one.method, *(f"{number:.1f}" for number in numbers), f"{one.relative_error:.1%}"))
+        notes.append(f"{one.method}: {'; '.join(one.calibration.assumptions)}")
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    rows = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    return "\n".join([*rows, *notes])
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """All arguments but the window, checked."""
+
+    belief: AnyBelief
+    epsilon: float
+    group: int
+    bins: int | None
+    method: str
+    guarantee: Guarantee
+    overlap: int
+    calibrator: Calibrator
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon, _EPSILON_ADVICE)
+        whole("group", self.group, "give the number of series in a histogram", least=1)
+        whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
+        if self.guarantee not in get_args(Guarantee):
+            raise ValueError(f"guarantee is {self.guarantee!r}, but must be one of {', '.join(get_args(Guarantee))}")
+        if self.overlap > 1 and self.guarantee != "stream":
+            raise ValueError(
+                f"overlap is {self.overlap}, but windows calibrated alone share nothing: use the guarantee stream"
+            )
+
+    def at(self, window: int) -> Plan:
+        window = whole("window", window, _WINDOW_ADVICE, least=1)
+        bins = whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
+        length = None if self.guarantee == "stream" else window
+        calibration = self.calibrator(self.belief, self.epsilon, length)
+        if not calibration.sigma > 0:
+            raise ValueError(
+                f"{self.method} finds nothing secret under this belief, so there is no noise to plan: check the "
+                "belief, it has one possible state in every slot"
+            )
+        return Plan(
+            method=self.method,
+            epsilon=float(self.epsilon),
+            guarantee=self.guarantee,
+            window=window,
+            group=self.group,
+            bins=bins,
+            overlap=self.overlap,
+            calibration=calibration,
+            mechanism=LaplaceHistogram.from_sigma(bins, calibration.sigma * self.overlap),
+        )
+
+
+def _bins(belief: AnyBelief, bins: int | None) -> int:
+    if bins is not None:
+        return bins
+    states = getattr(belief, "states", None)
+    if states is None:
+        raise ValueError(f"bins is left out, but {type(belief).__name__} has no states: give the number of bins")
+    return int(states)
+
+
+def _least(error: float, share: Fraction) -> int:
+    """The least n with error / n <= share, exact for the floats given."""
+    return max(1, math.ceil(Fraction(error) / share))

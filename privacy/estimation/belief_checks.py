@@ -1,0 +1,266 @@
+"""What the series of a history lose at a density under richer beliefs than the one that was fitted on them.
+
+Each check takes the states of every series, slot by slot, and asks for the loss of an endless stream of any releases of
+some density by what that series did itself:
+
+*rhythm*
+    its own chain with a kernel for every slot of the day (:class:`..models.periodic.PeriodicChain`), to whose rows some
+    visits of the pooled row of that slot are added;
+*memory*
+    its own chain with a memory of two slots, which is a chain over pairs of states: a secret is about the second one;
+*stretches*
+    no chain. The adversary knows how often each stretch of slots around a slot occurred in the series.
+
+The first two are bounds from above, each proven by a certificate (:mod:`..accounting.forward_backward`): of the rhythm
+within a few per cent of the least, of the memory within two densities more, as pairs that differ in their first state
+alone are charged a slot on each side. The third is a bound from below: raw counts in every slot may come out so that
+they favour the states of a set v by e^d each, and then X_t = x is told from X_t = x' by the ratio of the means of e^(d
+n_v) over the stretches with x and with x' in their middle, n_v the number of their slots in v. It says who loses more,
+and for a series that it leaves below epsilon it proves nothing.
+
+Everything here is an exact statistic of the history.
+
+>>> path = np.tile(np.array([0, 0, 1, 1], dtype=np.int8), 50)
+>>> history = [Path(0, path)]
+>>> float(stretches(history, 2, density=0.1, half=1)[0].round(4))
+0.1
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting.directions import Direction, MixingCurve, NotContracting, couple, load_bound
+from ..accounting.forward_backward import directions_of
+from ..models.dobrushin import DobrushinBounds
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.periodic import PeriodicChain
+from .per_series import PSEUDO_VISITS
+
+#: Stretches that a series must have with a state in their middle, for the state to be compared with others.
+LEAST_STRETCHES = 10
+
+#: By how much a matrix is raised, as a share of the density, until couplings prove it, with the gap of the couplings.
+_EXCESS = ((0.01, 1e-3), (0.001, 1e-4))
+_NEAR = 1.05
+
+#: Stretches that are looked at together.
+_BATCH = 50_000
+
+#: What the mixture over a first state may be off by.
+_ROUNDED = 1e-9
+_MOST_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The states of one series.
+
+    Attributes:
+        first: Slot of the first of them, by the slots' clock.
+        states: State of every slot from there on, -1 where there is none, shape (slots,).
+    """
+
+    first: int
+    states: NDArray[np.int8]
+
+
+def rhythm(paths: Sequence[Path], states: int, period: int, density: float, enough: float = 0.0) -> FloatArray:
+    """Loss of each series by its own chain with a kernel for every slot of a period; infinite where none is proven.
+
+    Args:
+        paths: The series.
+        states: Number of states k.
+        period: Slots n of a period, counted from slot 0 of the clock.
+        density: Loss per slot, above 0.
+        enough: A bound that is not above this is not made sharper.
+
+    Returns:
+        Epsilon, shape (series,), rounded up.
+    """
+    tables = _by_slot(paths, states, period)
+    rows = _own(tables, tables.sum(axis=(0, 1)))
+    return np.array([_loss(PeriodicChain(list(own)), density, enough) for own in rows])
+
+
+def pooled_rhythm(paths: Sequence[Path], states: int, period: int) -> FloatArray:
+    """Rows of all series together for every slot of a period, with visits of the pooled row, shape (n, k, k).
+
+    Args:
+        paths: The series.
+        states: Number of states k.
+        period: Slots n of a period, counted from slot 0 of the clock.
+    """
+    tables = _by_slot(paths, states, period)
+    return _completed(tables, tables.sum(axis=(0, 1)))
+
+
+def _by_slot(paths: Sequence[Path], states: int, period: int) -> FloatArray:
+    """Transitions of each series out of each slot of a period, shape (series, n, k, k)."""
+    tables = np.zeros((len(paths), period, states, states))
+    for table, path in zip(tables, paths, strict=True):
+        here, there = path.states[:-1], path.states[1:]
+        seen = (here >= 0) & (there >= 0)
+        slots = (path.first + np.arange(len(here))) % period
+        np.add.at(table, (slots[seen], here[seen], there[seen]), 1)
+    return tables
+
+
+def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0.0) -> FloatArray:
+    """Loss of each series by its own chain with a memory of two slots; infinite where none is proven.
+
+    Args:
+        paths: The series.
+        states: Number of states k.
+        density: Loss per slot, above 0.
+        enough: A bound that is not above this is not made sharper.
+
+    Returns:
+        Epsilon, shape (series,), rounded up.
+    """
+    tables = np.zeros((len(paths), states, states, states))
+    for table, path in zip(tables, paths, strict=True):
+        triple = path.states[:-2], path.states[1:-1], path.states[2:]
+        seen = np.logical_and.reduce([one >= 0 for one in triple])
+        np.add.at(table, tuple(one[seen] for one in triple), 1)
+    found: list[float] = []
+    for own in _own(tables, tables.sum(axis=(0, 1))):
+        pairs = np.zeros((states, states, states, states))
+        for last in range(states):
+            pairs[:, last, last] = own[:, last]
+        found.append(_loss(MarkovChain(pairs.reshape(states**2, states**2)), density, enough, _of_second))
+    return np.array(found)
+
+
+def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> FloatArray:
+    """What each series loses at least by the stretches of 2 half + 1 slots that it had, whatever process made them.
+
+    Args:
+        paths: The series.
+        states: Number of states k.
+        density: Loss per slot, above 0.
+        half: Slots to each side of the middle.
+
+    Returns:
+        Epsilon, shape (series,); 0 where fewer than two states have at least 10 complete stretches.
+    """
+    sets = np.array([one for one in itertools.product((0.0, 1.0), repeat=states) if 0 < sum(one) < states]).T
+    found: list[float] = []
+    for path in paths:
+        here = path.states[half : len(path.states) - half]
+        visits = np.stack([_sums(path.states == state, half) for state in range(states)], axis=1)
+        whole = visits.sum(axis=1) == 2 * half + 1 if len(here) else np.zeros(0, dtype=bool)
+        means = [
+            np.log(_mean(visits[chosen], sets, density))
+            for chosen in (whole & (here == state) for state in range(states))
+            if chosen.sum() >= LEAST_STRETCHES
+        ]
+        found.append(float(np.ptp(means, axis=0).max()) if len(means) > 1 else 0.0)
+    return np.array(found)
+
+
+def _mean(visits: NDArray[np.int64], sets: FloatArray, density: float) -> FloatArray:
+    """Mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
+    total = np.zeros(sets.shape[1])
+    for at in range(0, len(visits), _BATCH):
+        total += np.exp(density * (visits[at : at + _BATCH] @ sets)).sum(axis=0)
+    return total / len(visits)
+
+
+def _sums(there: NDArray[np.bool_], half: int) -> NDArray[np.int64]:
+    """How many of the slots of each whole stretch are."""
+    width = 2 * half + 1
+    if len(there) < width:
+        return np.zeros(0, dtype=np.int64)
+    total = np.concatenate([[0], np.cumsum(there)])
+    return total[width:] - total[:-width]
+
+
+def _own(tables: FloatArray, pooled: FloatArray) -> Iterator[FloatArray]:
+    """Rows of each series' table; those of all together complete them, and their own sum completes these."""
+    together = _completed(tables, pooled)
+    return (_rows(table + PSEUDO_VISITS * together) for table in tables)
+
+
+def _completed(tables: FloatArray, pooled: FloatArray) -> FloatArray:
+    return _rows(tables.sum(axis=0) + PSEUDO_VISITS * _rows(pooled + 1e-9))
+
+
+def _rows(table: FloatArray) -> FloatArray:
+    return table / table.sum(axis=-1, keepdims=True)
+
+
+def _loss(
+    belief: MarkovChain | PeriodicChain,
+    density: float,
+    enough: float,
+    secret: Callable[[MarkovChain | PeriodicChain, FloatArray], FloatArray] | None = None,
+) -> float:
+    """The largest loss between two states, proven: by total variation where that is enough, else by couplings."""
+    try:
+        forward, backward = _curves(belief)
+        found = _between(forward.value(density), backward.value(density), density)
+        for excess, tolerance in _EXCESS if found > enough else ():
+            ahead, back = (_matrix(side, density, excess, tolerance) for side in directions_of(belief)[0])
+            total = ahead + back
+            found = min(found, _between(total if secret is None else secret(belief, total), 0.0, density))
+            if not enough < found <= _NEAR * enough:
+                break
+    except (ChainError, NotContracting):
+        return math.inf
+    return found
+
+
+def _of_second(belief: MarkovChain | PeriodicChain, total: FloatArray) -> FloatArray:
+    """From the matrix between pairs of states (a, x) to that between the second ones, up to rounding.
+
+    Given X_t = x the pair is (a, x) with the weight w_x(a). For every coupling gamma of w_x and w_x' the ratio of the
+    mixtures is at most the largest over a' of the sum over a of e^T[(a,x),(a',x')] gamma(a, a') / w_x'(a').
+    """
+    assert isinstance(belief, MarkovChain)  # noqa: S101 - the only caller makes one
+    states = math.isqrt(belief.states)
+    weights = belief.stationary.reshape(states, states)
+    weights = (weights / weights.sum(axis=0)).T
+    first, second = np.nonzero(~np.eye(states, dtype=bool))
+    ratios = np.exp(total.reshape((states,) * 4)[:, first, :, second])
+    # as states of their own: a state is not coupled with itself for nothing here
+    nothing = np.zeros((len(first), states))
+    p, q = np.hstack([weights[first], nothing]), np.hstack([nothing, weights[second]])
+    apart = np.ones((len(first), 2 * states, 2 * states))
+    apart[:, :states, states:] = ratios
+    theta = load_bound(p, q, apart, couple(p, q, apart, 1e-4).mass)
+    return np.log(theta) + _ROUNDED
+
+
+def _curves(belief: MarkovChain | PeriodicChain) -> tuple[MixingCurve, MixingCurve]:
+    bounds = DobrushinBounds.of(belief)
+    return MixingCurve(bounds.forward), MixingCurve(bounds.backward)
+
+
+def _between(ahead: FloatArray | float, back: FloatArray | float, density: float) -> float:
+    return math.nextafter(float(np.max(ahead + back)), math.inf) - math.nextafter(density, 0.0)
+
+
+def _matrix(direction: Direction, density: float, excess: float, tolerance: float) -> FloatArray:
+    """A matrix that couplings prove at a density.
+
+    Raises:
+        NotContracting: None was found.
+    """
+    matrix = direction.first_order * density
+    for _ in range(_MOST_TRIES):
+        line = direction.approach(matrix, tolerance)
+        raised = line.at(density * (1 + excess))[0]
+        if direction.density_of(raised) >= density:
+            return raised
+        matrix = raised
+    raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
+
+
+__all__ = ["LEAST_STRETCHES", "Path", "memory", "pooled_rhythm", "rhythm", "stretches"]

@@ -1,0 +1,693 @@
+"""Drift tests: whether released histograms or transitions contradict the belief in force.
+
+>>> import numpy as np
+>>> belief = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+>>> rows = np.array([[8050, 2031], [7990, 2071]])  # two feeders of 30 homes, a week of half-hours each
+>>> week = {"members": np.array([30, 30]), "slots": 336}
+>>> judge_drift(belief, rows, Fraction(87), np.array([10080, 10080]), **week).drifted
+False
+>>> found = judge_drift(belief, rows - [[900, -900]], Fraction(87), np.array([10080, 10080]), **week)
+>>> found.drifted, found.state, found.expected
+(True, 0, 0.8)
+
+*What it can find.* A histogram shows how much time is spent in each state, so what can be seen is a share that no chain
+of the belief explains. It does not show transitions: a chain that mixes more slowly and spends its time as before is
+not found here, and that is the drift that costs most. `transition_drift.judge_transitions` looks at a released table of
+transitions, which does show it; such a table is a release of its own, and charged.
+
+*False alarms.* For every state and side, Chernoff's bound on what was counted, with the exponential moments of the
+noise and of the worst chains of the belief (`tails`): no normal approximation, so an alarm has probability at most
+``alpha`` whatever the number of rows and slots, each of the 2 k tests having its part of it. The truth is somewhat
+below. If one looks again and again, each look has its alpha, and looks are not independent: give ``look``, and look
+number j spends alpha / (j (j + 1)) of it, so that all looks for ever have alpha together (the union bound needs no
+independence). Without it, alpha is that of one look.
+
+*The hypothesis.* Every series follows some chain of the belief, not necessarily the same one, and series are
+independent of each other; which cells are missing does not depend on the states. So a class has drifted only if no
+mixture of its members gives such counts.
+
+Drift of transitions: whether a released table of transitions contradicts the belief in force.
+
+>>> import numpy as np
+>>> from fractions import Fraction
+>>> table = np.array([[90_000, 10_000], [10_000, 40_000]])  # with noise
+>>> released = NoisyCounts(table, Fraction(80), 0, 150_001)
+>>> judge_transitions(MarkovChain([[0.9, 0.1], [0.2, 0.8]]), released).drifted
+False
+>>> slow = judge_transitions(MarkovChain([[0.8, 0.2], [0.4, 0.6]]), released)  # the same shares
+>>> slow.drifted, slow.state
+(True, 0)
+
+The table has a confidence class, noise included, that misses the chain of the history with probability alpha at most
+(`confidence`). The belief has drifted if none of its members can lie in there. The table must be a release of its own,
+charged to the ledger; judging it costs nothing more. All series are taken to follow *one* chain, unlike in
+`drift.judge_drift`.
+
+*Bounds.* Of `MixingBounds` two consequences are judged. No state is rarer than pi_min: the class knows the largest
+stationary share of each state. And no state holds on longer than the gap allows: f = 1_y - pi(y) has the
+autocorrelation <f, P f> / <f, f> = 1 - (1 - P(y, y)) / (1 - pi(y)), at most rho, and that rises with P(y, y) and falls
+with pi(y), so that the least of it over the class is known. A chain that mixes slowly without holding on to any state,
+like a wide circle, is not found.
+
+How far a count of cells strays from its mean: bounds for a chain's own randomness and for the noise, not limits.
+
+A released count of state y is the number of cells in y plus integer noise. Both are handled by exponential moments,
+which multiply where things are independent, and Chernoff's bound P(C >= c) <= E exp(t C) / exp(t c) for any t > 0
+(t < 0 for the other side). Nothing here is a limit theorem: every bound holds for every length.
+
+*Noise.* Of one noise term Z the tail itself is known, and that is better than its moment, which grows beyond all bounds
+as t nears 1 / scale. Let c(t) be the largest value of P(Z >= m) exp(t m). Given all the rest X, P(X + Z >= d) is at
+most c(t) exp(t (X - d)), so P(X + Z_1 + ... + Z_n >= d) <= c(t) E exp(t Z)^(n - 1) E exp(t (X - d)), for n = 1 up to
+t = 1 / scale. With r = exp(-1 / scale), P(Z >= m) is r^m / (1 + r) for m >= 0, where the largest value is at m = 0, and
+1 - r^(1 - m) / (1 + r) below, where setting the derivative to zero gives it: `noise_log_tails`. Where totals are public
+the noise may be conditioned on sum zero, and c(t) = 1 holds for either law: `public_noise_log_tails`.
+
+*One chain, every slot counted.* Write f for the indicator of y and E for the diagonal matrix exp(t f). Then
+E_q exp(t N) = q (E P)^(L - 1) E 1 for the number N of the first L slots in y, exactly: `chain_log_moments`.
+
+*Any chain that contracts, any slots.* Let P contract mean-zero functions by rho in L2(pi), ||P h|| <= rho ||h||, and
+let p = pi(y). Any fixed set of n slots, with or without gaps, has
+
+    E_pi exp(t N) <= g^n,   g the larger root of  x^2 - x (e^t a + b) + e^t rho = 0,
+                            a = rho + (1 - rho) p,  b = rho + (1 - rho)(1 - p).
+
+Proof. Let B = rho I + (1 - rho) 1 pi, self-adjoint and non-negative in L2(pi). For functions u, v with means m, m' and
+mean-zero parts of norms s, s' and any j >= 1, |<u, P^j v>| <= |m m'| + rho^j s s' <= (m^2 + rho s^2)^(1/2)
+(m'^2 + rho s'^2)^(1/2) = <u, B u>^(1/2) <v, B v>^(1/2). With D = exp(t f / 2) this says
+||D P^j D|| <= ||D B D||. The moment is <D 1, (D P^j1 D)(D P^j2 D) ... D 1> with j1, j2, ... the distances between the
+slots, so at most ||D 1||^2 ||D B D||^(n - 1). As B >= 1 pi, ||D B D|| >= ||D 1||^2, which leaves ||D B D||^n. D B D
+maps the functions of f to themselves, with trace e^t a + b and determinant e^t rho; on their complement, where h is 0
+in y and has the mean 0, it is rho, and b >= rho is a Rayleigh quotient on the functions of f. So the norm is g. (The
+comparison with B is Leon and Perron's, *Optimal Hoeffding bounds for discrete reversible Markov chains*, 2004; it needs
+no reversibility.)
+
+g rises with rho, because B does, and with p where t > 0, because the trace does; where t < 0 it falls with p. So a
+bound of the gap and one of p are enough: `log_growth`.
+
+*Any start.* Let the chain have run for s slots from any state. Its density w to pi has ||w - 1|| <= U with
+U = rho^s (1 / pi_min - 1)^(1/2), and in place of the first ||D 1|| <= g^(1/2) there is
+||D w|| <= g^(1/2) + max(1, e^(t/2)) U. That is a further factor of 1 + max(1, e^(t/2)) U / g^(1/2) a series:
+`log_start`.
+
+>>> import numpy as np
+>>> two = MarkovChain([[0.9, 0.1], [0.1, 0.9]])
+>>> exact = chain_log_moments(two, 0, np.array([0.1]), slots=48)
+>>> bool(exact[0] <= 48 * log_growth(0.5, two.rho, np.array([0.1]))[0])
+True
+>>> count_variance(two, 48).round(1).tolist()
+[98.0, 98.0]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..mechanisms.discrete_laplace import DiscreteLaplace
+from ..models.classes import Belief, BinaryInterval, MixingBounds, check_belief, starts_stationary
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..validation import whole
+from .confidence import ConfidenceClass
+from .private_counts import NoisyCounts
+from .transition_counts import EstimationError
+
+MOST_TILT = 50.0
+"""Exponents beyond this decide nothing and overflow."""
+
+
+def noise_log_moments(scale: Fraction, t: FloatArray) -> FloatArray:
+    """Logarithm of E exp(t Z) for discrete Laplace noise Z; infinite from |t| = 1 / scale on.
+
+    With r = exp(-1 / scale) it is 2 log(1 - r) - log(1 - r e^t) - log(1 - r e^-t).
+    """
+    rate = 1 / float(scale)
+    size = np.abs(t)
+    inside = np.where(size < rate, size, 0.0)
+    found = 2 * np.log(-np.expm1(-rate)) - np.log(-np.expm1(inside - rate)) - np.log(-np.expm1(-inside - rate))
+    return np.where(size < rate, found, np.inf)
+
+
+def noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
+    """Logarithm of A with P(X + Z_1 + ... + Z_draws >= d) <= A E exp(t (X - d)) for independent X, or mirrored.
+
+    Args:
+        scale: Of each discrete Laplace term.
+        t: Exponents, above 0, or below 0 for P(... <= d). Beyond 1 / scale, and there for several draws, A is infinite.
+        draws: Number of terms, at least 1.
+    """
+    rate = 1 / float(scale)
+    size, share = np.minimum(np.abs(t), rate), 1 / (1 + np.exp(-rate))  # share of P(Z >= 0)
+    # at m = -j the product is exp(-t j) (1 - (1 - share) r^j), j = 0 where the derivative vanishes for no j > 0
+    back = np.maximum(0.0, -np.log(size / ((size + rate) * (1 - share))) / rate)
+    found = -size * back + np.log1p(-(1 - share) * np.exp(-rate * back))
+    if draws > 1:
+        found = found + (draws - 1) * noise_log_moments(scale, t)
+    return np.where(np.abs(t) <= rate, found, np.inf)
+
+
+def public_noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
+    """The same as `noise_log_tails` for one bin of histograms whose total is public: their noise may keep the total.
+
+    One of the terms has A = 1 under either law: e^(tu) P(Z >= u) is at most 1 for u <= 0, and for u > 0 because
+    P(Z >= u) <= e^(-u / scale), also of noise conditioned on sum zero, which is stochastically smaller in size
+    (`zero_sum`). The moments of the others are at most those of independent noise, for the same reason.
+    """
+    found = (draws - 1) * noise_log_moments(scale, t) if draws > 1 else np.zeros(np.shape(t))
+    return np.where(np.abs(t) <= 1 / float(scale), found, np.inf)
+
+
+def log_growth(share: float | FloatArray, rho: float, t: FloatArray) -> FloatArray:
+    """Logarithm of g: what one more counted cell adds at most to log E exp(t N).
+
+    Args:
+        share: p, the stationary probability of the state: an upper bound of it where t > 0, a lower one where t < 0.
+        rho: The contraction of the chain per slot, or an upper bound of it, from 0 to 1.
+        t: Exponents, at most `MOST_TILT` in size.
+    """
+    tilt = np.exp(t)
+    entered, left = tilt * (rho + (1 - rho) * share), rho + (1 - rho) * (1 - share)
+    # the discriminant without a difference of squares
+    root = np.sqrt((entered - left) ** 2 + 4 * tilt * (1 - rho) ** 2 * share * (1 - share))
+    return np.log((entered + left + root) / 2)
+
+
+def log_start(growth: FloatArray, excess: float, t: FloatArray) -> FloatArray:
+    """What a series adds to log E exp(t N) because it did not start in its stationary distribution.
+
+    Args:
+        growth: `log_growth` at the same exponents.
+        excess: U of the module; 0 for a stationary start.
+        t: Exponents.
+    """
+    return np.log1p(excess * np.exp(np.maximum(t, 0) / 2 - growth / 2))
+
+
+def chain_log_moments(
+    chain: MarkovChain, state: int, t: FloatArray, *, slots: int, before: int | None = None
+) -> FloatArray:
+    """Logarithm of E exp(t N), N the number of ``slots`` adjacent slots in a state; exact up to rounding.
+
+    Args:
+        chain: P; its initial distribution is not used.
+        state: y.
+        t: Exponents, shape (m,), at most `MOST_TILT` in size.
+        slots: L, at least 1.
+        before: None for the stationary start; else the worst start, this many slots before the first that counts.
+
+    Returns:
+        Shape (m,).
+
+    Raises:
+        ChainError: A stationary start is asked for and the chain is reducible.
+    """
+    k = chain.states
+    tilt = np.ones((len(t), k))
+    tilt[:, state] = np.exp(t)
+    found, logs = _applied(tilt[:, :, np.newaxis] * chain.transition, slots - 1, tilt)
+    if before is None:
+        return np.log(found @ chain.stationary) + logs
+    # nothing is tilted before the first slot, so the power is stochastic
+    return np.log((found @ np.linalg.matrix_power(chain.transition, before).T).max(axis=1)) + logs
+
+
+def count_variance(chain: MarkovChain, slots: int) -> FloatArray:
+    """Variance of the number of ``slots`` adjacent slots in each state, from a stationary start; shape (k,).
+
+    With Q = P - 1 pi it is pi(y) (2 T(y, y) - L (1 + pi(y))), T = sum of (L - j) Q^j over j < L. Divided by L it tends
+    to pi(y) (2 Z(y, y) - 1 - pi(y)), where Z = (I - Q)^-1 is the fundamental matrix (Kemeny and Snell 1960). T is
+    summed by doubling, which asks for no inverse and no long history.
+
+    Raises:
+        ChainError: The chain is reducible.
+    """
+    weights, k = chain.stationary, chain.states
+    step, one = chain.transition - weights, np.eye(k)
+    # of the first a powers: their sum S, the sum T of the sums, and the power a itself
+    length, sums, twice, power = 0, np.zeros((k, k)), np.zeros((k, k)), one
+    for bit in f"{slots:b}":
+        twice = twice + length * sums + power @ twice
+        sums = sums + power @ sums
+        power = power @ power
+        length *= 2
+        if bit == "1":
+            sums = sums + power
+            twice = twice + sums
+            power = power @ step
+            length += 1
+    return np.maximum(0.0, weights * (2 * np.diag(twice) - slots * (1 + weights)))
+
+
+def _applied(step: FloatArray, times: int, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Non-negative matrices, shape (m, k, k), applied to vectors (m, k) again and again: values and logs of scales."""
+    found, logs, power, scale = start, np.zeros(len(start)), step, np.zeros(len(start))
+    while times:
+        if times & 1:
+            found = np.einsum("mij,mj->mi", power, found)
+            logs = logs + scale
+            largest = found.max(axis=1)
+            found, logs = found / largest[:, np.newaxis], logs + np.log(largest)
+        times >>= 1
+        if times:
+            power, scale = power @ power, 2 * scale
+            largest = power.max(axis=(1, 2))
+            power, scale = power / largest[:, np.newaxis, np.newaxis], scale + np.log(largest)
+    return found, logs
+
+
+Ints = NDArray[np.int64]
+
+_NEAR = 2.0
+"""Counts nearer to what is expected than this many standard deviations are not tried: they decide nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The outcome of one look.
+
+    Attributes:
+        judged: Whether the belief could be judged at all.
+        drifted: Whether the released numbers contradict it.
+        state: The state that says so most clearly, or, without drift, the one that is furthest off; of a table of
+            transitions the state that is left. None where nothing was judged.
+        share: Its share of the cells as released, noise included; of a table, the share of the transition that is
+            furthest off. NaN where nothing was judged, as for the next two.
+        expected: The nearest share that the belief allows.
+        z: Distance of the two in standard deviations of noise and sampling together, for the reader; it decides
+            nothing.
+        alpha: Probability of a false alarm that this look spent, at most.
+        reason: One sentence for the record.
+    """
+
+    judged: bool
+    drifted: bool
+    state: int | None
+    share: float
+    expected: float
+    z: float
+    alpha: float
+    reason: str
+
+
+def spent_alpha(alpha: float, look: int | None) -> float:
+    """What a look may spend: alpha / (j (j + 1)) at look j, which sums to alpha over all looks; alpha for None.
+
+    Raises:
+        ValueError: If alpha is not strictly between 0 and 1, or look below 1.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
+    if look is None:
+        return float(alpha)
+    number = whole("look", look, "number the looks from 1", least=1)
+    return alpha / (number * (number + 1))
+
+
+def judge_drift(
+    belief: Belief | ConfidenceClass,
+    counts: Ints,
+    scale: Fraction,
+    totals: Ints | None,
+    *,
+    members: Ints,
+    slots: int,
+    windows: int = 1,
+    before: int = 0,
+    alpha: float = 1e-3,
+    look: int | None = None,
+) -> Drift:
+    """Judge released histograms of one period against a belief.
+
+    A row is one series or group. Where the period has several windows, they are adjacent and do not overlap, and the
+    row is the sum of its releases. No series is in two rows.
+
+    Args:
+        belief: The belief in force. A chain and lists of chains are judged by their own autocorrelation where all slots
+            of a row are counted, and by pi and rho where some are missing; `MixingBounds` only by whether a state is
+            rarer than pi_min, `BinaryInterval` and `ConfidenceClass` by the ends of their stationary shares.
+        counts: Released counts, int64, shape (n, k).
+        scale: Exact scale of the noise of one release.
+        totals: Public number of cells that each row counts, shape (n,), or None where it is not public.
+        members: Series summed in each row, shape (n,).
+        slots: Slots of the period.
+        windows: Releases that each row is the sum of.
+        before: Slots for which every series has run before the period, at least. Only beliefs without a stationary
+            start use it: with 0 the worst start must be reckoned with, and small drifts of few slots are not seen.
+        alpha: Probability of a false alarm, at most.
+        look: Number of the look, from 1, if one looks repeatedly; see the module.
+
+    Raises:
+        TypeError: If the belief is none, or an argument is no whole number.
+        ValueError: If shapes, types or ranges are wrong, or the belief has another number of states.
+    """
+    spent = spent_alpha(alpha, look)
+    looked = _look_at(counts, scale, totals, members, slots, windows)
+    try:
+        null = _hypothesis(belief, looked.states, whole("before", before, "give the slots before it", least=0))
+    except (ChainError, EstimationError) as error:
+        return unjudged(spent, str(error))
+    if looked.full + looked.partial == 0 or looked.cells <= 0:
+        return unjudged(spent, "no cell was counted")
+    if null.rho >= 1 and null.loose(looked)[0]:
+        return unjudged(
+            spent,
+            "cells are missing, or their number is not public, or the belief is a class, and P P* may be reducible: "
+            "rho is 1, and bounds nothing",
+        )
+    shares = looked.sums / looked.cells
+    expected = np.clip(shares, null.low, null.high)
+    distance = looked.sums - expected * looked.cells
+    variance = null.variance(looked, expected)
+    z = distance / np.sqrt(variance)
+    # log(1 / p) of each state's own side, 0 where it was not tried
+    evidence = np.zeros(looked.states)
+    for state in np.flatnonzero(np.abs(z) >= _NEAR).tolist():
+        evidence[state] = _evidence(null, looked, state, float(expected[state]), distance[state], variance[state])
+    state = max(range(looked.states), key=lambda one: (evidence[one], abs(z[one]), -one))
+    drifted = bool(evidence[state] >= math.log(2 * looked.states / spent))
+    what = "is more" if z[state] > 0 else "is less"
+    return Drift(
+        judged=True,
+        drifted=drifted,
+        state=state,
+        share=float(shares[state]),
+        expected=float(expected[state]),
+        z=float(z[state]),
+        alpha=spent,
+        reason=f"the share of state {state} {what} than any chain of the belief explains"
+        if drifted
+        else "the released shares do not contradict the belief; transitions are not seen in them",
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Look:
+    """Released rows, summed: all slots of ``full`` series, and at most ``partial_cells`` cells of ``partial`` ones."""
+
+    sums: FloatArray
+    cells: float
+    public: bool
+    scale: Fraction
+    draws: int
+    slots: int
+    full: int
+    partial: int
+    partial_cells: int
+
+    @property
+    def states(self) -> int:
+        return len(self.sums)
+
+    def noise(self, t: FloatArray, share: float) -> FloatArray:
+        """Logarithm of what the noise adds, in one state's sum less ``share`` times the cells if these are noisy."""
+        if self.public:
+            return public_noise_log_tails(self.scale, t, self.draws)
+        others = self.draws * (self.states - 1) * noise_log_moments(self.scale, share * t)
+        return noise_log_tails(self.scale, (1 - share) * t, self.draws) + others
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Hypothesis:
+    """What the belief says of counts: ends of the stationary shares, contraction, start, and its chains if any."""
+
+    low: FloatArray
+    high: FloatArray
+    rho: float
+    excess: float
+    before: int | None
+    chains: tuple[MarkovChain, ...] = ()
+
+    def variance(self, looked: _Look, share: FloatArray) -> FloatArray:
+        """Variance of sums less share times cells, shape (k,): an upper bound with a stationary start."""
+        spread = share * (1 - share)
+        slow = (1 + self.rho) / (1 - self.rho) if self.rho < 1 else math.inf
+        single = looked.draws * DiscreteLaplace(looked.scale).std ** 2
+        noise = single if looked.public else single * ((1 - share) ** 2 + (looked.states - 1) * share**2)
+        cells, _ = self.loose(looked)
+        sampled = cells * spread * slow if cells else np.zeros(looked.states)
+        if self.chains and looked.full:
+            each = [count_variance(chain, looked.slots) for chain in self.chains]
+            sampled = sampled + looked.full * np.max(each, axis=0)
+        return sampled + noise
+
+    def log_moments(self, looked: _Look, state: int, t: FloatArray, share: float) -> FloatArray:
+        """Logarithm of E exp(t (count - share cells)), at most, for the worst chains; all exponents have one sign."""
+        found = np.zeros(len(t))
+        if self.chains and looked.full:
+            each = [chain_log_moments(chain, state, t, slots=looked.slots, before=self.before) for chain in self.chains]
+            found += looked.full * (np.max(each, axis=0) - t * share * looked.slots)
+        cells, series = self.loose(looked)
+        if cells:
+            # at least 0 by Jensen's inequality, so the most cells that there can be are the worst
+            growth = log_growth(share, self.rho, t)
+            found += cells * np.maximum(growth - t * share, 0) + series * log_start(growth, self.excess, t)
+        return found
+
+    def loose(self, looked: _Look) -> tuple[int, int]:
+        """Cells and series that are bounded through pi and rho."""
+        if self.chains:
+            return looked.partial_cells, looked.partial
+        return looked.partial_cells + looked.full * looked.slots, looked.partial + looked.full
+
+
+def _evidence(null: _Hypothesis, looked: _Look, state: int, share: float, distance: float, variance: float) -> float:
+    """log(1 / p) by Chernoff's bound, the best of some exponents; each of them is valid."""
+    rate = 1 / float(looked.scale)
+    near = abs(distance) / variance * np.geomspace(0.05, 3, 30)
+    t = np.append(near, rate * (1 - np.geomspace(1e-3, 0.9, 12)))
+    # only one draw bears the end of the range
+    most = rate if looked.draws == 1 and looked.public else 0.999 * rate
+    t = math.copysign(1, distance) * np.minimum(np.append(t, most), min(most, MOST_TILT))
+    return max(0.0, -float((null.log_moments(looked, state, t, share) + looked.noise(t, share) - t * distance).min()))
+
+
+def _hypothesis(belief: Belief | ConfidenceClass, states: int, before: int) -> _Hypothesis:
+    if isinstance(belief, ConfidenceClass):
+        found, ends = belief.bounds(), belief.members.stationary_bounds()
+        return _any_start(ends[0], ends[1], found, before, states)
+    check_belief(belief)
+    if isinstance(belief, MixingBounds):
+        # a state may be as frequent as it likes
+        return _any_start(np.full(states, belief.pi_min), np.ones(states), belief, before, states)
+    if isinstance(belief, BinaryInterval):
+        found = belief.bounds  # refuses what would divide by zero here
+        low, high = (_share_of_first(belief.stay_0[one], belief.stay_1[1 - one]) for one in (0, 1))
+        return _any_start(np.array([low, 1 - high]), np.array([high, 1 - low]), found, before, states)
+    chains = (belief,) if isinstance(belief, MarkovChain) else belief.chains
+    same_states(chains[0].states, states)
+    shares = np.array([chain.stationary for chain in chains])
+    rho = max(chain.rho for chain in chains)
+    stationary = starts_stationary(belief)
+    return _Hypothesis(
+        shares.min(axis=0),
+        shares.max(axis=0),
+        rho,
+        0.0 if stationary else _excess(float(shares.min()), rho, before),
+        None if stationary else before,
+        chains,
+    )
+
+
+def _any_start(low: FloatArray, high: FloatArray, bounds: MixingBounds, before: int, states: int) -> _Hypothesis:
+    same_states(len(low), states)
+    return _Hypothesis(low, high, bounds.rho, _excess(bounds.pi_min, bounds.rho, before), before)
+
+
+def _excess(pi_min: float, rho: float, before: int) -> float:
+    return rho**before * math.sqrt(max(0.0, 1 / pi_min - 1)) if pi_min > 0 else math.inf
+
+
+def _share_of_first(stay_0: float, stay_1: float) -> float:
+    return (1 - stay_1) / ((1 - stay_0) + (1 - stay_1))
+
+
+def same_states(believed: int, released: int) -> None:
+    """Refuse a belief over another number of states.
+
+    Raises:
+        ValueError: Then.
+    """
+    if believed != released:
+        raise ValueError(
+            f"counts: they have {released} states, and the belief has {believed}: judge rows by the belief of their "
+            "own query"
+        )
+
+
+def unjudged(alpha: float, why: str) -> Drift:
+    """The outcome where nothing can be said."""
+    nothing = math.nan
+    return Drift(
+        judged=False,
+        drifted=False,
+        state=None,
+        share=nothing,
+        expected=nothing,
+        z=nothing,
+        alpha=alpha,
+        reason=f"not judged: {why}",
+    )
+
+
+def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, slots: int, windows: int) -> _Look:
+    released = check_released(counts, totals)
+    DiscreteLaplace(scale)
+    rows = len(released)
+    length = whole("slots", slots, "give the slots of the period", least=1)
+    number = whole("windows", windows, "give the releases that each row is the sum of", least=1)
+    if members.shape != (rows,) or not np.issubdtype(members.dtype, np.integer) or (members < 0).any():
+        raise ValueError(f"members: they must be {rows} whole numbers, none negative: one for each row of counts")
+    most = members.astype(np.int64) * length
+    if totals is not None and (totals > most).any():
+        raise ValueError("totals: a row counts more cells than members times slots: give slots of the whole period")
+    full = np.zeros(rows, dtype=np.bool_) if totals is None else totals == most
+    held = most if totals is None else totals
+    sums = released.sum(axis=0, dtype=np.float64)
+    return _Look(
+        sums=sums,
+        cells=float(sums.sum() if totals is None else totals.sum()),
+        public=totals is not None,
+        scale=scale,
+        draws=rows * number,
+        slots=length,
+        full=int(members[full].sum()),
+        partial=int(members[~full].sum()),
+        partial_cells=int(held[~full].sum()),
+    )
+
+
+def check_released(counts: Ints, totals: Ints | None) -> Ints:
+    """Released counts of shape (n, k) and their totals of shape (n,), or an error that names no number of them.
+
+    Raises:
+        ValueError: A shape, a type or a total is wrong.
+    """
+    if counts.dtype != np.int64 or counts.ndim != 2 or counts.shape[1] == 0:  # noqa: PLR2004 - rows and states
+        raise ValueError(
+            f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (rows, states) and int64: pass "
+            "released counts"
+        )
+    if totals is not None and (
+        totals.shape != counts.shape[:1] or not np.issubdtype(totals.dtype, np.integer) or (totals < 0).any()
+    ):
+        raise ValueError(f"totals: they must be {len(counts)} whole numbers, none negative: one for each row of counts")
+    return counts
+
+
+_COMPATIBLE = "the released transitions do not contradict the belief"
+_FLOOR = 1e-9
+"""Of the point estimate, which is only shown."""
+
+
+def judge_transitions(
+    belief: Belief | ConfidenceClass, released: NoisyCounts, *, alpha: float = 1e-3, look: int | None = None
+) -> Drift:
+    """Judge a released table of transitions against a belief.
+
+    Args:
+        belief: The belief in force; see the module for `MixingBounds`.
+        released: The table.
+        alpha: Probability of a false alarm, at most.
+        look: Number of the look, from 1, if one looks repeatedly; see `drift`.
+
+    Returns:
+        The outcome. ``state`` is left by the transition that is furthest off, whose estimated probability is ``share``;
+        for `MixingBounds` it is the state that is rarest or holds on longest, ``share`` its estimated stationary share
+        or autocorrelation, and ``z`` is NaN.
+
+    Raises:
+        TypeError: If the belief is none.
+        ValueError: If it has another number of states, or alpha is out of range.
+    """
+    spent = spent_alpha(alpha, look)
+    known = released.confidence_class(1 - spent)
+    if isinstance(belief, MixingBounds):
+        return _judge_bounds(belief, released, known, spent)
+    boxes = _boxes(belief)
+    same_states(len(boxes[0][0]), released.states)
+    outcomes = [_against(low, high, released, known, spent) for low, high in boxes]
+    return min(outcomes, key=lambda outcome: (outcome.drifted, abs(outcome.z)))
+
+
+def _boxes(belief: Belief | ConfidenceClass) -> list[tuple[FloatArray, FloatArray]]:
+    """Ends of the transition probabilities: of every chain, or of the class."""
+    if isinstance(belief, ConfidenceClass):
+        return [(belief.lower, belief.upper)]
+    check_belief(belief)
+    if isinstance(belief, BinaryInterval):
+        stay = np.array([belief.stay_0, belief.stay_1])
+        low, high = stay[:, 0], stay[:, 1]
+        return [
+            (
+                np.array([[low[0], 1 - high[0]], [1 - high[1], low[1]]]),
+                np.array([[high[0], 1 - low[0]], [1 - low[1], high[1]]]),
+            )
+        ]
+    chains = (belief,) if isinstance(belief, MarkovChain) else () if isinstance(belief, MixingBounds) else belief.chains
+    return [(chain.transition, chain.transition) for chain in chains]
+
+
+def _against(low: FloatArray, high: FloatArray, released: NoisyCounts, known: ConfidenceClass, alpha: float) -> Drift:
+    apart = (known.lower > high) | (known.upper < low)
+    table = released.table.astype(np.float64)
+    left = table.sum(axis=1, keepdims=True)
+    seen = np.broadcast_to(left > 0, table.shape)
+    shares = np.divide(table, left, out=(low + high) / 2, where=seen)
+    nearest = np.clip(shares, low, high)
+    noise = DiscreteLaplace(released.scale).std ** 2
+    spread = nearest * (1 - nearest) * np.maximum(left, 0)
+    spread += noise * ((1 - nearest) ** 2 + (released.states - 1) * nearest**2)
+    z = np.where(seen, (shares - nearest) * left / np.sqrt(spread), 0.0)
+    drifted = bool(apart.any())
+    worst = int(np.argmax(np.abs(z) + np.where(apart, 1e300, 0.0)))
+    state, entered = divmod(worst, released.states)
+    return Drift(
+        judged=True,
+        drifted=drifted,
+        state=state,
+        share=float(shares[state, entered]),
+        expected=float(nearest[state, entered]),
+        z=float(z[state, entered]),
+        alpha=alpha,
+        reason=f"transitions from state {state} to state {entered} are not as the belief has them"
+        if drifted
+        else _COMPATIBLE,
+    )
+
+
+def _judge_bounds(belief: MixingBounds, released: NoisyCounts, known: ConfidenceClass, alpha: float) -> Drift:
+    most = known.members.stationary_bounds()[1]
+    estimate = released.chain(floor=min(_FLOOR, 0.5 / released.states))
+    rarest = int(np.argmin(most))
+    held = _held(np.diag(known.lower), most)
+    slowest = int(np.argmax(held))
+    rare, slow = bool(most[rarest] < belief.pi_min), bool(held[slowest] > belief.rho)
+    state, limit, found, reason = (
+        slowest,
+        belief.rho,
+        _held(np.diag(estimate.transition), estimate.stationary),
+        _COMPATIBLE,
+    )
+    if rare:
+        state, limit, found, reason = rarest, belief.pi_min, estimate.stationary, f"state {rarest} is rarer than pi_min"
+    elif slow:
+        reason = f"state {slowest} holds on longer than the gap allows"
+    return Drift(
+        judged=True,
+        drifted=rare or slow,
+        state=state,
+        share=float(found[state]),
+        expected=limit,
+        z=math.nan,
+        alpha=alpha,
+        reason=reason,
+    )
+
+
+def _held(stay: FloatArray, share: FloatArray) -> FloatArray:
+    """Autocorrelation of each state, or a number below it; 0 for a state that may have all the cells."""
+    others = np.maximum(1 - share, 0)
+    return 1 - np.divide(1 - stay, others, out=np.ones_like(others), where=others > 0)

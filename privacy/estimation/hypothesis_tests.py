@@ -1,0 +1,230 @@
+"""Tests of what a belief takes for granted: one chain of order 1, the same all the time, perhaps reversible.
+
+>>> import numpy as np
+>>> reversibility_test(np.array([[0, 90, 10], [10, 0, 90], [90, 10, 0]])).p_value < 1e-9
+True
+>>> reversibility_test(np.array([[0, 52, 50], [50, 0, 49], [49, 51, 0]])).degrees
+1
+
+Each is a likelihood-ratio test or its quadratic form, chi-square with the stated degrees of freedom in the limit of
+long histories, for an ergodic chain (Billingsley, *Statistical methods in Markov chains*, 1961; Anderson and Goodman,
+*Statistical inference about Markov chains*, 1957). Only transitions that occur count towards the degrees: a transition
+that never does is taken to be impossible. The limit is near where the expected counts are large: `least_expected` is
+the smallest of them, and below about 5 the p-value is a guess.
+
+A small p-value says that the data are not what is believed; on a long history every real series fails. It does not say
+how much that matters: for that compare the noise under both beliefs. The results are functions of the history, as a fit
+is: for whoever fits, not for publication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ..models import markov_chain
+from ..validation import whole
+from .transition_counts import EstimationError, check_table
+
+_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChiSquare:
+    """The outcome of a test.
+
+    Attributes:
+        statistic: Its value.
+        degrees: Degrees of freedom; 0 where the counts leave nothing to test.
+        p_value: Probability of a value at least as large where the hypothesis is true; 1 without degrees.
+        least_expected: Smallest expected count; infinite without any.
+        hypothesis: What is tested.
+        conditions: What the p-value rests on.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    least_expected: float
+    hypothesis: str
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TripleCounts:
+    """How often three adjacent present cells of one series were in the states x, y, z.
+
+    Attributes:
+        counts: int64, shape (k, k, k), none negative.
+
+    Raises:
+        EstimationError: the shape, the type or a value is wrong.
+    """
+
+    counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        counts = np.array(self.counts)
+        if counts.dtype != np.int64 or counts.ndim != _AXES or len(set(counts.shape)) != 1 or not counts.size:
+            raise EstimationError(
+                f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (k, k, k) and int64"
+            )
+        if (counts < 0).any():
+            raise EstimationError("counts: a count is negative: count triples of adjacent cells")
+        counts.setflags(write=False)
+        object.__setattr__(self, "counts", counts)
+
+    @classmethod
+    def of_runs(cls, states: int, runs: Iterable[NDArray[np.integer]]) -> TripleCounts:
+        """Count in unbroken runs of states: one array for each run of adjacent present cells of one series.
+
+        Raises:
+            EstimationError: A run is no row of states from 0 to k - 1. No value is in the message.
+        """
+        k = whole("states", states, "give the number of bins", least=1)
+        total = np.zeros(k**3, dtype=np.int64)
+        for run in runs:
+            path = np.asarray(run)
+            if path.ndim != 1 or not np.issubdtype(path.dtype, np.integer):
+                raise EstimationError("runs: a run must be one row of whole numbers: pass the states of adjacent cells")
+            if path.size and (int(path.min()) < 0 or int(path.max()) >= k):
+                raise EstimationError(f"runs: a state lies outside 0 to {k - 1}: use the same bins")
+            path = path.astype(np.int64)
+            total += np.bincount((path[:-2] * k + path[1:-1]) * k + path[2:], minlength=k**3)
+        return cls(total.reshape(k, k, k))
+
+    def merge(self, other: TripleCounts) -> TripleCounts:
+        """Add two counts up.
+
+        Raises:
+            EstimationError: they differ in their number of states.
+        """
+        if self.states != other.states:
+            raise EstimationError(f"counts: over {self.states} and {other.states} states: use the same bins")
+        return TripleCounts(self.counts + other.counts)
+
+    @property
+    def states(self) -> int:
+        """Number of states k."""
+        return len(self.counts)
+
+
+def order_test(triples: TripleCounts) -> ChiSquare:
+    """Order 1 against order 2: does the state before the last tell more about the next?
+
+    G = 2 sum n(x, y, z) log(n(x, y, z) n(., y, .) / (n(x, y, .) n(., y, z))), the likelihood ratio of P(z | x, y) to
+    P(z | y); sum over y of (r_y - 1)(c_y - 1) degrees, r_y and c_y the states seen before and after y: k (k - 1)^2 when
+    all are (Billingsley 1961, section 5).
+    """
+    counts = triples.counts.astype(np.float64)
+    before, after = counts.sum(axis=2), counts.sum(axis=0)
+    here = after.sum(axis=1)
+    expected = before[:, :, np.newaxis] * after[np.newaxis] / np.where(here > 0, here, 1)[np.newaxis, :, np.newaxis]
+    rows, columns = (before > 0).sum(axis=0), (after > 0).sum(axis=1)
+    used = (rows > 1) & (columns > 1)
+    return _outcome(
+        2 * _entropy(counts, expected),
+        int(((rows - 1) * (columns - 1))[used].sum()),
+        expected[:, used, :],
+        "the chain has order 1, against order 2",
+        ("triples come from few long runs of one chain, the same all the time",),
+    )
+
+
+def drift_test(first: NDArray[np.int64], second: NDArray[np.int64]) -> ChiSquare:
+    """Do two parts of a history, such as its halves, follow the same chain?
+
+    Pearson's test of homogeneity of every row of the two tables, added up: sum over the states left in both parts of
+    (c_x - 1) degrees, c_x the states reached from x in either: k (k - 1) when all are (Anderson and Goodman 1957,
+    section 3.3).
+
+    Args:
+        first: Transitions of one part, shape (k, k).
+        second: Transitions of the other part, which shares no transition with the first.
+
+    Raises:
+        EstimationError: A table has the wrong shape or a negative count.
+    """
+    if check_table(first) != check_table(second):
+        raise EstimationError(f"counts: over {len(first)} and {len(second)} states: use the same bins")
+    tables = np.stack([first, second]).astype(np.float64)
+    left, entries = tables.sum(axis=2), tables.sum(axis=0)
+    used = (left > 0).all(axis=0)
+    expected = left[:, :, np.newaxis] * (entries / np.maximum(entries.sum(axis=1, keepdims=True), 1))[np.newaxis]
+    gaps = np.where(
+        used[:, np.newaxis] & (expected > 0), (tables - expected) ** 2 / np.where(expected > 0, expected, 1), 0
+    )
+    degrees = int((np.maximum((entries > 0).sum(axis=1), 1) - 1)[used].sum())
+    return _outcome(
+        float(gaps.sum()),
+        degrees,
+        expected[:, used, :],
+        "both parts follow one chain",
+        ("the parts share no transition", "each part follows one chain of order 1"),
+    )
+
+
+def reversibility_test(counts: NDArray[np.int64]) -> ChiSquare:
+    """Is the chain reversible: n(x, y) = n(y, x) but for chance?
+
+    The flows of any stationary chain balance at every state, so only what circulates can tell: the differences
+    d(x, y) = n(x, y) - n(y, x) with weights w(x, y) = n(x, y) + n(y, x) are freed of their best fit by differences of a
+    potential, and
+
+        G = min over u of sum over x < y of (d(x, y) - w(x, y) (u(x) - u(y)))^2 / w(x, y).
+
+    Degrees: the independent cycles of the graph of the transitions that occur, (k - 1)(k - 2) / 2 when all do, 0 for
+    two states, whose chains are all reversible. It is the score test of the reversible chains P(x, y) = s(x, y) / s(x)
+    with s symmetric, among all: the directions t(x, y) in which log P can leave them, as seen by the Fisher information
+    pi(x) P(x, y), are the antisymmetric t whose flow pi(x) P(x, y) t(x, y) has no divergence; the score in direction t
+    is the sum of d t over x < y, its variance that of w t^2, and the supremum of score^2 / variance over circulations
+    is G by projection. Counting Bowker's k (k - 1) / 2 degrees instead would hide what a circulation shows.
+
+    Args:
+        counts: Transitions, shape (k, k).
+
+    Raises:
+        EstimationError: The shape or a count is wrong.
+    """
+    k = check_table(counts)
+    upper = np.triu_indices(k, 1)
+    both = (counts + counts.T)[upper]
+    used = np.flatnonzero(both)
+    x, y = upper[0][used], upper[1][used]
+    weights, flow = both[used].astype(np.float64), (counts - counts.T)[upper][used].astype(np.float64)
+    degrees = len(used) - k + len(markov_chain.communicating_classes((counts + counts.T) > 0))
+    root = np.sqrt(weights)
+    design = np.zeros((len(used), k))
+    design[np.arange(len(used)), x], design[np.arange(len(used)), y] = root, -root
+    fitted = np.linalg.lstsq(design, flow / root, rcond=None)[0] if len(used) else np.zeros(k)
+    residual = flow / root - design @ fitted
+    return _outcome(
+        float(residual @ residual),
+        degrees,
+        weights / 2,
+        "the chain is reversible",
+        ("the history is stationary: every run starts as the chain spends its time", "one chain of order 1"),
+    )
+
+
+def _entropy(counts: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    seen = counts > 0
+    return max(0.0, float((counts[seen] * np.log(counts[seen] / expected[seen])).sum()))
+
+
+def _outcome(
+    statistic: float, degrees: int, expected: NDArray[np.float64], hypothesis: str, conditions: tuple[str, ...]
+) -> ChiSquare:
+    occurring = expected[expected > 0]
+    return ChiSquare(
+        statistic=statistic if degrees else 0.0,
+        degrees=degrees,
+        p_value=float(special.chdtrc(degrees, statistic)) if degrees else 1.0,
+        least_expected=float(occurring.min()) if occurring.size else float("inf"),
+        hypothesis=hypothesis,
+        conditions=conditions,
+    )

@@ -1,0 +1,275 @@
+"""Beliefs for many series that do not all follow one chain: chains and contraction of each series.
+
+The pooled chain is the belief that every series follows that one chain. Two others are made here: mixing bounds that a
+stated share of the series meets, and the list of the series' own chains.
+
+>>> import numpy as np
+>>> tables = np.array([[[50, 50], [50, 50]], [[60, 40], [40, 60]], [[99, 1], [1, 99]]])
+>>> history = TransitionCounts(("a", "b", "c"), tables, np.full((3, 2), 100))
+>>> covering_class(history, share=0.6).gap
+0.96
+>>> covering_class(history, share=1.0).gap < 0.04
+True
+
+Both are functions of the history and plug-in estimates: they say what the series' own chains look like, not how far the
+truth may be from them. Which series are covered is theirs to know, so no name leaves this module.
+
+How fast the series of a history forget, and the contraction class that holds for most of them.
+
+Each series has the chain of its own counts, to whose rows some visits of the pooled rows are added. Its curves are the
+least of that chain in both directions of time (:mod:`..models.dobrushin`). The score of a series is the noise that its
+own curves need. With n series the class of cover c is the envelope of the r = ceil(c (n + 1)) series of the lowest
+scores: the largest eta of any of them at each number of slots, rounded up.
+
+*What the rank says* (conformal prediction; Vovk, Gammerman, Shafer 2005). Of n + 1 exchangeable series the score of the
+last is among the r lowest with probability at least r / (n + 1), and then its own curves need no more noise than the
+class has. That its curves lie below the envelope at every number of slots is rarer. Over histories the share of further
+series with so low a score has the law Beta(r, n + 1 - r). The visits of the pooled rows come from the history alone, a
+departure from exchangeability as small as their share of a row.
+
+Everything here is a function of the history, as secret as it is.
+
+>>> tables = np.array([[[90, 10], [10, 90]], [[80, 20], [30, 70]], [[99, 1], [1, 99]]])
+>>> history = contractions(TransitionCounts(("a", "b", "c"), tables, np.full((3, 2), 110)))
+>>> rank = history.rank("0.7")
+>>> rank, round(history.probability(rank), 2)
+(3, 0.75)
+>>> history.envelope(2, digits=3).forward[:3]
+((1, 0.797), (2, 0.635), (3, 0.506))
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from ..accounting.directions import STEPS, NotContracting
+from ..accounting.forward_backward import endless
+from ..models.classes import FiniteClass, MixingBounds
+from ..models.dobrushin import DobrushinBounds, contraction
+from ..models.markov_chain import ChainError, MarkovChain
+from ..validation import positive
+from .transition_counts import EstimationError, TransitionCounts, chain_from_counts
+
+__all__ = ["DIGITS", "PSEUDO_VISITS", "Contractions", "contractions", "rank_of"]
+
+
+def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1.0) -> MixingBounds:
+    """Mixing bounds that at least a share of the series meets by plug-in (theory section 7, item 5b).
+
+    Each series has the chain of its own counts over all k states, without smoothing, and a series without one that
+    mixes meets no bounds, as in `diagnostics.outside`. Among all pairs of a pi_min and a gap that enough series meet
+    there is one for each choice of the series that decides pi_min; taken is the pair with the least reach
+    log(1 / (tanh(epsilon / 12) pi_min)) / gap, half the a* of [SWC17] Lemma 4.9 before it is rounded, because the
+    noise of MQMApprox grows with it.
+
+    Args:
+        counts: Transitions per series.
+        share: Share of the series to cover, above 0 and at most 1; read as the exact value of the float.
+        epsilon: The target for which the reach is weighed.
+
+    Raises:
+        EstimationError: If the share is out of range, there is no series, or too few series have a chain that mixes.
+        ValueError: If epsilon is not finite and above 0.
+    """
+    if not 0 < share <= 1:
+        raise EstimationError(f"share: {share} is outside 0 to 1: 0.9 covers nine series of ten")
+    weight = -math.log(math.tanh(positive("epsilon", epsilon, "give the loss you accept") / 12))
+    total = len(counts.series)
+    if not total:
+        raise EstimationError("counts: there is no series: give the counts of at least one")
+    needed = math.ceil(Fraction(share) * total)
+    found = [bounds for table in counts.counts if (bounds := _plug_in(table)) is not None]
+    if len(found) < needed:
+        raise EstimationError(
+            f"share: {share} of {total} series are {needed}, but only {len(found)} visit all {counts.states} states "
+            "and mix by their own counts: merge rare bins, give longer histories, or cover a smaller share"
+        )
+    kept: list[float] = []  # a heap of the largest gaps, as many as needed, among the series gone through
+    best = (math.inf, 0.0, 0.0)
+    for pi_min, gap in sorted(((bounds.pi_min, bounds.gap) for bounds in found), reverse=True):
+        heapq.heappush(kept, gap)
+        if len(kept) > needed:
+            heapq.heappop(kept)
+        if len(kept) == needed:
+            best = min(best, ((weight - math.log(pi_min)) / kept[0], pi_min, kept[0]))
+    return MixingBounds(pi_min=best[1], gap=best[2], kind="multiplicative")
+
+
+def series_class(counts: TransitionCounts, smoothing: float = 0.0, *, floor: float = 0.0) -> FiniteClass:
+    """The list of the series' own chains: the belief that every series follows one of them.
+
+    Args:
+        counts: Transitions per series.
+        smoothing: As in `chain_from_counts`.
+        floor: As in `chain_from_counts`.
+
+    Returns:
+        The different chains, in the order of the counts; all start stationary.
+
+    Raises:
+        EstimationError: If there is no series, or, without smoothing, some series never leaves a state.
+    """
+    if not counts.series:
+        raise EstimationError("counts: there is no series: give the counts of at least one")
+    if smoothing == 0 and (unknown := int((counts.counts.sum(axis=2) == 0).any(axis=1).sum())):
+        raise EstimationError(
+            f"counts: {unknown} of {len(counts.series)} series never leave some of the {counts.states} states, so "
+            f"their chains are unknown: smooth the counts (smoothing=1/k = {1 / counts.states:.3g}), or merge rare bins"
+        )
+    return FiniteClass(dict.fromkeys(chain_from_counts(table, smoothing, floor=floor) for table in counts.counts))
+
+
+def _plug_in(table: NDArray[np.int64]) -> MixingBounds | None:
+    if (table.sum(axis=1) == 0).any():
+        return None
+    try:
+        return MixingBounds.of(chain_from_counts(table))
+    except ChainError:
+        return None  # reducible, periodic, or with a gap of 0
+
+
+#: Visits of the pooled row that are added to each row of a series.
+PSEUDO_VISITS = 10
+
+#: Decimals of the curves of a class.
+DIGITS = 4
+
+#: Probability that the range of :meth:`Contractions.share_range` leaves out on each side.
+_TAIL = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contractions:
+    """The curves of every series of a history, in the order of the counts.
+
+    Attributes:
+        chains: The series' chains, smoothed.
+        forward: eta_m ahead, shape (n, number of steps).
+        backward: eta_m back, alike.
+        scores: Noise sigma at epsilon 1 by the series' own curves, shape (n,).
+        steps: The m.
+    """
+
+    chains: tuple[MarkovChain, ...]
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    steps: tuple[int, ...]
+
+    def rank(self, cover: str | Fraction) -> int:
+        """The rank r = ceil(cover (n + 1)).
+
+        Args:
+            cover: Probability with which a further series is to have as low a score, above 0.
+
+        Raises:
+            EstimationError: The cover is out of range, or above n / (n + 1): the history has too few series for it.
+        """
+        return rank_of(cover, len(self.chains))
+
+    def probability(self, rank: int) -> float:
+        """What the rank says: r / (n + 1)."""
+        return rank / (len(self.chains) + 1)
+
+    def share_range(self, rank: int) -> tuple[float, float]:
+        """Between which shares that of further series with so low a score lies, in nine histories of ten."""
+        rest = len(self.chains) + 1 - rank
+        low, high = (float(betaincinv(rank, rest, tail)) for tail in (_TAIL, 1 - _TAIL))
+        return low, high
+
+    def envelope(self, rank: int, digits: int = DIGITS) -> DobrushinBounds:
+        """The class of the series with the lowest scores, rounded up to some decimals.
+
+        Raises:
+            ChainError: One of them never forgets.
+        """
+        chosen = np.argsort(self.scores, kind="stable")[:rank]
+        forward, backward = (
+            zip(self.steps, side[chosen].max(axis=0).tolist(), strict=True) for side in (self.forward, self.backward)
+        )
+        return DobrushinBounds(forward, backward).rounded(digits)
+
+    def inside(self, bounds: DobrushinBounds) -> int:
+        """How many series have their curves below those of a class at every number of slots."""
+        sides = zip((self.forward, self.backward), (bounds.forward, bounds.backward), strict=True)
+        held = np.all([(mine <= [eta for _, eta in curve]).all(axis=1) for mine, curve in sides], axis=0)
+        return int(held.sum())
+
+    def exact_scores(self) -> NDArray[np.float64]:
+        """Noise sigma at epsilon 1 by each series' own chain, exactly, shape (n,); infinite where there is none."""
+        return np.array([_sigma(chain) for chain in self.chains])
+
+
+def contractions(
+    counts: TransitionCounts, pseudo_visits: float = PSEUDO_VISITS, *, labels: Sequence[str] | None = None
+) -> Contractions:
+    """The curves of all series.
+
+    Args:
+        counts: Transitions per series.
+        pseudo_visits: Visits of the pooled row that are added to each row of a series, above 0.
+        labels: What messages call the states.
+
+    Raises:
+        ChainError: The pooled chain is reducible.
+        EstimationError: There is no series, or a state that no series leaves.
+    """
+    if not counts.series:
+        raise EstimationError("counts: there is no series: give the counts of at least one")
+    if not (math.isfinite(pseudo_visits) and pseudo_visits > 0):
+        raise EstimationError(f"pseudo_visits: {pseudo_visits} is not finite and above 0: {PSEUDO_VISITS} is usual")
+    pooled = chain_from_counts(counts.pooled(), labels=labels)
+    # a reducible pool says so here
+    contraction(pooled, (1,))
+    tables = counts.counts + pseudo_visits * pooled.transition
+    chains = tuple(MarkovChain(table) for table in tables / tables.sum(axis=2, keepdims=True))
+    curves = [contraction(chain, STEPS) for chain in chains]
+    forward, backward = (np.array([pair[side] for pair in curves]) for side in (0, 1))
+    scores = [
+        _sigma_of_curves(zip(STEPS, ahead, strict=True), zip(STEPS, back, strict=True))
+        for ahead, back in zip(forward.tolist(), backward.tolist(), strict=True)
+    ]
+    return Contractions(chains, forward, backward, np.array(scores), STEPS)
+
+
+def rank_of(cover: str | Fraction, series: int) -> int:
+    """ceil(cover (n + 1)) of n series.
+
+    Raises:
+        EstimationError: The cover is no number above 0, or above n / (n + 1).
+    """
+    try:
+        wanted = Fraction(cover)
+    except (ValueError, ZeroDivisionError):
+        raise EstimationError(f"cover: {cover!r:.40} is no number; write one such as 0.9") from None
+    if wanted <= 0:
+        raise EstimationError(f"cover: {cover} is not above 0: 0.9 is usual")
+    rank = math.ceil(wanted * (series + 1))
+    if rank > series:
+        raise EstimationError(
+            f"cover: {cover} of a history of {series} series: of a further series no more can be said than with "
+            f"probability {series}/{series + 1} = {series / (series + 1):.3f}; give a smaller cover, or more series"
+        )
+    return rank
+
+
+def _sigma_of_curves(forward: zip[tuple[int, float]], backward: zip[tuple[int, float]]) -> float:
+    try:
+        return _sigma(DobrushinBounds(forward, backward))
+    except ValueError:
+        return math.inf
+
+
+def _sigma(belief: MarkovChain | DobrushinBounds) -> float:
+    try:
+        return 1 / endless(belief, 1.0).density
+    except NotContracting:
+        return math.inf

@@ -1,0 +1,216 @@
+"""The exponential mechanism: the names of the K fullest bins, drawn with exactly the stated probabilities.
+
+>>> from fractions import Fraction
+>>> import numpy as np
+>>> mechanism = ExponentialTopK(bins=4, choose=2, epsilon=Fraction(1, 2))
+>>> mechanism.select(np.array([[30, 900, 5, 400]])).tolist()  # 900 and 400 stand out by far: certain up to 1e-20
+[[1, 3]]
+>>> mechanism.shortfall(0.95)
+36
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..validation import float_above, positive, whole
+from .histogram import LARGEST_COUNT, check_counts
+from .sampling import (
+    GEOMETRIC_END,
+    LARGEST_DENOMINATOR,
+    Entropy,
+    EntropyError,
+    SystemEntropy,
+    bernoulli_exp,
+    bernoulli_exp_minus_one,
+    uniform_below,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialTopK:
+    """K different bins of a histogram, each draw an exponential mechanism on the counts (theory section 5).
+
+    One draw takes bin r of those left with probability proportional to exp(epsilon c_r / (2 K)), where c_r is its
+    count. When one cell changes its state no count moves by more than Delta_u = 1, so numerator and normaliser move by
+    a factor of at most exp(epsilon / (2 K)) each: a draw has eps_dp = epsilon / K, and the K draws without replacement
+    ("peeling"), each made in the light of the ones before, have eps_dp = epsilon together. Counts summed over a group
+    move by the same 1.
+
+    The draws are exact: a bin is proposed uniformly and kept with probability exp(-rate (max - c_r)), rate = epsilon /
+    (2 K) a fraction, an event that is decided on integers (see the module `sampling`). The fullest bin is always kept,
+    so a draw from m bins takes m proposals on average at most, whatever the counts. The number of proposals depends on
+    the counts: who can time a draw learns about them, so draws belong inside the trust boundary. A proposal that
+    succeeds in 65,536 events of probability exp(-1) in a row, which happens with probability below 2^-94547, ends in
+    `EntropyError`.
+
+    Attributes:
+        bins: Number of bins k, at least 1.
+        choose: Number of bins to name K, 1 to k.
+        epsilon: Loss per slot of one selection, positive; epsilon / (2 K) has numerator and denominator at most 2^46.
+
+    Raises:
+        TypeError: A value of the wrong type.
+        ValueError: A value out of range.
+    """
+
+    name: ClassVar[str] = "exponential-top-k"
+
+    bins: int
+    choose: int
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        whole("bins", self.bins, "give the number of states", least=1)
+        whole("choose", self.choose, "give the number of bins to name", least=1)
+        if self.choose > self.bins:
+            raise ValueError(f"choose is {self.choose}, but there are {self.bins} bins: name at most that many")
+        if not isinstance(self.epsilon, Fraction):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise TypeError(f"epsilon: {self.epsilon!r} is not a Fraction: use from_sigma, or give Fraction(1, 2)")
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon is {self.epsilon}, but must be above 0: give the loss you accept")
+        if max(self._rate.numerator, self._rate.denominator) > LARGEST_DENOMINATOR:
+            raise ValueError(
+                f"epsilon: epsilon / (2 choose) has parts of {self._rate.numerator.bit_length()} and "
+                f"{self._rate.denominator.bit_length()} bits, the limit of exact draws is 2^46: "
+                "give a rounder fraction, or use from_sigma"
+            )
+
+    @classmethod
+    def from_sigma(cls, bins: int, choose: int, sigma: float) -> ExponentialTopK:
+        """Make the mechanism for the sigma of a calibration: the largest epsilon on the grid, at most 1 / sigma.
+
+        Raises:
+            TypeError: A value of the wrong type.
+            ValueError: A value out of range, or a sigma for which epsilon / (2 K) is below 2^-46.
+        """
+        draws = 2 * whole("choose", choose, "give the number of bins to name", least=1)
+        exact = 1 / (draws * Fraction(positive("sigma", sigma, "pass the sigma of a calibration")))
+        # the finest power of two that keeps both parts within the limit
+        room = LARGEST_DENOMINATOR.bit_length() - 1
+        grid = Fraction(2) ** min(room, room - math.ceil(exact).bit_length())
+        rate = Fraction(math.floor(exact * grid)) / grid
+        if rate == 0:
+            raise ValueError(
+                f"sigma is {sigma!r}, but 1 / (2 choose sigma) must be at least 2^-46: "
+                "use larger windows or groups, which need no finer epsilon"
+            )
+        return cls(bins, choose, rate * draws)
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one selection, rounded up: what the ledger is charged."""
+        return float_above(self.epsilon)
+
+    @property
+    def _rate(self) -> Fraction:
+        return self.epsilon / (2 * self.choose)
+
+    def select(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """Draw the bins to publish.
+
+        Args:
+            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            entropy: For tests only; the operating system's entropy where it is left out.
+
+        Returns:
+            int64, shape (n, K): bins in the order in which they were drawn. The counts are not part of it.
+
+        Raises:
+            TypeError: The counts are not int64.
+            ValueError: The shape or the range is wrong. No count is named in the message.
+            EntropyError: The bit source is defective.
+        """
+        check_counts(counts, self.bins)
+        source = SystemEntropy() if entropy is None else entropy
+        rows = np.arange(len(counts))
+        left = np.tile(np.arange(self.bins), (len(counts), 1))
+        chosen = np.empty((len(counts), self.choose), dtype=np.int64)
+        for place in range(self.choose):
+            values = np.take_along_axis(counts, left, axis=1)
+            picked = _pick(values.max(axis=1, keepdims=True) - values, self._rate, source)
+            chosen[:, place] = left[rows, picked]
+            keep = np.arange(left.shape[1]) != picked[:, np.newaxis]
+            left = left[keep].reshape(len(counts), left.shape[1] - 1)
+        return chosen
+
+    def probabilities(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The law of the first draw, as floats that describe it, shape (n, k); rows sum to 1.
+
+        Raises:
+            TypeError: The counts are not int64.
+            ValueError: The shape or the range is wrong.
+        """
+        check_counts(counts, self.bins)
+        weights = np.exp(-float(self._rate) * (counts.max(axis=1, keepdims=True) - counts))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def shortfall(self, level: float = 0.95) -> int:
+        """Return a h such that one draw's count is at least the largest count left minus h with probability `level`.
+
+        A bin that is short by more than h has weight below exp(-rate h) of the fullest, and there are less than k of
+        them: h = log(k / (1 - level)) / rate, rounded up.
+
+        Raises:
+            ValueError: The level is not strictly between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+        return math.ceil(math.log(self.bins / (1 - level)) / float(self._rate))
+
+
+def _pick(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+    """Draw one column per row with probability proportional to exp(-rate gap), by rejection from the uniform law.
+
+    Args:
+        gaps: Shape (n, m): how far each value is below the row's largest; at least one 0 in each row.
+        rate: Positive, both parts at most 2^46.
+        entropy: The bit source.
+
+    Returns:
+        Shape (n,).
+    """
+    picked = np.zeros(len(gaps), dtype=np.int64)
+    waiting = np.arange(len(gaps))
+    while waiting.size:
+        picked[waiting] = _attempt(gaps[waiting], rate, entropy)
+        waiting = waiting[picked[waiting] < 0]
+    return picked
+
+
+def _attempt(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:
+    """Propose one column per row and return it, or -1 where it is not kept."""
+    proposed = uniform_below(gaps.shape[1], len(gaps), entropy)
+    kept = _kept(gaps[np.arange(len(gaps)), proposed], rate, entropy)
+    return np.where(kept, proposed, -1)
+
+
+def _kept(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.bool_]:
+    """Draw events of probability exp(-rate gap), one per lane.
+
+    The exponent is a whole number and a fraction of one: as many events of probability exp(-1) and one more. A first
+    failure settles it, so an exponent of any size costs two events on average. From `GEOMETRIC_END` on the whole part
+    no longer matters, because so many successes end in an error; cutting the gap there keeps the products below 2^63.
+    """
+    p, q = rate.numerator, rate.denominator
+    end = min(LARGEST_COUNT, -(-GEOMETRIC_END * q // p))
+    wholes, rests = np.divmod(np.minimum(gaps, end) * np.int64(p), np.int64(q))
+    events = np.zeros(gaps.size, dtype=np.bool_)
+    alive = np.flatnonzero(bernoulli_exp(rests, q, entropy))
+    for successes in range(GEOMETRIC_END):
+        done = wholes[alive] == successes
+        events[alive[done]] = True
+        alive = alive[~done]
+        if not alive.size:
+            return events
+        alive = alive[bernoulli_exp_minus_one(alive.size, entropy)]
+    raise EntropyError(
+        f"entropy: {GEOMETRIC_END} events of probability exp(-1) in a row, where the limit is {GEOMETRIC_END - 1}: "
+        "the bit source is defective; nothing was released, check the system's random device"
+    )

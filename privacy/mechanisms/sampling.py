@@ -1,0 +1,290 @@
+"""Exact random events on integers, from the operating system's random bits.
+
+Every function draws one independent event per array element (a lane) and has exactly the stated probability: integers
+only, comparison and rejection instead of rounding, no remainder of a division by a bound that does not divide.
+The method is that of Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Algorithms 1
+and 2. Two things differ from the text without changing any probability, to spend fewer bits:
+
+* An event of probability p/q is decided by comparing a uniform number with the base-256 expansion of p/q, digit by
+  digit, until a digit differs. 255 of 256 lanes need one byte.
+* An event of probability p/(q k) is the conjunction of two independent events of probabilities 1/k and p/q, so no
+  product of large numbers is ever formed.
+
+The tests enumerate the bits behind each of these functions, at array size 1, and compare the exact laws.
+
+Where random bits come from: the operating system, read at the moment of use.
+
+Nothing here keeps state. A generator that lives in an object is copied by fork and by pickle, and two workers then draw
+the same "independent" noise; bits that are read from the system at each call cannot be shared by accident.
+
+>>> bool(SystemEntropy().bits(3, 4).max() < 8)
+True
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDEST = 64
+"""The largest number of bits in one value of a bit source."""
+
+
+class EntropyError(RuntimeError):
+    """The bit source cannot be a fair one: it gave fewer values than it was asked for, or a run of no likely length."""
+
+
+class Entropy(Protocol):
+    """A source of independent uniform integers of a given number of bits.
+
+    The library uses `SystemEntropy` wherever none is passed; another source is for tests that enumerate its bits.
+    """
+
+    def bits(self, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return `count` independent integers, each uniform on 0 .. 2^width - 1.
+
+        Args:
+            width: bits of each value, 1 to 64.
+            count: how many values, 0 or more.
+
+        Returns:
+            An array of shape (count,) of an unsigned type that holds `width` bits.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SystemEntropy:
+    """The operating system's generator (`os.urandom`), without a buffer and without a state of its own."""
+
+    def bits(self, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Read whole bytes from the system and keep the top `width` bits of each value; see `Entropy.bits`."""
+        if not 1 <= width <= WIDEST:
+            raise ValueError(f"width: {width} is outside 1 to {WIDEST}: draw wide values in parts")
+        size = next(size for size in (1, 2, 4, 8) if 8 * size >= width)
+        try:
+            raw = os.urandom(size * count)
+        except (OSError, NotImplementedError) as error:
+            raise EntropyError(
+                f"the operating system gave no random bytes ({type(error).__name__}); nothing is drawn without them"
+            ) from error
+        if len(raw) != size * count:
+            raise EntropyError(
+                f"the operating system gave {len(raw)} of {size * count} random bytes; nothing is drawn of fewer"
+            )
+        drawn: NDArray[np.unsignedinteger[Any]] = np.frombuffer(raw, dtype=f"u{size}")
+        return drawn if width == 8 * size else np.right_shift(drawn, 8 * size - width, dtype=drawn.dtype)
+
+
+def draw_bits(entropy: Entropy, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Return what a source gives, if it is as much as was asked for: one value for many lanes would be the same noise.
+
+    Args:
+        entropy: the bit source.
+        width: bits of each value.
+        count: how many values.
+
+    Returns:
+        Shape (count,).
+
+    Raises:
+        EntropyError: the source gave another number of values.
+    """
+    drawn = entropy.bits(width, count)
+    if drawn.shape != (count,):
+        raise EntropyError(f"the bit source gave values of shape {drawn.shape} and was asked for ({count},)")
+    return drawn
+
+
+DIGIT = 8
+"""Bits of one digit in the comparison of a uniform number with a fraction."""
+
+LARGEST_DENOMINATOR = 2**46
+"""Bound of every denominator here: a numerator shifted by a digit, or multiplied by one, stays below 2^54."""
+
+GEOMETRIC_END = 2**16
+"""`geometric` stops with an error at this value, which it reaches with probability exp(-65536) < 2^-94547."""
+
+_FEW = 64
+
+Lanes = NDArray[np.intp]
+Integers = NDArray[np.int64]
+Events = NDArray[np.bool_]
+
+
+def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
+    """Draw integers uniform on 0 .. bound - 1 by rejection from the next power of two.
+
+    Args:
+        bound: 1 to 2^46.
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+    values = np.zeros(count, dtype=np.int64)
+    filled = 0 if bound > 1 else count
+    while filled < count:
+        tried = candidates(count - filled, bound / (1 << (bound - 1).bit_length()))
+        accepted = _accepted_below(bound, tried, entropy)[: count - filled]
+        values[filled : filled + accepted.size] = accepted
+        filled += accepted.size
+    return values
+
+
+def candidates(wanted: int, share: float) -> int:
+    """How many candidates to try at once, of which a share is accepted on average, for so many accepted ones.
+
+    Mostly enough are accepted then, and one round is faster than many small ones. Each candidate is decided by itself
+    and the first accepted ones are taken, so their law is the same however many were tried. Few are tried as they are.
+    """
+    return wanted if wanted < _FEW else int(wanted / share) + 3 * math.isqrt(wanted)
+
+
+def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:
+    """Draw `count` candidates of just enough bits and return those below the bound, in order."""
+    drawn = draw_bits(entropy, (bound - 1).bit_length(), count).astype(np.int64)
+    return drawn[drawn < bound]
+
+
+def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
+    """Draw events of probability numerator/denominator, one per lane.
+
+    A uniform number U in [0, 1) is compared with p/q one digit c at a time. After a digit, 256 p - c q is what is left
+    of the comparison: at least q means that U is below p/q whatever follows, at most 0 that it is not, and anything
+    between is the numerator that the rest of U is compared with.
+
+    Args:
+        numerators: p, shape (lanes,), each 0 <= p <= denominator.
+        denominator: q, 1 to 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (lanes,).
+    """
+    q = np.int64(denominator)  # typed, so that the digits are never measured against a narrower type
+    rest = (numerators << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, numerators.size), q, dtype=np.int64)
+    events = rest >= denominator
+    undecided = np.flatnonzero((rest > 0) & (rest < denominator))
+    rest = rest[undecided]
+    while undecided.size:
+        rest = (rest << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, rest.size), q, dtype=np.int64)
+        events[undecided] = rest >= denominator
+        still = (rest > 0) & (rest < denominator)
+        undecided, rest = undecided[still], rest[still]
+    return events
+
+
+def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Events:
+    """Choose `size` of some things, all choices equally probable: each in turn with probability wanted / left.
+
+    Args:
+        count: number of lanes.
+        size: how many are chosen, 0 to `things`.
+        things: of how many, at most 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count, things): which are chosen.
+    """
+    chosen = np.empty((things, count), dtype=np.bool_)
+    wanted = np.full(count, size, dtype=np.int64)
+    for thing in range(things):
+        chosen[thing] = bernoulli(wanted, things - thing, entropy)
+        wanted -= chosen[thing]
+    return chosen.T
+
+
+def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
+    """Draw events of probability exp(-numerator/denominator), one per lane ([CKS20] Algorithm 1 for gamma <= 1).
+
+    Args:
+        numerators: shape (lanes,), each 0 <= numerator <= denominator.
+        denominator: 1 to 2^46.
+        entropy: the bit source.
+
+    Returns:
+        Shape (lanes,).
+    """
+
+    def of_gamma(lanes: Lanes) -> Events:
+        return bernoulli(numerators[lanes], denominator, entropy)
+
+    first = np.flatnonzero(bernoulli(numerators, denominator, entropy))
+    return _alternating_series(numerators.size, first, of_gamma, entropy)
+
+
+def bernoulli_exp_minus_one(count: int, entropy: Entropy) -> Events:
+    """Draw events of probability exp(-1): `bernoulli_exp` without the trials of probability 1.
+
+    Args:
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+
+    def certain(lanes: Lanes) -> Events:
+        return np.ones(lanes.size, dtype=np.bool_)
+
+    return _alternating_series(count, np.arange(count), certain, entropy)
+
+
+def _alternating_series(count: int, alive: Lanes, of_gamma: Callable[[Lanes], Events], entropy: Entropy) -> Events:
+    """Continue [CKS20] Algorithm 1 behind its first trial.
+
+    Trial K succeeds with probability gamma/K. The event happens where the first failure has an odd K, because
+    P(first failure > K) = gamma^K / K! makes that sum the series of exp(-gamma).
+
+    Args:
+        count: number of lanes.
+        alive: lanes whose trial 1 has succeeded.
+        of_gamma: draws an event of probability gamma for each of the lanes it is given.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,).
+    """
+    events = np.ones(count, dtype=np.bool_)
+    trial = 1
+    while alive.size:
+        trial += 1
+        events[alive] = trial % 2 == 1
+        alive = alive[bernoulli(np.ones(alive.size, dtype=np.int64), trial, entropy)]
+        alive = alive[of_gamma(alive)]
+    return events
+
+
+def geometric(count: int, entropy: Entropy) -> Integers:
+    """Count the events of probability exp(-1) before the first that fails: P(V = v) = exp(-v) (1 - exp(-1)).
+
+    Args:
+        count: number of lanes.
+        entropy: the bit source.
+
+    Returns:
+        Shape (count,), each below `GEOMETRIC_END`.
+
+    Raises:
+        EntropyError: a lane reached `GEOMETRIC_END`, which no fair source does. Whether this is raised does not depend
+            on any data, and nothing has been released when it is.
+    """
+    values = np.zeros(count, dtype=np.int64)
+    alive = np.arange(count)
+    for value in range(1, GEOMETRIC_END + 1):
+        alive = alive[bernoulli_exp_minus_one(alive.size, entropy)]
+        if not alive.size:
+            return values
+        values[alive] = value
+    raise EntropyError(
+        f"entropy: {GEOMETRIC_END} events of probability exp(-1) in a row, where the limit is {GEOMETRIC_END - 1}: "
+        "the bit source is defective; nothing was released, check the system's random device"
+    )

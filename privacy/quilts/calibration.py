@@ -1,0 +1,863 @@
+"""Calibration by Markov quilts: noise of MQMApprox, MQMExact and pairwise quilts, and the search for quilts.
+
+>>> from quiltstream.privacy.models.markov_chain import MarkovChain
+>>> from quiltstream.privacy.models.classes import MixingBounds
+>>> calibration = mqm_approx(MixingBounds(pi_min=0.2, gap=0.75), epsilon=1.0, length=100)
+>>> round(calibration.sigma, 4), calibration.quilt
+(31.7098, Quilt(left=15, right=13))
+>>> chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]], initial=[1, 0])
+>>> calibration = mqm_exact(chain, epsilon=1.0, length=100, literal=True)
+>>> round(calibration.sigma, 4), calibration.node, calibration.quilt
+(13.0219, 8, Quilt(left=5, right=5))
+>>> round(pairwise(chain, epsilon=1.0, length=100).sigma, 4)
+12.9341
+
+The search for the best quilt, by Dinkelbach's iteration on separable sides.
+
+The score of a quilt is card / (epsilon - influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the
+sign of ``card - sigma * (epsilon - influence)`` is decided by two minimisations apart, one per side; the least sigma
+that some quilt reaches is the root of their sum. Every step costs one pass over the lags, never one over all pairs of
+lags.
+
+Which slot of a window, or of an endless stream, decides, and how many lags must be looked at to know.
+
+*Lags.* A quilt with at least sigma epsilon slots inside scores no better than sigma, so once tables reach that far no
+more lags can matter. They are made 64, 128, ... at a time until they do.
+
+*A stationary chain.* All slots are alike but for their distance to the ends, and of two slots the one with more room
+on both sides needs no less noise (``ChainNodes.between``). So one solution bounds a whole range of slots; a range whose
+bound is above the largest noise so far is halved.
+
+*Any other start.* The first slots are looked at one by one, all behind them are bounded together, and there are more
+first slots until the bound no longer decides, or is close to what the slots behind really need.
+
+The slot, and with pairwise quilts the secret pair, that needs most noise.
+
+Set-wise ([SWC17] Algorithms 2 and 3): sigma = max over slots of min over quilts of card / (epsilon - e), the quilt's
+influence e being the largest over all pairs. Pairwise: sigma = max over slots and pairs of min over quilts, each pair
+with a quilt of its own. By max-min <= min-max it is never more; the proof of the mechanism looks at one secret pair at
+a time, so it may choose its quilt for it.
+
+*Lazily.* A slot (or a slot and pair) whose sigma is at most the largest so far needs no solution: one quilt that shows
+it is enough. Every quilt found is tried on all that are left, and only the one that fares worst is solved next.
+
+*Set-wise by pairs.* For any set W of pairs, min over quilts of the score with e over W alone is a bound from below, and
+it needs two columns per pair, not all. The true score of the quilt that attains it is a bound from above. Where both
+agree the slot is solved; else the pair that spoils the quilt joins W. In most cases the first pair decides alone: then
+set-wise and pairwise noise are the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, SupportsIndex, TypeAlias
+
+import numpy as np
+
+from ..accounting.forward_backward import Certificate
+from ..models.classes import (
+    AnyInitial,
+    Belief,
+    BinaryInterval,
+    FiniteClass,
+    MixingBounds,
+    check_belief,
+    mixing_bounds,
+    starts_stationary,
+)
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..validation import positive, whole
+from .influence import MAX_LAGS, WALL, Bound, ChainNodes, IntArray, Nodes, PairLabel, Quilt, check_bound, closed_form
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best quilt of a node.
+
+    Its sides (None for one that is absent), number of slots inside, influence, and score.
+    """
+
+    left: int | None
+    right: int | None
+    card: int
+    influence: float
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one side offers: lags 1..lags, or nothing, which leaves ``absent`` slots on this side inside."""
+
+    table: FloatArray
+    lags: int
+    absent: int | None
+
+    def best(self, sigma: float) -> tuple[int | None, int, float]:
+        """Lag, twice the card's share (a - 1/2), and influence of the best end of this side at a given sigma."""
+        lag, half, influence = None, 0, 0.0
+        cost = float("inf")
+        if self.absent is not None:
+            half, cost = 2 * self.absent + 1, self.absent + 0.5
+        if self.lags:
+            costs = _halves(self.lags) + sigma * self.table[: self.lags]
+            first = int(np.argmin(costs))
+            if costs[first] < cost:
+                lag, half, influence = first + 1, 2 * first + 1, float(self.table[first])
+        return lag, half, influence
+
+
+def _halves(lags: int) -> FloatArray:
+    return np.arange(lags, dtype=np.float64) + 0.5
+
+
+def _refine(left: _Side, right: _Side, epsilon: float, choice: Choice) -> Choice:
+    """Dinkelbach's iteration from a usable quilt down to the best one."""
+    while True:
+        back, back_half, back_influence = left.best(choice.sigma)
+        ahead, ahead_half, ahead_influence = right.best(choice.sigma)
+        card = (back_half + ahead_half) // 2
+        influence = back_influence + ahead_influence
+        if influence >= epsilon:
+            return choice
+        better = Choice(back, ahead, card, influence, card / (epsilon - influence))
+        if better.sigma >= choice.sigma:
+            return choice
+        choice = better
+
+
+def endless(left: FloatArray, right: FloatArray, epsilon: float, usable: int) -> Choice:
+    """The best two-sided quilt of a slot far from both ends.
+
+    Args:
+        left: Influence by lag, shape (lags,).
+        right: The same for the other side.
+        epsilon: Target.
+        usable: A lag with ``left + right < epsilon`` to start from.
+    """
+    influence = float(left[usable - 1] + right[usable - 1])
+    card = 2 * usable - 1
+    start = Choice(usable, usable, card, influence, card / (epsilon - influence))
+    return _refine(_Side(left, len(left), None), _Side(right, len(right), None), epsilon, start)
+
+
+def every_node(left: FloatArray, right: FloatArray, epsilon: float, length: int) -> tuple[int, Choice]:
+    """Algorithm 4 of [SWC17]: the node whose best quilt needs most noise, from 1, and that quilt.
+
+    The middle node among equals.
+
+    Every quilt of every node counts: two-sided, one-sided and empty. The largest sigma so far is tried on all nodes
+    at once, in one pass of prefix minima: no node needs more, or the one that misses most is solved and raises it.
+
+    Args:
+        left: Influence by lag, shape (length - 1,).
+        right: The same for the other side.
+        epsilon: Target.
+        length: Number of slots T.
+    """
+    nodes = np.arange(1, length + 1)
+
+    def solve(node: int) -> Choice:
+        trivial = Choice(None, None, length, 0.0, length / epsilon)
+        before, after = node - 1, length - node
+        return _refine(_Side(left, before, before), _Side(right, after, after), epsilon, trivial)
+
+    def cheapest(table: FloatArray, sigma: float) -> FloatArray:
+        """Cost of one side with n slots on it, for n = 0..length-1."""
+        costs = np.minimum.accumulate(_halves(length - 1) + sigma * table)
+        return np.minimum(np.concatenate([[np.inf], costs]), _halves(length))
+
+    worst = (length + 1) // 2
+    choice = solve(worst)
+    while True:
+        missing = cheapest(left, choice.sigma)[nodes - 1] + cheapest(right, choice.sigma)[length - nodes]
+        node = int(np.argmax(missing)) + 1
+        candidate = solve(node)
+        if candidate.sigma <= choice.sigma:
+            return worst, choice
+        worst, choice = node, candidate
+
+
+_ROOM = 1e-12
+_ITEMS = 2**20
+_CELLS = 2**20
+
+
+class Ends(NamedTuple):
+    """The lags of a quilt's two ends; None for one that is absent."""
+
+    left: int | None
+    right: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What decides: node (its index), the best quilt there, its influence and the pair that has it, and the score.
+
+    Infinite sigma: no quilt is usable.
+    """
+
+    sigma: float
+    node: int
+    ends: Ends
+    influence: float
+    pair: int
+
+
+class _Items(NamedTuple):
+    nodes: IntArray
+    pairs: IntArray | None
+
+
+def worst_setwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
+    """The node whose best quilt needs most noise; ``first`` among equals. None if no node has a secret pair."""
+
+    def blocks() -> Iterator[_Items]:
+        secret = np.flatnonzero((nodes.starts > -np.inf).any(axis=1))
+        for part in _parts(secret, first, max(1, _ITEMS // max(1, nodes.starts.shape[1]))):
+            yield _Items(part, None)
+
+    def solve(node: int, pair: int, floor: float) -> Found:
+        del pair
+        return _Setwise(nodes, node, epsilon).solve(floor)
+
+    return _worst(blocks(), lambda items, ends: _scores(nodes, items, ends, epsilon), solve, first)
+
+
+def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
+    """The node and pair whose best quilt needs most noise; ``first`` among equal nodes. None if there is no pair."""
+
+    def blocks() -> Iterator[_Items]:
+        every = np.arange(len(nodes.starts))
+        for part in _parts(every, first, max(1, _ITEMS // max(1, nodes.starts.shape[1]))):
+            rows, pairs = np.nonzero(nodes.starts[part] > -np.inf)
+            yield _Items(part[rows], pairs)
+
+    def solve(node: int, pair: int, floor: float) -> Found:
+        del floor
+        return _pairwise(nodes, node, pair, epsilon)
+
+    return _worst(blocks(), lambda items, ends: _scores(nodes, items, ends, epsilon), solve, first)
+
+
+def _parts(nodes: IntArray, first: int, size: int) -> Iterator[IntArray]:
+    """The nodes in blocks, that of ``first`` before the others."""
+    parts = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+    yield from sorted(parts, key=lambda part: first not in part)
+
+
+def _worst(
+    blocks: Iterator[_Items],
+    scores: Callable[[_Items, Ends], FloatArray],
+    solve: Callable[[int, int, float], Found],
+    first: int,
+) -> Found | None:
+    best: Found | None = None
+    tried: dict[Ends, None] = {}
+    for block in blocks:
+        items = block
+        known = np.full(len(items.nodes), np.inf)
+        pending = list(tried)
+        while True:
+            for ends in pending:
+                known = np.minimum(known, scores(items, ends))
+                if best is not None:
+                    left = known > best.sigma
+                    items = _Items(items.nodes[left], None if items.pairs is None else items.pairs[left])
+                    known = known[left]
+            if not len(known):
+                break
+            place = int(np.argmax(known))
+            if best is None:
+                place = int(np.argmax(items.nodes == first))
+            found = solve(
+                int(items.nodes[place]),
+                -1 if items.pairs is None else int(items.pairs[place]),
+                0.0 if best is None else best.sigma,
+            )
+            if best is None or found.sigma > best.sigma:
+                best = found
+            if not np.isfinite(best.sigma):
+                return best
+            known[place] = 0.0
+            pending = [found.ends]
+            tried[found.ends] = None
+    return best
+
+
+def _scores(nodes: Nodes, items: _Items, ends: Ends, epsilon: float) -> FloatArray:
+    """Score of one quilt for some nodes, or nodes and pairs; an end that a node has no slot for is left away."""
+    before, after = nodes.before[items.nodes], nodes.after[items.nodes]
+    wide = items.pairs is None
+    influence = np.zeros((len(before), nodes.starts.shape[1]) if wide else len(before))
+    sided = np.zeros(len(before), dtype=np.bool_)
+    back, ahead = before.copy(), after.copy()
+    if ends.left is not None:
+        there = before >= ends.left
+        back[there] = ends.left - 1
+        sided |= there
+        mask = there[:, np.newaxis] if wide else there
+        influence += np.where(mask, nodes.left_at(items.nodes, ends.left, items.pairs), 0.0)
+    if ends.right is not None:
+        there = after >= ends.right
+        ahead[there] = ends.right - 1
+        sided |= there
+        row = nodes.right[ends.right - 1]
+        mask = there[:, np.newaxis] if wide else there
+        influence += np.where(mask, row if items.pairs is None else row[items.pairs], 0.0)
+    if wide:
+        secret = nodes.starts[items.nodes] > -np.inf
+        influence = np.where(secret, influence, -np.inf).max(axis=1)
+    return _score(np.where(sided, back + ahead + 1, nodes.trivial), influence, epsilon)
+
+
+def _score(card: FloatArray, influence: FloatArray, epsilon: float) -> FloatArray:
+    """The score card / (epsilon - influence), infinite for a quilt that is not usable."""
+    usable = influence < min(epsilon, WALL / 2)
+    return np.where(usable, card / np.where(usable, epsilon - influence, 1.0), np.inf)
+
+
+def _options(table: FloatArray, absent: float) -> tuple[FloatArray, FloatArray]:
+    """Slots inside and influence of each end of one side; the last stands for no end where that is possible."""
+    slots = np.arange(len(table), dtype=np.float64)
+    if np.isfinite(absent):
+        slots = np.append(slots, absent)
+        table = np.concatenate([table, np.zeros((1, *table.shape[1:]))])
+    return slots, table
+
+
+def _pairwise(nodes: Nodes, node: int, pair: int, epsilon: float) -> Found:
+    """The best quilt of one pair, by Dinkelbach's iteration on the two sides apart."""
+    back, left = _options(nodes.left_of(node)[:, pair], nodes.before[node])
+    ahead, right = _options(nodes.right_of(node)[:, pair], nodes.after[node])
+    trivial = Found(nodes.trivial / epsilon, node, Ends(None, None), 0.0, pair)
+    if not len(back) or not len(ahead):
+        return trivial
+    i, j = int(np.argmin(left)), int(np.argmin(right))
+    best = np.inf, i, j
+    while left[i] + right[j] < min(epsilon, WALL / 2):
+        sigma = float((back[i] + ahead[j] + 1) / (epsilon - (left[i] + right[j])))
+        if not sigma < best[0]:
+            break
+        best = sigma, i, j
+        i, j = int(np.argmin(back + sigma * left)), int(np.argmin(ahead + sigma * right))
+    sigma, i, j = best
+    if trivial.sigma <= sigma:
+        return trivial
+    return Found(sigma, node, _ends(nodes, node, i, j), float(left[i] + right[j]), pair)
+
+
+def _ends(nodes: Nodes, node: int, left: int, right: int) -> Ends:
+    """The options of both sides as lags."""
+    back, ahead = min(nodes.before[node], nodes.lags), min(nodes.after[node], nodes.lags)
+    return Ends(left + 1 if left < back else None, right + 1 if right < ahead else None)
+
+
+class _Setwise:
+    """The best quilt of one node for all pairs at once."""
+
+    def __init__(self, nodes: Nodes, node: int, epsilon: float) -> None:
+        self._nodes, self._node, self._epsilon = nodes, node, epsilon
+        self._secret = np.flatnonzero(nodes.starts[node] > -np.inf)
+        self._back, self._left = _options(nodes.left_of(node)[:, self._secret], nodes.before[node])
+        self._ahead, self._right = _options(nodes.right_of(node)[:, self._secret], nodes.after[node])
+
+    def solve(self, floor: float) -> Found:
+        """The best quilt, or any that scores at most ``floor``."""
+        if not len(self._back) or not len(self._ahead):
+            return self._trivial(0)
+        sigma, left, right, influence, pair = self._start()
+        chosen = [pair]
+        while sigma > floor:
+            lower = self._least(chosen, sigma)
+            if lower is None:
+                break
+            bound, i, j = lower
+            sums = self._left[i] + self._right[j]
+            spoiler = int(np.argmax(sums))
+            score = float(_score(self._back[i] + self._ahead[j] + 1, sums[spoiler], self._epsilon))
+            if score < sigma:
+                sigma, left, right, influence, pair = score, i, j, float(sums[spoiler]), spoiler
+            if score <= bound or spoiler in chosen:
+                break
+            chosen.append(spoiler)
+        if self._nodes.trivial / self._epsilon <= sigma:
+            return self._trivial(pair)
+        ends = _ends(self._nodes, self._node, left, right)
+        return Found(sigma, self._node, ends, influence, int(self._secret[pair]))
+
+    def _trivial(self, pair: int) -> Found:
+        sigma = self._nodes.trivial / self._epsilon
+        return Found(sigma, self._node, Ends(None, None), 0.0, int(self._secret[pair]))
+
+    def _start(self) -> tuple[float, int, int, float, int]:
+        """A quilt of equal sides, or what the empty one scores: score, options, influence and worst pair."""
+        shorter = min(len(self._back), len(self._ahead))
+        sums = self._left[:shorter] + self._right[:shorter]
+        pairs = sums.argmax(axis=1)
+        influence = sums[np.arange(shorter), pairs]
+        scores = _score(self._back[:shorter] + self._ahead[:shorter] + 1, influence, self._epsilon)
+        best = int(np.argmin(scores))
+        sigma = min(float(scores[best]), self._nodes.trivial / self._epsilon)
+        return sigma, best, best, float(influence[best]), int(pairs[best])
+
+    def _least(self, chosen: list[int], sigma: float) -> tuple[float, int, int] | None:
+        """The quilt of least score with the influence over the chosen pairs alone, if it is below ``sigma``."""
+        # an end that, with the best other end, is unusable or too dear for one pair is in no better quilt
+        lefts, rights = self._left[:, chosen], self._right[:, chosen]
+        kept = (lefts + rights.min(axis=0) < self._epsilon).all(axis=1)
+        also = (rights + lefts.min(axis=0) < self._epsilon).all(axis=1)
+        if np.isfinite(sigma):
+            dear = self._back[:, np.newaxis] + 0.5 + sigma * lefts
+            other = self._ahead[:, np.newaxis] + 0.5 + sigma * rights
+            most = sigma * self._epsilon * (1 + _ROOM)
+            kept &= (dear + other.min(axis=0) <= most).all(axis=1)
+            also &= (other + dear.min(axis=0) <= most).all(axis=1)
+        back, ahead = np.flatnonzero(kept), np.flatnonzero(also)
+        best: tuple[float, int, int] | None = None
+        if not len(back) or not len(ahead):
+            return None
+        rows = max(1, _CELLS // len(ahead))
+        for start in range(0, len(back), rows):
+            part = back[start : start + rows]
+            influence = np.full((len(part), len(ahead)), -np.inf)
+            for pair in chosen:
+                np.maximum(influence, np.add.outer(self._left[part, pair], self._right[ahead, pair]), out=influence)
+            scores = _score(np.add.outer(self._back[part], self._ahead[ahead]) + 1, influence, self._epsilon)
+            place = int(np.argmin(scores))
+            i, j = divmod(place, len(ahead))
+            if scores[i, j] < (sigma if best is None else best[0]):
+                best = float(scores[i, j]), int(part[i]), int(ahead[j])
+        return best
+
+
+Search: TypeAlias = Callable[[Nodes, float, int], Found | None]
+
+_FIRST_LAGS = 64
+_REACHED = 1e-12
+"""A bound this close, relatively, to what is reached counts as reached."""
+
+_CLOSE = 1e-9
+"""The same for the slots behind the first ones of a chain that is not stationary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What decides the noise of one chain.
+
+    Attributes:
+        found: The quilt, with its score; None if no slot has a secret pair.
+        node: The slot, from 1; None for a stream.
+        lags: How far quilts were tried.
+        slack: Why less noise may do, one sentence; None where it may not.
+    """
+
+    found: Found | None
+    node: int | None
+    lags: int
+    slack: str | None = None
+
+
+def decide(
+    chain: MarkovChain, epsilon: float, length: int | None, search: Search, *, any_initial: bool, literal: bool
+) -> Decision:
+    """Find the slot, pair and quilt that decide.
+
+    Args:
+        chain: The chain.
+        epsilon: Target.
+        length: Slots of the window; None for a stream.
+        search: The search over slots, set-wise or pairwise.
+        any_initial: Whether every initial distribution is meant.
+        literal: Whether states that are impossible at an earlier slot count.
+
+    Raises:
+        ChainError: If the chain is to start stationary and is reducible.
+    """
+    if chain.states == 1:
+        return Decision(None, None if length is None else (length + 1) // 2, 0)
+    source = ChainNodes(chain, length, any_initial=any_initial, literal=literal)
+    if length is None:
+        return _every_slot(source, epsilon, search)
+    return (_homogeneous if source.is_homogeneous else _from_the_start)(source, epsilon, length, search)
+
+
+def _wider(found: Found | None, epsilon: float, lags: int, most: float) -> int:
+    """How many lags to try next; no more than there are if wider quilts cannot matter."""
+    needed = 0.0 if found is None else found.sigma * epsilon
+    return int(min(most, max(lags, min(needed + 1, 2 * lags))))
+
+
+def _every_slot(source: ChainNodes, epsilon: float, search: Search, most: float = np.inf) -> Decision:
+    lags = int(min(_FIRST_LAGS, most))
+    while True:
+        more = source.extend(lags)
+        found = search(source.between(), epsilon, 0)
+        further = _wider(found, epsilon, lags, most)
+        if further == lags or not more:
+            return Decision(found, None, source.tables.lags, _cut(source) if further > lags else None)
+        lags = further
+
+
+def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search) -> Decision:
+    endless = _every_slot(source, epsilon, search, length - 1)
+
+    def solved(first: int, last: int) -> Found | None:
+        # slots from 1; all of them have at most so many before and behind them
+        return search(source.between(last - 1, length - first), epsilon, 0)
+
+    node = (length + 1) // 2
+    best = solved(node, node)
+    if best is None:
+        return Decision(None, node, endless.lags, endless.slack)
+    ranges: list[tuple[float, int, int]] = [(-np.inf, 1, length)]
+    reached = best.sigma
+    while ranges:
+        bound, first, last = heapq.heappop(ranges)
+        if -bound <= best.sigma * (1 + _REACHED):
+            reached = max(reached, -bound)
+            break
+        middle = (first + last) // 2
+        for low, high in ((first, middle), (middle + 1, last)) if first < last else ((first, last),):
+            part = solved(low, high)
+            if part is None or part.sigma <= best.sigma:
+                continue
+            if low == high:
+                best, node = part, low
+            else:
+                heapq.heappush(ranges, (-part.sigma, low, high))
+    return Decision(replace(best, sigma=max(best.sigma, reached)), node, endless.lags, endless.slack)
+
+
+def _from_the_start(source: ChainNodes, epsilon: float, length: int, search: Search) -> Decision:
+    start = _Start(source, epsilon, length, search)
+    lags = min(_FIRST_LAGS, length - 1)
+    while True:
+        more = source.extend(lags)
+        near, behind = start.first_slots(), start.behind_them()
+        further = max(_wider(found, epsilon, lags, length - 1) for found in (near, behind))
+        if further == lags or not more:
+            break
+        lags = further
+    slack, looked_at = _cut(source) if further > lags else None, start.count
+    if further == lags:
+        source.narrow(max(1, lags))
+    while more and start.is_open(near, behind, lags):
+        more = source.extend(min(2 * (start.count - 1), length - 1))
+        behind = start.behind_them()
+    if start.count > looked_at:
+        near = start.first_slots()
+    if behind is None or behind.sigma <= _sigma(near):
+        return Decision(near, (length + 1) // 2 if near is None else near.node + 1, source.tables.lags, slack)
+    if start.is_open(near, behind, lags):
+        slack = f"the slots behind the first {start.count} were bounded together: less noise may do"
+    return Decision(behind, (length + 1) // 2, source.tables.lags, slack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The slots of a window of a chain that does not start stationary: the first ones, and all behind them."""
+
+    source: ChainNodes
+    epsilon: float
+    length: int
+    search: Search
+
+    @property
+    def count(self) -> int:
+        """How many slots are looked at one by one: as many as the lags allow."""
+        return min(self.length, self.source.tables.lags + 1)
+
+    def first_slots(self) -> Found | None:
+        """What decides among the first slots; the one in their middle among equals."""
+        return self.search(self.source.window(self.length, self.count), self.epsilon, (self.count - 1) // 2)
+
+    def behind_them(self) -> Found | None:
+        """What decides for the slots behind the first, bounded together."""
+        if self.count == self.length:
+            return None
+        beyond = self.source.between(self.length - 1, self.length - 1 - self.count, self.count)
+        return self.search(beyond, self.epsilon, 0)
+
+    def is_open(self, near: Found | None, behind: Found | None, reach: int) -> bool:
+        """Whether the bound on the slots behind decides, and is not known to be close to what they need.
+
+        It is close where the start terms can hardly differ any more, and where the states that cannot come back are
+        out of the quilts' sight: they are gone after k^2 steps.
+        """
+        if _sigma(behind) <= _sigma(near) * (1 + _CLOSE):
+            return False
+        return self.source.spread > _CLOSE or self.count <= reach + self.source.states**2
+
+
+def _sigma(found: Found | None) -> float:
+    return 0.0 if found is None else found.sigma
+
+
+def _cut(source: ChainNodes) -> str | None:
+    """That the longest table was too short to know that no wider quilt is better."""
+    if source.is_settled:
+        return None
+    return f"quilts wider than {source.tables.lags} slots to a side were not tried: less noise may do"
+
+
+_EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+_MAX_LENGTH = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How much noise a release over one window, or over every window of an endless stream, needs.
+
+    Attributes:
+        epsilon: The target.
+        sigma: Noise scale per unit of L1 sensitivity: Laplace noise of scale ``sensitivity * sigma``. 0 where nothing
+            is secret, as for a chain of one state.
+        quilt: The quilt that decides.
+        node: Its slot in the window, from 1; None for an endless stream, where every slot is alike.
+        influence: Max-influence of the quilt.
+        length: Slots of the window; None for an endless stream.
+        method: Name of the method.
+        pair: The secret pair that decides (member, x, x'): the one that has the influence; None where the method has
+            one bound for all, or where nothing is secret.
+        assumptions: What the number rests on, one sentence each.
+        lower_bound: A sigma below which raw counts of an endless stream lose more than epsilon, whatever the method;
+            None where none is known.
+        certificates: What proves the number, one for each member of the belief; () where the quilt does.
+    """
+
+    epsilon: float
+    sigma: float
+    quilt: Quilt
+    node: int | None
+    influence: float
+    length: int | None
+    method: str
+    pair: PairLabel | None
+    assumptions: tuple[str, ...]
+    lower_bound: float | None = None
+    certificates: tuple[Certificate, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot, 1 / sigma: what a ledger is charged for every slot; infinite where nothing is secret."""
+        return 1 / self.sigma if self.sigma else math.inf
+
+
+def lemma_4_9_reach(bounds: MixingBounds, epsilon: float) -> int:
+    """a* = 2 ceil(log((e^{eps/6} + 1) / (e^{eps/6} - 1) / pi_min) / g) ([SWC17] Lemma 4.9).
+
+    In a window of at least 8 a* slots the middle slot decides, with a quilt {X_{i-a}, X_{i+b}} of a + b <= 4 a*.
+
+    Raises:
+        ValueError: If epsilon is not finite and above 0.
+    """
+    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    # (e^x + 1) / (e^x - 1) = 1 / tanh(x / 2), which neither overflows nor cancels
+    return 2 * math.ceil(-(math.log(math.tanh(epsilon / 12)) + math.log(bounds.pi_min)) / bounds.gap)
+
+
+def _shortcut_note(epsilon: float, reach: int, length: int) -> str:
+    return (
+        f"epsilon {epsilon} needs windows of at least {8 * reach} slots for the Lemma 4.9 shortcut; "
+        f"this window has {length}: every slot and quilt was tried (Algorithm 4)"
+    )
+
+
+def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bound: Bound = "lemma-4.8") -> Calibration:
+    """MQMApprox ([SWC17] Algorithm 4): noise from pi_min and the gap alone.
+
+    A window of at least 8 a* slots, or an endless stream, needs only its middle slot (Lemma 4.9); a shorter one has
+    every slot and every quilt tried, the empty quilt of sigma = length / epsilon among them. The spectral bound is
+    never above Lemma 4.8, so the same a* serves it.
+
+    Args:
+        belief: Mixing bounds; any other belief is reduced to the bounds that hold for its chains.
+        epsilon: Target, finite and above 0.
+        length: Slots of the window; None for an endless stream, whose every slot then stays within epsilon for ever
+            if all its windows are released with this noise (theory of the ledger).
+        bound: ``lemma-4.8``, or ``spectral``, which counts the slot before once instead of twice where all chains start
+            stationary.
+
+    Raises:
+        ChainError: If a chain does not mix, or so slowly that its quilts are too wide to tabulate.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
+        ValueError: If epsilon, length or bound is out of range.
+    """
+    epsilon, length = target(epsilon, length)
+    check_bound(bound)
+    bounds = mixing_bounds(belief)
+    reach = lemma_4_9_reach(bounds, epsilon)
+    short = length is not None and length < 8 * reach
+    lags = length - 1 if length is not None and short else 4 * reach
+    if lags > MAX_LAGS:
+        raise ChainError(
+            f"pi_min {bounds.pi_min:g} and gap {bounds.gap:g} at epsilon {epsilon:g} give quilts over {lags} slots, "
+            f"but at most {MAX_LAGS} are tried: use a belief that mixes faster (fewer states, longer slots), "
+            "or shorter windows"
+        )
+    right = closed_form(bounds, np.arange(1, lags + 1), bound)
+    once = bound == "spectral" and starts_stationary(belief)
+    left = right if once else 2 * right
+    notes = (
+        f"pi_min at least {bounds.pi_min:.6g} and gap ({bounds.kind}) at least {bounds.gap:.6g}, "
+        f"{'a stationary start' if once else 'any initial distribution'} "
+        f"({'Lemma 4.8' if bound == 'lemma-4.8' else 'spectral bound'})",
+    )
+    if length is not None and short:
+        node, choice = every_node(left, right, epsilon, length)
+        notes += (_shortcut_note(epsilon, reach, length),)
+    else:
+        node = None if length is None else (length + 1) // 2
+        # f(a*) <= epsilon / 6, so the quilt has influence at most epsilon / 2; one slot further for the rounding of a*
+        choice = endless(left, right, epsilon, reach + 1)
+    return Calibration(
+        epsilon=epsilon,
+        sigma=choice.sigma,
+        quilt=Quilt(choice.left, choice.right),
+        node=node,
+        influence=choice.influence,
+        length=length,
+        method="mqm-approx" if bound == "lemma-4.8" else "mqm-approx-spectral",
+        pair=None,
+        assumptions=notes,
+    )
+
+
+def mqm_exact(belief: Belief, epsilon: float, length: int | None = None, *, literal: bool = False) -> Calibration:
+    """MQMExact ([SWC17] Algorithm 3): noise from the exact influence of every quilt; one quilt for all pairs of a slot.
+
+    The empty quilt, of sigma = length / epsilon, is always among those of a window, so a window has an answer under
+    every chain. Every number is rounded up.
+
+    Args:
+        belief: A chain, or a class of chains, whose largest noise is taken. A fixed initial distribution is that of the
+            first slot of the window.
+        epsilon: Target, finite and above 0.
+        length: Slots of the window; None for an endless stream. No slot of a stream is its chain's first, so a chain
+            with a fixed start, like ``AnyInitial``, then has the influence that holds at every slot for every start.
+        literal: Whether to count states that are impossible at the slot before, as the numbers printed in [SWC17] do;
+            that is never needed, and never less noise.
+
+    Raises:
+        ChainError: If the belief names no chain, if a chain that is to start stationary is reducible, or if no quilt of
+            an endless stream is usable.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
+        ValueError: If epsilon or length is out of range.
+    """
+    return _exact(belief, epsilon, length, literal=literal, search=worst_setwise, method="mqm-exact")
+
+
+def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
+    """Noise with a quilt of its own for each secret pair; never more than ``mqm_exact``.
+
+    The quilt is an instrument of the proof: the ratio of the output's densities under X_i = x and X_i = x' is bounded
+    through any quilt of X_i, so the best may be taken for each pair. It is the loss that the quilt ledger counts.
+
+    Args:
+        belief: A chain, or a class of chains, as for ``mqm_exact``.
+        epsilon: Target, finite and above 0.
+        length: Slots of the window; None for an endless stream.
+
+    Raises:
+        ChainError: As for ``mqm_exact``.
+        TypeError: If the belief is none, or epsilon or length is no number of its kind.
+        ValueError: If epsilon or length is out of range.
+    """
+    return _exact(belief, epsilon, length, literal=False, search=worst_pairwise, method="pairwise")
+
+
+def target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | None]:
+    """Check the target of a calibration.
+
+    Raises:
+        TypeError: If epsilon or length is no number of its kind.
+        ValueError: If one is out of range.
+    """
+    advice = "give the slots of a window, or None for an endless stream"
+    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    slots = None if length is None else whole("length", length, advice, least=1)
+    if slots is not None and slots > _MAX_LENGTH:
+        raise ValueError(f"length is {slots}, but must be at most {_MAX_LENGTH}: {advice}")
+    if math.isinf((slots or 1) / epsilon):
+        raise ValueError(f"epsilon is {epsilon!r}, for which no float holds the noise: {_EPSILON_ADVICE}")
+    return epsilon, slots
+
+
+def _exact(
+    belief: Belief, epsilon: float, length: int | None, *, literal: bool, search: Search, method: str
+) -> Calibration:
+    epsilon, length = target(epsilon, length)
+    check_belief(belief)
+    if isinstance(belief, MixingBounds):
+        raise ChainError(
+            f"{method} needs the chains themselves, but mixing bounds name none: use mqm_approx, or a belief of chains"
+        )
+    any_initial = isinstance(belief, AnyInitial | BinaryInterval)
+    worst: tuple[float, int, Decision] | None = None
+    for member, chain in enumerate(_members(belief)):
+        decision = decide(chain, epsilon, length, search, any_initial=any_initial, literal=literal)
+        sigma = 0.0 if decision.found is None else decision.found.sigma
+        if sigma == math.inf:
+            raise ChainError(
+                f"no quilt within {decision.lags} slots has an influence below epsilon {epsilon!r} for every pair "
+                f"(chain {member}): use a belief that mixes (irreducible, aperiodic, rare bins merged), a larger "
+                "epsilon, or a window instead of an endless stream"
+            )
+        if worst is None or sigma > worst[0]:
+            worst = sigma, member, decision
+    if worst is None:
+        raise ChainError(f"{method} got a belief without a chain: give at least one")
+    sigma, member, decision = worst
+    found, states = decision.found, _members(belief)[member].states
+    return Calibration(
+        epsilon=epsilon,
+        sigma=sigma,
+        quilt=Quilt(None, None) if found is None else Quilt(found.ends.left, found.ends.right),
+        node=decision.node,
+        influence=0.0 if found is None else found.influence,
+        length=length,
+        method=method,
+        pair=None if found is None else (member, *_states(found.pair, states)),
+        assumptions=_assumptions(belief, length, decision, literal=literal),
+    )
+
+
+def _members(belief: MarkovChain | FiniteClass | AnyInitial | BinaryInterval) -> tuple[MarkovChain, ...]:
+    if isinstance(belief, MarkovChain):
+        return (belief,)
+    return belief.worst.chains if isinstance(belief, BinaryInterval) else belief.chains
+
+
+def _states(pair: int, states: int) -> tuple[int, int]:
+    """The states of an ordered pair, which stand in the order of the off-diagonal of a matrix."""
+    given, other = divmod(pair, states - 1)
+    return given, other + (other >= given)
+
+
+def _assumptions(
+    belief: MarkovChain | FiniteClass | AnyInitial | BinaryInterval,
+    length: int | None,
+    decision: Decision,
+    *,
+    literal: bool,
+) -> tuple[str, ...]:
+    if isinstance(belief, BinaryInterval):
+        notes = ["every chain of 2 states with its probabilities to stay in two intervals, any initial distribution"]
+    else:
+        members = len(_members(belief))
+        named = "one transition matrix" if members == 1 else f"each of {members} transition matrices"
+        stationary = starts_stationary(belief)
+        unnamed = isinstance(belief, AnyInitial) or (length is None and not stationary)
+        start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"
+        where = "" if length is None or stationary else " at the first slot of the window"
+        notes = [f"{named} of {belief.states} states, with {start} distribution{where}"]
+    if decision.found is None:
+        notes.append("no slot has two possible states: nothing is secret, and no noise is needed")
+    if literal and length is not None and not starts_stationary(belief):
+        notes.append("states that are impossible at an earlier slot count, as printed in the paper")
+    if decision.slack is not None:
+        notes.append(decision.slack)
+    return tuple(notes)

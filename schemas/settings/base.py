@@ -1,0 +1,394 @@
+"""What settings documents are made of: sections, field types, errors, and the reading of a document.
+
+What is said of settings that cannot be used, and how their text becomes plain data.
+
+>>> read_document("{query: weekly-load}", "settings")
+{'query': 'weekly-load'}
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+
+from ..files import MOST_SETTINGS_BYTES, read_regular, reason
+from ..slots import parse_duration
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Document", "Duration", "Instant", "Name", "Number", "Positive", "Section"]
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used.
+
+    Attributes:
+        problems: one line each: the field, the value, the limit and the next step.
+    """
+
+    def __init__(self, problems: Iterable[str] | str) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        # one text, so that pickles and exceptions made anew from it by a runner say the same
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Where it is said what a document's settings are.
+
+    Attributes:
+        schema: a command that lists all of them.
+        example: where to see what one looks like.
+    """
+
+    schema: str
+    example: str
+
+
+#: The settings of a job.
+OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented example")
+
+
+def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[str]:
+    """One line for every mistake, of which the first are told: the field, the value, the limit and the next step.
+
+    A value is shown only where a plain value belongs: what stands in the place of a section may be a secret.
+
+    Args:
+        error: what was found in the document.
+        explained: where it is said what its settings are.
+    """
+    expected = {
+        "extra_forbidden": f"is not a setting; remove it or check its spelling against {explained.schema}",
+        "missing": f"is missing; add it (see {explained.example})",
+    }
+    found = error.errors(include_url=False)
+    deepest: dict[str, int] = {}
+    for one in found:
+        deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
+    problems: dict[str, None] = {}
+    for one in found:
+        if any(str(part) in _VARIANTS for part in one["loc"]) and len(one["loc"]) < deepest[str(one["loc"][:1])]:
+            continue  # a union reports every member it tried; the one that got furthest is what was meant
+        place = ".".join(_key(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
+        message = one["msg"].removeprefix("Value error, ")
+        if one["type"] in expected:
+            line = f"{place} {expected[one['type']]}"
+        elif one["type"] == "value_error":
+            named = message.startswith(place) or (not one["loc"] and _NAMED.match(message))
+            line = message if named else f"{place}: {message}"
+        else:
+            section = one["type"] in _SECTIONS
+            # the ledger's URL may hold a password
+            given = "set" if place.startswith("ledger") else _shown(one["input"], section=section)
+            if section:
+                message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
+            if place in _NEXT:
+                message += f"; {_NEXT[place]}"
+            line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
+        problems[_short(without_credentials(line), _LONGEST_LINE)] = None
+    told = list(problems)[:_MOST_TOLD]
+    more = len(problems) - len(told)
+    return [*told, f"and {more:,} more problems of the settings"] if more else told
+
+
+#: Problems that are told at once.
+_MOST_TOLD = 20
+
+_LONGEST_SHOWN, _LONGEST_LINE = 100, 1_000
+
+#: What a setting may be called; a longer key may be a secret in the place of a name.
+_SETTING = re.compile(r"[\w.@ -]{1,40}")
+
+_CREDENTIALS = re.compile(r"://.*@")
+
+
+def without_credentials(text: str) -> str:
+    """A line of text whose URLs have no user and no password.
+
+    >>> without_credentials("servers is 'mqtt://me:secret@host'")
+    "servers is 'mqtt://***@host'"
+    """
+    return _CREDENTIALS.sub("://***@", text)
+
+
+def _key(part: int | str) -> str:
+    text = str(part)
+    return text if _SETTING.fullmatch(text) else f"(a key of {len(text):,} characters)"
+
+
+def _shown(value: Any, *, section: bool) -> str:
+    """A value for a message; of what stands in the place of a section, and of what holds others, only the kind."""
+    if isinstance(value, (dict, list, tuple, set)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if section and isinstance(value, (str, bytes)):
+        return "a text, which is not shown"
+    return _short(repr(value), _LONGEST_SHOWN)
+
+
+def _short(text: str, most: int) -> str:
+    """A text whose middle is left out where it is long."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
+
+
+#: a message about the whole document that begins with the name of a setting
+_NAMED = re.compile(r"[a-z_]+\.[a-z_]+\b")
+
+#: pydantic's types of the mistake that a section is no mapping, whose messages name classes of this package
+_SECTIONS = frozenset({"model_type", "model_attributes_type", "dict_type"})
+
+#: what to do about a setting whose limit alone does not say it
+_NEXT = {
+    "privacy.epsilon": "write what the query may tell about one slot of one series, for example 1.0",
+    "privacy.budget": "write what all queries of the domain may tell together, or leave it out: it is then epsilon",
+}
+
+#: what pydantic puts into a location to say which member of a union it tried
+_VARIANTS = frozenset(
+    {
+        "MappingFile",
+        "RosterColumn",
+        "str",
+        "list[str]",
+        "Constant",
+        "Place",
+        "RegisterValue",
+        "Bounds",
+        "EstimatedModel",
+        "RosterFile",
+        "RejectsFile",
+        "Break",
+        "literal['public','state']",
+    }
+)
+
+
+#: Limits of a document: values and keys that it holds, sections within sections, and bits of a whole number.
+MOST_NODES = 50_000
+MOST_DEPTH = 64
+_BITS = 64
+
+
+class _Refused(yaml.constructor.ConstructorError):
+    """A document that is YAML and cannot be settings; the text says why."""
+
+    def __init__(self, why: str, mark: yaml.Mark) -> None:
+        super().__init__(None, None, why, mark)
+
+
+def _within(node: yaml.Node) -> Iterable[yaml.Node]:
+    """The nodes that a node holds itself."""
+    if isinstance(node, yaml.MappingNode):
+        return (one for pair in node.value for one in pair)
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as plain data of a bounded size, refusing a key that stands twice: the second would silently win."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+        self._depth = 0
+        # of each node that is whole: how many it stands for, with itself, and how many levels
+        self._sizes: dict[int, tuple[int, int]] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark, alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
+        before = self._composed
+        if not alias:
+            self._hold(1, 1, mark)
+        self._depth += 1
+        try:
+            node = super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+        if alias:
+            # a few aliases within each other stand for more values than any memory holds
+            if id(node) not in self._sizes:
+                raise _Refused("an alias within what it stands for", mark)
+            self._hold(*self._sizes[id(node)], mark)
+        elif node is not None:
+            levels = max((self._sizes[id(one)][1] for one in _within(node)), default=0)
+            self._sizes[id(node)] = self._composed - before, levels + 1
+        return node
+
+    def _hold(self, nodes: int, levels: int, mark: yaml.Mark) -> None:
+        self._composed += nodes
+        if self._composed > MOST_NODES:
+            raise _Refused(f"more than {MOST_NODES:,} keys and values, which is the limit of settings", mark)
+        if self._depth + levels > MOST_DEPTH:
+            raise _Refused(f"more than {MOST_DEPTH} levels, which is the limit of settings", mark)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+            if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:timestamp":
+                return node.value  # 30 February: the setting says what it is to be
+            raise _Refused("a value that is not what its form or its tag says", node.start_mark) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, (str, int, float, bool)):
+                raise _Refused("a key is neither text nor a number", key_node.start_mark)
+            if key in seen:
+                raise _Refused("a setting stands twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[str, Any]:
+    """Read a YAML or JSON mapping as plain data.
+
+    Args:
+        text: the document.
+        name: what messages call it.
+        explained: where it is said what its settings are.
+
+    Raises:
+        SettingsError: it is not YAML, a key stands twice, it is not a mapping, or it is larger or deeper than settings
+            are, or holds what no setting can be.
+    """
+    try:
+        document = yaml.load(text, _Loader)  # noqa: S506 - a safe loader with limits
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        if isinstance(error, _Refused):
+            raise SettingsError([f"{name}: {error.problem}{where}; correct it there"]) from None
+        raise SettingsError([f"{name}: not YAML{where}; check keys, indentation, brackets and quotes there"]) from None
+    if not isinstance(document, dict):
+        raise SettingsError([f"{name}: a mapping of settings is expected (see {explained.example})"])
+    problems = _unusable(document)
+    if problems:
+        raise SettingsError(problems)
+    return document
+
+
+def _unusable(document: dict[str, Any]) -> list[str]:
+    """Values that no setting can be: their kind is told with their place, and not they themselves."""
+    problems: list[str] = []
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting and len(problems) < _MOST_TOLD:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            for key, inside in value.items():
+                at = f"{place}.{_key(key)}".removeprefix(".")
+                waiting += [(at, inside), (f"a key of {place or 'settings'}", key)]
+        elif isinstance(value, list):
+            waiting += [(f"{place}.{number}", inside) for number, inside in enumerate(value)]
+        elif isinstance(value, str):
+            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+                problems.append(f"{place} holds a NUL character or half of a surrogate pair; remove it")
+        elif isinstance(value, int):
+            if value.bit_length() > _BITS:
+                problems.append(f"{place} is a whole number of more than {_BITS} bits; write a smaller one")
+        elif value is not None and not isinstance(value, (float, dt.date)):
+            problems.append(f"{place} has a tag of YAML that no setting has; write it without")
+    return problems
+
+
+def _duration(text: Any) -> str:
+    if not isinstance(text, str):
+        raise ValueError(f"duration {text!r} has no unit; write for example 30min or 7d")  # noqa: TRY004 - pydantic reports ValueErrors
+    parse_duration(text)
+    return text
+
+
+def _instant(value: Any) -> str:
+    if isinstance(value, (dt.date, dt.datetime)):
+        value = value.isoformat()
+    if not isinstance(value, str):
+        raise ValueError(f"instant {value!r} is not an ISO 8601 date or date-time")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+def _name(text: str) -> str:
+    if not text.strip() or text != text.strip() or any(ord(c) < ord(" ") for c in text):
+        raise ValueError(f"{text!r} is not a name; use printable text without blanks at its ends")
+    return text
+
+
+Duration = Annotated[str, BeforeValidator(_duration), Field(examples=["30min", "7d"])]
+Instant = Annotated[str, BeforeValidator(_instant), Field(examples=["2013-01-01", "2013-01-01T00:30Z"])]
+Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a number")  # noqa: TRY004 - pydantic reports ValueErrors
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A section: unknown settings are mistakes, and nothing changes after the check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False, hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What its repr shows: texts without the credentials of URLs."""
+        for name, value in super().__repr_args__():
+            yield name, without_credentials(value) if isinstance(value, str) else value
+
+
+class Document(Section):
+    """The outermost section of a settings file."""
+
+    #: where a message about a mistake sends its reader
+    explained: ClassVar[Explained] = OF_JOBS
+    _folder: Path = PrivateAttr(default_factory=Path)
+
+    @classmethod
+    def parse(cls, document: dict[str, Any], folder: Path | None = None) -> Self:
+        """Check a document.
+
+        Args:
+            document: the settings as plain data.
+            folder: where relative paths start; the current folder if left out.
+
+        Raises:
+            SettingsError: with one line for every mistake.
+        """
+        try:
+            settings = cls.model_validate(document)
+        except ValidationError as error:
+            raise SettingsError(problems_of(error, cls.explained)) from None
+        settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
+        return settings
+
+    @classmethod
+    def load(cls, text: str, *, folder: Path | None = None, name: str = "settings") -> Self:
+        """Read the text of a settings file, YAML or JSON.
+
+        Raises:
+            SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
+        """
+        return cls.parse(read_document(text, name, cls.explained), folder)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a settings file.
+
+        Raises:
+            SettingsError: the file cannot be read, or a setting is wrong.
+        """
+        try:
+            text = read_regular(path, MOST_SETTINGS_BYTES).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError([f"settings {path}: cannot be read ({reason(error)})"]) from None
+        return cls.load(text, folder=path.parent, name=str(path))

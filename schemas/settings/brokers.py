@@ -1,0 +1,256 @@
+"""The settings of message brokers: topics of Kafka and of Google Cloud Pub/Sub.
+
+>>> source = KafkaSource(servers="localhost:9092", topic="meters", start="2024-03-01")
+>>> source.all_topics, source.start, source.lanes
+(('meters',), '2024-03-01', 1)
+
+The settings of Google Cloud Pub/Sub: which subscription is read, and to which topics rows go.
+
+>>> source = PubSubSource(subscription="projects/grid-data/subscriptions/meters", reread="1d")
+>>> source.subscription, source.settle
+('projects/grid-data/subscriptions/meters', '1min')
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from ..slots import parse_duration, parse_instant
+from .base import Duration, Instant, Name, Section
+from .secrets import Option, checked_options
+
+__all__ = [
+    "KafkaSink",
+    "KafkaSource",
+    "Options",
+    "PubSubSink",
+    "PubSubSource",
+    "Registry",
+    "Servers",
+    "SinkRegistry",
+    "Topic",
+]
+
+
+_STARTS = ("earliest", "latest", "group")
+
+#: What a topic may be called.
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+_OWN = {
+    "bootstrap.servers": "write it as servers",
+    "metadata.broker.list": "write it as servers",
+    "group.id": "write it as group",
+    "group.instance.id": "the source joins no group",
+    "enable.auto.commit": "what was read is kept by the runner",
+    "enable.auto.offset.store": "what was read is kept by the runner",
+    "auto.offset.reset": "write it as start",
+    "enable.partition.eof": "it is always on",
+    "acks": "it is always all",
+    "request.required.acks": "it is always all",
+    "enable.idempotence": "it is always on",
+    "transactional.id": "rows are keyed by their release instead",
+}
+
+_REGISTRY_OWN = {"url": "write it as url beside the options"}
+
+
+def _servers(given: Any) -> Any:
+    given = ",".join(given) if isinstance(given, list) and all(isinstance(one, str) for one in given) else given
+    if isinstance(given, str) and ("@" in given or ("://" in given and not re.match(r"[A-Z_]+://", given))):
+        raise ValueError("servers are HOST:PORT, with commas between; users and passwords belong into options")
+    return given
+
+
+def _topic(given: Any) -> Any:
+    if isinstance(given, str) and (_TOPIC.fullmatch(given) is None or given in {".", ".."}):
+        raise ValueError(f"{given!r} is no topic; a topic has up to 249 letters, digits, dots, _ and -")
+    return given
+
+
+def _options(given: Any) -> Any:
+    return checked_options(given, _OWN)
+
+
+def _registry_options(given: Any) -> Any:
+    return checked_options(given, _REGISTRY_OWN)
+
+
+Servers = Annotated[Name, BeforeValidator(_servers), Field(description="HOST:PORT of one or more brokers")]
+Topic = Annotated[str, BeforeValidator(_topic)]
+Options = Annotated[dict[str, Option], BeforeValidator(_options)]
+
+
+class Registry(Section):
+    """A schema registry that speaks Confluent's interface."""
+
+    url: Name
+    options: Annotated[dict[str, Option], BeforeValidator(_registry_options)] = Field(
+        default_factory=dict, description="any option of Confluent's client, such as basic.auth.user.info"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, text: str) -> str:
+        if not text.startswith(("http://", "https://", "mock://")):
+            raise ValueError("registry.url begins with http:// or https://")
+        if "@" in text.partition("://")[2].partition("/")[0]:
+            raise ValueError(
+                "registry.url holds a user; write it as options: {basic.auth.user.info: {env: VARIABLE}}, USER:PASSWORD"
+            )
+        return text
+
+
+class SinkRegistry(Registry):
+    """A schema registry that has the schema of rows before the first one is sent."""
+
+    auto_register: bool = Field(
+        default=True,
+        description="register the schema of the rows under `<topic>-value` if it is not there; false: only look it up",
+    )
+
+
+class KafkaSource(Section):
+    """Topics of readings; only live."""
+
+    servers: Servers
+    topic: Topic | None = None
+    topics: list[Topic] | None = Field(default=None, min_length=1, description="several, instead of topic")
+    registry: Registry | None = Field(default=None, description="where the schemas of readings.payload: avro are")
+    start: Instant = Field(
+        default="earliest",
+        description="where a first run begins: earliest, latest, group, or an instant: at the messages that the broker "
+        "stamped from then on",
+        examples=["earliest", "latest", "group", "2024-03-01"],
+    )
+    group: Name | None = Field(
+        default=None,
+        description="consumer group: with start: group a first run begins at its offsets, and leaves them alone; else "
+        "what was read is committed to it, for monitoring only",
+    )
+    reread: Duration | None = Field(
+        default=None,
+        description="a run without the runner's state begins so long before its first missing window, by the broker's "
+        "time stamps; left out: at the start of the topic",
+    )
+    lanes: int = Field(default=1, ge=1, le=256, description="parallel parts; lane i of n reads partitions i, i+n, ...")
+    discover: Duration = Field(default="10s", description="from one look for new partitions to the next")
+    options: Options = Field(default_factory=dict, description="any option of librdkafka")
+
+    @field_validator("start")
+    @classmethod
+    def _start(cls, text: str) -> str:
+        if text not in _STARTS:
+            try:
+                parse_instant(text, "UTC")
+            except ValueError:
+                raise ValueError(f"start {text!r} is not {', '.join(_STARTS)} or an instant") from None
+        return text
+
+    @model_validator(mode="after")
+    def _whole(self) -> KafkaSource:
+        if (self.topic is None) == (self.topics is None):
+            raise ValueError("source.kafka: name exactly one of topic, topics")
+        if len(set(self.all_topics)) != len(self.all_topics):
+            raise ValueError("source.kafka.topics names a topic twice; name each once")
+        if self.start == "group" and self.group is None:
+            raise ValueError("source.kafka.start is group; name it as source.kafka.group")
+        return self
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics, in the order of the settings."""
+        return (self.topic,) if self.topic is not None else tuple(self.topics or ())
+
+
+class KafkaSink(Section):
+    """A topic that rows are sent to; only live."""
+
+    servers: Servers
+    topic: Topic
+    format: Literal["json", "avro", "avro-single-object"] = Field(
+        default="json", description="avro is the wire format of schema registries"
+    )
+    registry: SinkRegistry | None = Field(default=None, description="where the schema of format: avro is")
+    options: Options = Field(default_factory=dict, description="any option of librdkafka")
+
+    @model_validator(mode="after")
+    def _registered(self) -> KafkaSink:
+        if self.format == "avro" and self.registry is None:
+            raise ValueError("format: avro needs registry: {url: ...}, where the schema of the rows is")
+        if self.format != "avro" and self.registry is not None:
+            raise ValueError(f"registry is for format: avro, and format is {self.format}")
+        return self
+
+
+#: What a project, and a subscription or topic in it, may be called.
+_PROJECT = r"[a-z][a-z0-9.:-]{4,98}[a-z0-9]"
+_NAME = r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}"
+
+_SHORTEST_SETTLE_US = 45_000_000
+
+
+def _whole_name(kind: str, given: Any) -> Any:
+    if isinstance(given, str) and re.fullmatch(rf"projects/{_PROJECT}/{kind}/{_NAME}", given) is None:
+        raise ValueError(f"{given!r} is not written as projects/PROJECT/{kind}/NAME")
+    return given
+
+
+def _subscription(given: Any) -> Any:
+    return _whole_name("subscriptions", given)
+
+
+def _pubsub_topic(given: Any) -> Any:
+    return _whole_name("topics", given)
+
+
+class PubSubSource(Section):
+    """A Pub/Sub subscription of readings, of this job alone; only live."""
+
+    subscription: Annotated[str, BeforeValidator(_subscription)] = Field(
+        description="the job's own", examples=["projects/my-project/subscriptions/meters"]
+    )
+    timestamp_attribute: Name | None = Field(
+        default=None,
+        description="attribute with a message's time, as milliseconds since 1970 or RFC 3339; left out: when Pub/Sub "
+        "took it",
+    )
+    id_attribute: Name | None = Field(
+        default=None,
+        description="attribute that is the same when a publisher sends a message again; left out: Pub/Sub's own id",
+    )
+    reread: Duration | None = Field(
+        default=None,
+        description="a run without the runner's state seeks so long before its first missing window; left out: it "
+        "publishes only windows that start after it began",
+    )
+    settle: Duration = Field(
+        default="1min",
+        description="windows wait so long after the start, after a silence of that length, and after a message that "
+        "was that old when it came",
+    )
+    outstanding: int = Field(
+        default=100_000, ge=1_000, le=10_000_000, description="messages that the runner has not yet kept, at most"
+    )
+
+    @field_validator("settle")
+    @classmethod
+    def _settle(cls, text: str) -> str:
+        if parse_duration(text) < _SHORTEST_SETTLE_US:
+            raise ValueError(
+                f"settle is {text}, and what a lost worker held comes again only after 30 s; set it to 45s or more"
+            )
+        return text
+
+
+class PubSubSink(Section):
+    """A Pub/Sub topic that rows are sent to; only live."""
+
+    topic: Annotated[str, BeforeValidator(_pubsub_topic)] = Field(examples=["projects/my-project/topics/releases"])
+    format: Literal["json", "avro-single-object"] = "json"
+    resend: int = Field(
+        default=1, ge=0, le=100_000, description="windows on record whose rows are sent again when a run begins"
+    )

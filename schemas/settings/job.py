@@ -1,0 +1,642 @@
+"""The settings of a job, with what an estimated model needs of them, and the roster that they name.
+
+>>> settings = load_settings(EXAMPLE)
+>>> settings.grid.interval_us, settings.space.size, len(settings.schedule)
+(1800000000, 5, 52)
+
+The roster that settings name: read from its file, and under the pseudonyms that the readings have.
+
+The file holds the real names, which only the machine that submits a job sees; everything after it knows pseudonyms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from ..dead_letters import Letters
+from ..models import Model
+from ..roster import MOST_SERIES, Roster
+from ..slots import (
+    Schedule,
+    SlotClass,
+    SlotClasses,
+    SlotGrid,
+    format_duration,
+    parse_duration,
+    parse_instant,
+    time_zone,
+)
+from ..states import StateSpace
+from .base import Document, Duration, Instant, Name, Number, Positive, Section
+from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
+from .brokers import KafkaSink, KafkaSource, PubSubSink, PubSubSource
+from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
+from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
+from .model import Estimate, EstimatedModel
+
+__all__ = ["check_estimate", "label_model", "read_roster", "under_pseudonyms"]
+
+
+def check_estimate(settings: Settings) -> None:
+    """See that a model can be estimated as the settings say.
+
+    Raises:
+        ValueError: it cannot; the message names the setting.
+    """
+    estimate = settings.estimate
+    if estimate is None:
+        return
+    if estimate.origin == "outside" and settings.roster_file is None:
+        raise ValueError(
+            "model.estimate.from names files of other series, and without a roster file nobody knows which series are "
+            "others: name one in roster"
+        )
+    if estimate.origin == "released" and settings.histogram != settings.space:
+        raise ValueError(
+            "model.estimate.from is released, and bins makes one count of several states: rows do not show the states "
+            "then; leave bins out, or estimate from counts or outside"
+        )
+    source = settings.source
+    if estimate.origin in ("counts", "readings") and (source is None or not source.patterns):
+        raise ValueError(
+            f"model.estimate.from is {estimate.origin}, for which the readings are read once more, and only files can "
+            "be: write the readings to files, or estimate from outside or released"
+        )
+    if estimate.origin == "counts" and settings.roster_file is None:
+        raise ValueError(
+            "model.estimate.from is counts: which series are counted must be public before they are; name a roster file"
+        )
+    every = estimate.slots(settings.grid)
+    if every is not None:
+        _check_every(settings, estimate, every)
+
+
+def _check_every(settings: Settings, estimate: Estimate, every: int) -> None:
+    """An estimate in the stream ends a query between two windows, so it needs to know where these are."""
+    grid, schedule = settings.grid, settings.schedule
+    step = schedule.every
+    if every % step or every < schedule.size:
+        raise ValueError(
+            f"model.estimate.every is {estimate.every}, and windows begin every "
+            f"{format_duration(step * grid.interval_us)}: it must be a multiple of that, and a window or more"
+        )
+    if schedule.start is None:
+        raise ValueError("model.estimate.every counts from windows.start: set it")
+    if settings.privacy.mechanism != "mqm-approx" or settings.privacy.guarantee != "stream":
+        raise ValueError(
+            "model.estimate.every needs privacy.mechanism mqm-approx and privacy.guarantee stream: bounds hold for "
+            "every chain that mixes so fast, but a chain that is estimated anew is another belief each time"
+        )
+    if settings.source is not None and settings.source.stdin:
+        raise ValueError(
+            "model.estimate.every begins the job anew at every estimate, and source.stdin cannot be read again: follow "
+            "files or a broker, or leave every out"
+        )
+    if settings.source is not None and settings.source.pubsub is not None and settings.source.pubsub.reread is None:
+        raise ValueError(
+            "model.estimate.every begins the job anew at every estimate, and what it has acknowledged of the window "
+            "that is open then does not come again: set source.pubsub.reread, or leave every out"
+        )
+
+
+EXAMPLE = """\
+source:   {parquet: data/feeder.parquet}
+readings: {series: household, time: ts, value: kwh, unit: kWh, scale: 2000}
+slots:    {interval: 30min, origin: 2013-01-01, timezone: UTC}
+states:   {edges: [250, 500, 1000, 2000], unit: W}
+missing:  public
+model:    model.json
+group_by: feeder
+windows:  {size: 7d, start: 2013-01-01, stop: 2013-12-31}
+privacy:  {epsilon: 1.0, mechanism: forward-backward, guarantee: stream, budget: 2.0}
+sink:     {parquet: out/releases.parquet}
+query:    weekly-load
+domain:   london-feeder
+roster:   roster.csv
+ledger:   sqlite:///out/ledger.db
+"""
+
+#: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
+MOST_WINDOWS = 100_000
+
+Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]
+"""How the noise may be calibrated."""
+
+FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
+FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
+
+
+def _zone(name: str) -> str:
+    time_zone(name)
+    return name
+
+
+def _classes(given: Any) -> Any:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"by is a name or a list of names: write one of {', '.join(get_args(SlotClass))}, or several in a list; "
+            "what is in the data tells no slots apart"
+        )
+    SlotClasses(tuple(names))
+    return given
+
+
+class FileSource(Section):
+    """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
+
+    parquet: str | list[str] | None = None
+    csv: str | list[str] | None = None
+    jsonl: str | list[str] | None = None
+    avro: str | list[str] | None = None
+    stdin: Literal["csv", "jsonl"] | None = Field(
+        default=None, description="lines of standard input in this format; only live"
+    )
+    kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
+    pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
+    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
+
+    @model_validator(mode="after")
+    def _one_format(self) -> FileSource:
+        kinds = (*FILE_FORMATS, "stdin", "kafka", "pubsub")
+        given = [f for f in kinds if getattr(self, f)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
+        return self
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of the files that are given.
+
+        Raises:
+            ValueError: no files are given.
+        """
+        if self.broker is not None:
+            raise ValueError(f"{self.broker} names no files, and has no format of files")
+        return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting that is given, for messages."""
+        return self.broker or ("source.stdin" if self.stdin else f"source.{self.format}")
+
+    @property
+    def broker(self) -> str | None:
+        """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
+        return next((f"source.{kind}" for kind in ("kafka", "pubsub") if getattr(self, kind) is not None), None)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The paths or patterns, as written; none where the source is no files."""
+        if self.stdin or self.broker is not None:
+            return ()
+        given = getattr(self, self.format)
+        return (given,) if isinstance(given, str) else tuple(given)
+
+
+class FileSink(Section):
+    """Where rows go: exactly one of the formats and a path, or a topic."""
+
+    parquet: str | None = None
+    csv: str | None = None
+    jsonl: str | None = None
+    avro: str | None = None
+    kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
+    pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
+
+    @model_validator(mode="after")
+    def _one_format(self) -> FileSink:
+        kinds = (*FILE_FORMATS, "kafka", "pubsub")
+        given = [f for f in kinds if getattr(self, f)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
+        return self
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of the file that is given.
+
+        Raises:
+            ValueError: no file is given.
+        """
+        if not self.is_files:
+            raise ValueError("a topic is no file, and has no format of files")
+        return next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def path(self) -> str:
+        """The path, as written.
+
+        Raises:
+            ValueError: no file is given.
+        """
+        return str(getattr(self, self.format))
+
+    @property
+    def text(self) -> str:
+        """The place in words, as written."""
+        if self.pubsub is not None:
+            return f"topic {self.pubsub.topic}"
+        return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it is a place for files."""
+        return self.kafka is None and self.pubsub is None
+
+
+class RejectSink(FileSink):
+    """Where rejected rows go: a sink of their own, without content, or with content encrypted to a public key."""
+
+    encrypted: Letters | None = Field(
+        default=None, description="keep the content of rejected messages, encrypted; only for messages of a broker"
+    )
+
+
+class Slots(Section):
+    """The public grid of sampling intervals."""
+
+    interval: Duration = Field(description="length of a slot")
+    origin: Instant = Field(default="1970-01-01", description="start of slot 0")
+    timezone: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", description="zone of stamps without an offset, in the data and in these settings"
+    )
+
+
+class States(Section):
+    """The bins of a value; each is a state of the model."""
+
+    edges: list[Number] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
+    unit: str = ""
+    labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
+
+
+class Break(Section):
+    """Gaps longer than this cut a series into independent chains."""
+
+    break_: Duration = Field(alias="break")
+
+
+class Windows(Section):
+    """Which windows are published."""
+
+    size: Duration
+    every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
+    start: Instant | None = None
+    stop: Instant | None = None
+    lateness: Duration | None = Field(
+        default=None, description="how long a live window waits after its end for readings that come late"
+    )
+    most: int = Field(
+        default=MOST_WINDOWS,
+        ge=1,
+        le=100_000_000,
+        description="windows of a schedule that ends: a job over data that end publishes each, also those without "
+        "readings, so that a slip in a year is told before it is on record",
+    )
+
+
+class Live(Section):
+    """How a live run (``quiltstream run --live``) follows its source."""
+
+    poll: Duration = Field(default="1s", description="from one look at a source that had nothing new to the next")
+    idle: Duration | None = Field(
+        default=None, description="how long a silent source holds its windows back; left out: until it speaks again"
+    )
+    restarts: int = Field(
+        default=5,
+        ge=0,
+        le=1000,
+        description="how often within an hour a job that its runner failed is begun again by itself",
+    )
+    metrics_port: int | None = Field(
+        default=None, ge=0, le=65535, description="of the loopback address: the watchdog's verdict for Prometheus"
+    )
+
+
+class Privacy(Section):
+    """What is promised."""
+
+    epsilon: Positive = Field(description="what the query is to cost")
+    mechanism: Mechanism = Field(
+        default="mqm-approx", description="how the noise is calibrated, and with it what is believed of the model"
+    )
+    guarantee: Literal["stream", "window"] = Field(
+        default="stream", description="one calibration for all windows together, or for each window alone"
+    )
+    budget: Positive | None = Field(default=None, description="of the domain; left out: epsilon")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Privacy:
+        if self.mechanism == "group-dp" and self.guarantee == "stream":
+            raise ValueError(
+                "privacy.mechanism is group-dp, whose noise grows with the window and has no limit for an endless "
+                "stream; set privacy.guarantee to window, or use a quilt mechanism"
+            )
+        return self
+
+
+class RosterFile(Section):
+    """A CSV file that lists the series, and the group of each."""
+
+    file: str
+    series: str = Field(default="series", description="its column with the series")
+    group: str | None = Field(default=None, description="its column with the group; left out: group_by, or no groups")
+
+
+class MappingFile(Section):
+    """A CSV file that says which groups the series are in; its series are the roster."""
+
+    file: str
+    series: str = Field(default="series", description="its column with the series")
+    group: str = Field(default="group", description="its column with the group")
+
+
+class RosterColumn(Section):
+    """The series of the source's own column: first sight, which takes the existence of a series as public."""
+
+    column: str
+
+
+class Settings(Document):
+    """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
+
+    source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")
+    readings: Readings | None = None
+    slots: Slots
+    states: States
+    missing: Literal["public", "state"] | Break = "public"
+    model: str | Bounds | EstimatedModel = Field(
+        description="a model file, bounds given by hand, or how the job estimates one"
+    )
+    group_by: str | MappingFile | None = Field(
+        default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
+    )
+    windows: Windows
+    bins: list[Number] | None = Field(
+        default=None,
+        description="inner edges of the bins of this query's histograms, some of states.edges: a coarser view of the "
+        "same domain; left out: a bin for each state",
+    )
+    by: Annotated[SlotClass | list[SlotClass], BeforeValidator(_classes)] = Field(
+        default_factory=list,
+        description="a histogram for each class of slots of a window, by the clock of slots.timezone: hour of the day, "
+        "day of the week, working day or weekend, month; of several, for each combination; left out: one of all slots",
+    )
+    live: Live = Field(default_factory=Live)
+    privacy: Privacy
+    sink: FileSink | None = None
+    rejects: RejectSink | None = Field(
+        default=None, description="where rejected rows go: reason, source, position and size only"
+    )
+    query: Name
+    domain: Name
+    shares_series_with: list[Name] = Field(
+        default_factory=list,
+        description="other domains of the ledger, over other states, slots or readings, that may have series of this "
+        "one; what two domains tell together is in no account",
+    )
+    roster: str | RosterFile | RosterColumn | None = Field(
+        default=None, description="left out: first sight, which takes existence as public"
+    )
+    ledger: str = Field(
+        default="sqlite:///quiltstream-ledger.db", repr=False, description="SQLAlchemy URL of the ledger of record"
+    )
+    ledger_id: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{32}$",
+        description="random name of the ledger; given, no other ledger is used and none is made",
+    )
+    shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
+    most_series: int = Field(
+        default=MOST_SERIES,
+        ge=1,
+        le=100_000_000,
+        description="rows of the roster, or series that are taken from the data: a job with more ends, and a live job "
+        "rejects the readings of series that come later; more take more memory",
+    )
+
+    @cached_property
+    def grid(self) -> SlotGrid:
+        """The slot grid."""
+        return SlotGrid(parse_duration(self.slots.interval), self._time(self.slots.origin, "slots.origin"))
+
+    @cached_property
+    def space(self) -> StateSpace:
+        """The state space."""
+        return StateSpace(
+            tuple(self.states.edges), self.states.unit, self.missing == "state", tuple(self.states.labels)
+        )
+
+    @cached_property
+    def histogram(self) -> StateSpace:
+        """The bins of the query's histograms: the states, or unions of them."""
+        return self.space if self.bins is None else self.space.merged(tuple(self.bins))
+
+    @cached_property
+    def classes(self) -> SlotClasses:
+        """The classes of slots; one of all slots where there are none."""
+        return SlotClasses((self.by,) if isinstance(self.by, str) else tuple(self.by), self.slots.timezone)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The windows; start and stop stay ``None`` where they are to come from the data."""
+        grid, windows = self.grid, self.windows
+        size = grid.slots_in(parse_duration(windows.size), "windows.size")
+        every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
+        start = None if windows.start is None else self._slot(windows.start, "windows.start")
+        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        if start is not None and stop is not None and stop - start < size:
+            given = f"windows.stop {windows.stop} is"
+            if stop <= start:
+                raise ValueError(f"{given} not after windows.start {windows.start}; exchange or correct them")
+            raise ValueError(
+                f"{given} too near to windows.start {windows.start}: no whole window of {size} slots fits between "
+                "them; move them apart or use a smaller windows.size"
+            )
+        return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
+
+    def _slot(self, instant: str, name: str) -> int:
+        return self.grid.slot_at(self._time(instant, name), name)
+
+    def _time(self, instant: str, name: str) -> int:
+        try:
+            return parse_instant(instant, self.slots.timezone)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+    @property
+    def missing_rule(self) -> str:
+        """The rule for cells without a reading, as text: ``public``, ``state`` or ``break 2h``."""
+        return f"break {self.missing.break_}" if isinstance(self.missing, Break) else self.missing
+
+    @property
+    def budget(self) -> float:
+        """The domain's budget, epsilon; left out, it is what the query costs, and the counting for its model."""
+        if self.privacy.budget is not None:
+            return self.privacy.budget
+        counting = None if self.estimate is None else self.estimate.epsilon
+        return self.privacy.epsilon + (counting or 0.0)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """How the job estimates its model; ``None`` where it is given."""
+        return self.model.estimate if isinstance(self.model, EstimatedModel) else None
+
+    @property
+    def roster_file(self) -> RosterFile | None:
+        """The roster's file and columns, with ``group_by`` as the group's column."""
+        if isinstance(self.group_by, MappingFile):
+            return RosterFile(**self.group_by.model_dump())
+        if self.roster is None or isinstance(self.roster, RosterColumn):
+            return None
+        given = RosterFile(file=self.roster) if isinstance(self.roster, str) else self.roster
+        if given.group is None and self.group_by is not None:
+            return given.model_copy(update={"group": self.group_by})
+        return given
+
+    def path(self, text: str) -> str:
+        """A path of the settings as seen from here: relative ones start at the settings file's folder."""
+        if "://" in text or Path(text).is_absolute():
+            return text
+        return str(self._folder / text)
+
+    @property
+    def ledger_url(self) -> str:
+        """The ledger's URL, with a relative SQLite file placed beside the settings file."""
+        match = re.fullmatch(r"(sqlite(?:\+pysqlite)?:///)([^/$].*)", self.ledger, re.DOTALL)
+        if match is None or match[2].startswith(":memory:"):
+            return self.ledger
+        return f"{match[1]}{self.path(match[2])}"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Settings:
+        if self.source is not None and self.readings is None:
+            raise ValueError(
+                "readings is missing: it names the columns of the source, e.g. {series: id, time: ts, value: kwh}"
+            )
+        if isinstance(self.group_by, MappingFile) and isinstance(self.roster, (str, RosterFile)):
+            raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
+                "group_by and roster both name a file; name the group's column in roster: {file, series, group}"
+            )
+        column = self.readings.series if self.readings is not None else None
+        if isinstance(self.roster, RosterColumn) and column is not None and self.roster.column != column:
+            raise ValueError(
+                f"roster.column is {self.roster.column!r}, and readings.series is {column!r}; name that one"
+            )
+        kept = None if self.rejects is None else self.rejects.encrypted
+        if kept is not None and (self.source is None or self.source.broker is None):
+            raise ValueError(
+                "rejects.encrypted keeps the content of messages of a broker, and the source is none: what was "
+                "rejected still stands in its files, at the position that rejects tells; leave it out"
+            )
+        if self.domain in self.shares_series_with:
+            raise ValueError(
+                f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
+            )
+        # evaluated here so that every mistake in them is found before anything runs
+        grid, schedule = self.grid, self.schedule
+        self.classes.check_fits(
+            grid,
+            self.histogram.size,
+            None if schedule.start is None else grid.time_of(schedule.start),
+            None if schedule.stop is None else grid.time_of(schedule.stop),
+        )
+        check_estimate(self)
+        return self
+
+    def changed(self, values: dict[str, Any]) -> Settings:
+        """The settings with other values, which are taken as checked."""
+        made = self.model_copy(update=values)
+        for name in ("grid", "space", "histogram", "classes", "schedule"):  # made anew of what they are made of
+            vars(made).pop(name, None)
+        return made
+
+
+def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
+    """Read the text of a settings file, YAML or JSON.
+
+    Raises:
+        SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
+    """
+    return Settings.load(text, folder=folder, name=name)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: the file cannot be read, or a setting is wrong.
+    """
+    return Settings.read(path)
+
+
+def read_roster(
+    settings: Settings, locate: Callable[[str], str] | None = None, *, grouped: bool = True
+) -> Roster | None:
+    """Read the roster's file.
+
+    Args:
+        settings: the job.
+        locate: how a path of the settings is resolved; by the settings' own folder if left out.
+        grouped: whether to read the groups too.
+
+    Returns:
+        The roster, or ``None`` if the settings name no file.
+
+    Raises:
+        RosterError: the file cannot be read, or lacks a column or a name.
+        SettingsError: the key of the pseudonyms is not where the settings say.
+    """
+    roster = _as_written(settings, locate, grouped=grouped)
+    if roster is None:
+        return None
+    names = under_pseudonyms(settings, [series for series, _ in roster.entries])
+    return Roster(tuple(zip(names, (group for _, group in roster.entries), strict=True)), roster.awaits)
+
+
+def _as_written(settings: Settings, locate: Callable[[str], str] | None, *, grouped: bool) -> Roster | None:
+    file = settings.roster_file
+    if file is None:
+        return None
+    path = Path((settings.path if locate is None else locate)(file.file))
+    return Roster.read(path, series=file.series, group=file.group if grouped else None, most=settings.most_series)
+
+
+def label_model(settings: Settings, model: Model, locate: Callable[[str], str] | None = None) -> Model:
+    """The model of a job with pseudonyms, marked if it may have been estimated from the series that it protects.
+
+    A model that was fitted before there were pseudonyms knows real names. These are compared where a roster's file has
+    them; without one nobody can tell, and the model is marked.
+
+    Raises:
+        RosterError: the roster's file cannot be read.
+    """
+    readings, origin = settings.readings, model.provenance
+    if readings is None or readings.pseudonyms is None or origin.from_protected or not origin.series_hashes:
+        return model
+    roster = _as_written(settings, locate, grouped=False)
+    if roster is not None and origin.used(roster.series) == 0:
+        return model
+    return replace(model, provenance=replace(origin, from_protected=True))
+
+
+def under_pseudonyms(settings: Settings, names: Iterable[str]) -> list[str]:
+    """Names as the readings of a job have them.
+
+    Raises:
+        SettingsError: the key of the pseudonyms is not where the settings say.
+    """
+    readings = settings.readings
+    if readings is None or readings.pseudonyms is None:
+        return list(names)
+    key = readings.pseudonyms.key()
+    return [key.name(one) for one in names]

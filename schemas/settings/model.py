@@ -1,0 +1,134 @@
+"""The settings of a model that a job estimates itself: from what, how often, and what becomes of a new one.
+
+What an estimate may be made of is the heart of it (theory section 7, item 5): a chain read off the very series that it
+is to protect makes noise and account functions of their secrets. Sound are series outside the domain, rows that were
+released, and transition counts that are released with noise and charged. Anything else is possible and labelled.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ..slots import SlotGrid, parse_duration
+from .base import Duration, Number, Positive, Section
+
+Paths = str | list[str]
+
+#: What an estimate is made of, but for files of other series.
+Origin = Literal["counts", "released", "readings"]
+
+
+def _origin(value: Any) -> Any:
+    if isinstance(value, str) and value not in get_args(Origin):
+        words = ", ".join(get_args(Origin))
+        raise ValueError(f"{value!r} is none of {words}; for files of other series write for example {{csv: FILES}}")
+    return OutsideFiles.model_validate(value) if isinstance(value, dict) else value
+
+
+class OutsideFiles(Section):
+    """Files of series that the domain does not protect, read as the source is; series of the roster are left out."""
+
+    parquet: Paths | None = None
+    csv: Paths | None = None
+    jsonl: Paths | None = None
+    avro: Paths | None = None
+    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
+
+    @model_validator(mode="after")
+    def _one_format(self) -> OutsideFiles:
+        given = [name for name in ("parquet", "csv", "jsonl", "avro") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of parquet, csv, jsonl, avro; {len(given)} are given")
+        return self
+
+
+class Bounds(Section):
+    """A belief given by hand: every chain that mixes at least so fast."""
+
+    pi_min: Number = Field(gt=0, lt=1, description="smallest stationary probability of a state")
+    gap: Number = Field(gt=0, le=2, description="eigengap of P P*, or twice the gap of P for reversible chains")
+    kind: Literal["unknown", "multiplicative", "reversible"] = Field(default="unknown", description="which gap it is")
+
+
+class Estimate(Section):
+    """How a job estimates its model."""
+
+    from_: Annotated[Origin | OutsideFiles, BeforeValidator(_origin)] = Field(
+        alias="from",
+        description="files of series outside the domain; counts: noisy transition counts of its own series, charged; "
+        "released: the released rows; readings: its own readings, which makes every loss one 'given the model'",
+    )
+    every: Duration | None = Field(
+        default=None, description="live: from one estimate to the next, whole windows; left out: once, at the start"
+    )
+    start: str | Bounds | None = Field(
+        default=None, description="the model until the first estimate: a file, or bounds given by hand"
+    )
+    change: Literal["switch", "join"] = Field(
+        default="switch",
+        description="what becomes of another belief: it follows from the next window on, with noise of its own; or it "
+        "joins for the whole history, with the noise as it is",
+    )
+    margin: Annotated[Number, Field(ge=0, lt=1)] = Field(
+        default=0.1, description="share by which pi_min and gap of an estimate are lowered before they are believed"
+    )
+    smoothing: Annotated[Number, Field(ge=0)] = Field(
+        default=0.5, description="added to the count of every transition, where counts are exact"
+    )
+    level: Annotated[Number, Field(gt=0, lt=1)] = Field(
+        default=0.95, description="confidence of the region that noisy counts or released rows leave"
+    )
+    epsilon: Positive | None = Field(
+        default=None, description="what counting for ever costs, beside privacy.epsilon; only from counts"
+    )
+    gap: Annotated[Number, Field(gt=0, le=2)] | None = Field(
+        default=None, description="eigengap of P P*, by hand: released histograms do not show it; only from released"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Estimate:
+        origin = self.origin
+        if origin in ("counts", "released"):
+            for name in ("start", "every"):
+                if getattr(self, name) is None:
+                    raise ValueError(
+                        f"from: {origin} has nothing to go by before the first windows are released: give {name}"
+                    )
+        for name, only in (("epsilon", "counts"), ("gap", "released")):
+            if (getattr(self, name) is None) == (origin == only):
+                raise ValueError(f"{name} is needed with from: {only}, and for nothing else")
+        if origin == "readings" and self.change == "join":
+            raise ValueError(
+                "from: readings and change: join: what was published under a sound belief would become 'given the "
+                "model' afterwards; use change: switch, or estimate from outside, counts or released"
+            )
+        return self
+
+    def slots(self, grid: SlotGrid) -> int | None:
+        """Slots from one estimate to the next; ``None`` if there is one only.
+
+        Raises:
+            ValueError: ``every`` is no whole number of slots.
+        """
+        return None if self.every is None else grid.slots_in(parse_duration(self.every), "model.estimate.every")
+
+    @property
+    def origin(self) -> Literal["outside", "counts", "released", "readings"]:
+        """What it is made of, as a word."""
+        return self.from_ if isinstance(self.from_, str) else "outside"
+
+    @property
+    def outside(self) -> OutsideFiles | None:
+        """The files of other series, if it is made of these."""
+        return None if isinstance(self.from_, str) else self.from_
+
+
+class EstimatedModel(Section):
+    """A model that the job estimates itself."""
+
+    estimate: Estimate
+
+
+__all__ = ["Bounds", "Estimate", "EstimatedModel", "Origin", "OutsideFiles"]

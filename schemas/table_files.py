@@ -1,0 +1,168 @@
+"""Tables to files and back: Parquet, CSV, JSON Lines or Avro; one writer for everything that is published.
+
+The same rows make the same bytes, whoever writes them: they are sorted, written once each, and nothing in a file is
+drawn at random. Instants are ISO 8601 text in CSV and JSON Lines, and timestamps in Parquet and Avro; lists and structs
+are JSON text in CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .files import open_regular, whole_file
+from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
+from .releases import RELEASE_AVRO, RELEASE_SCHEMA
+from .settings.job import FileFormat
+from .slots import format_instant, parse_instant
+
+#: Rows that are plain Python objects at a time.
+_ROWS = 4_096
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """What the rows of a file are.
+
+    Attributes:
+        schema: Arrow form.
+        avro: Avro form of the same columns.
+        order: columns that the rows are sorted by.
+        unique: column that tells rows apart, if one does: a row that came twice is written once.
+        private: whether files on this machine are for their owner alone.
+    """
+
+    schema: pa.Schema
+    avro: dict[str, Any]
+    order: tuple[str, ...]
+    unique: str | None = None
+    private: bool = False
+
+    def table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Batches as one table, its rows in the order of the batches."""
+        parts = [pa.Table.from_batches([one]).select(self.schema.names).cast(self.schema) for one in batches]
+        return pa.concat_tables([self.schema.empty_table(), *parts])
+
+    def sorted(self, table: pa.Table) -> pa.Table:
+        """A table in the order of the file, each row once."""
+        keys = [*self.order, *([] if self.unique is None else [self.unique])]
+        table = table.combine_chunks().sort_by([(name, "ascending") for name in keys])
+        if self.unique is not None and table.num_rows > 1:
+            names = table.column(self.unique).to_numpy()
+            first = np.concatenate(([True], names[1:] != names[:-1]))
+            if not first.all():
+                table = table.filter(pa.array(first))
+        return table.combine_chunks()
+
+
+#: Releases, by window and key; the release id names a row.
+RELEASES = RowForm(RELEASE_SCHEMA, RELEASE_AVRO, ("window_start", "window_stop", "key"), "release_id")
+
+#: Ledger entries, by domain and place in its account.
+ENTRIES = RowForm(LEDGER_SCHEMA, LEDGER_AVRO, ("domain", "sequence"), "entry_id")
+
+
+def write_rows(path: str | Path, format_: FileFormat, table: pa.Table, form: RowForm = RELEASES) -> None:
+    """Write a file on this machine, whole or not at all; a file of that name is replaced, a missing folder made.
+
+    Args:
+        path: where.
+        format_: how.
+        table: the rows, in any order.
+        form: what they are.
+
+    Raises:
+        FileError: something else than a regular file is there.
+        OSError: the file cannot be written.
+    """
+    with whole_file(Path(path), private=form.private) as part, part.open("wb") as file:
+        write_stream(file, format_, form.sorted(table), form)
+
+
+def write_stream(stream: BinaryIO, format_: FileFormat, table: pa.Table, form: RowForm) -> None:
+    """Write sorted rows to an open stream."""
+    if format_ == "parquet":
+        pq.write_table(table, stream, compression="zstd")
+    elif format_ == "avro":
+        rows = _rows(table, instants_as_text=False)
+        fastavro.writer(stream, form.avro, rows, codec="deflate", sync_marker=_marker(table))
+    elif format_ == "jsonl":
+        stream.writelines(_json(row).encode() + b"\n" for row in _rows(table, instants_as_text=True))
+    else:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table.schema.names)
+        writer.writerows([_cell(value) for value in row.values()] for row in _rows(table, instants_as_text=True))
+        # the stream stays open, and is its owner's to close
+        text.detach()
+
+
+def _rows(table: pa.Table, *, instants_as_text: bool) -> Iterator[dict[str, Any]]:
+    stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    for name in stamps:
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+    for batch in table.to_batches(max_chunksize=_ROWS):
+        for row in cast("list[dict[str, Any]]", batch.to_pylist()):
+            if instants_as_text:
+                row.update((name, format_instant(row[name])) for name in stamps if row[name] is not None)
+            yield row
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _json(value) if isinstance(value, (list, dict)) else value
+
+
+def _marker(table: pa.Table) -> bytes:
+    """Avro's mark between blocks, from the content instead of at random."""
+    digest = hashlib.blake2b(digest_size=16)
+    for row in _rows(table, instants_as_text=False):
+        digest.update(_json(row).encode())
+    return digest.digest()
+
+
+def read_rows(path: str | Path, form: RowForm) -> pa.Table:
+    """Read a file that :func:`write_rows` wrote; its first bytes say which format it has."""
+    with open_regular(Path(path)) as file:
+        data = file.read()
+    if data.startswith(b"PAR1"):
+        return pq.read_table(pa.BufferReader(data)).select(form.schema.names).cast(form.schema)
+    if data.startswith(b"Obj\x01"):
+        rows = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
+    elif data.startswith(b"{") or not data:
+        rows = [json.loads(line) for line in data.decode().split("\n")[:-1]]
+    else:
+        rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    plain = [{field.name: _value(row[field.name], field) for field in form.schema} for row in rows]
+    return pa.Table.from_pylist(plain, schema=form.schema)
+
+
+def _value(value: Any, field: pa.Field) -> Any:
+    """A value of a column from its text, if it is text."""
+    kind = field.type
+    if not isinstance(value, str) or pa.types.is_string(kind):
+        return value
+    if not value and field.nullable:
+        return None
+    if pa.types.is_timestamp(kind):
+        return parse_instant(value)
+    if pa.types.is_boolean(kind):
+        return value == "true"
+    return json.loads(value)

@@ -1,0 +1,600 @@
+"""Connections to a ledger: one for each process, with the settings of its engine.
+
+All stores of a process with the same address share one :class:`Database`. Before a fork its connection is closed, once
+a running transaction has ended: SQLite's locks belong to the process and its library remembers them, so a child that
+inherits an open file and opens it again believes it holds locks that it does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import select
+import selectors
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from . import sqlite_file, table_versions, tables
+from .address import StoreAddress
+from .continuity import WATCH, Ask, Continuity
+from .driver_errors import explained, is_gone
+from .errors import NotDurableError, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .integrity import damaged
+from .sqlite_file import Identity, WriterQueue, identity, log_of
+
+if TYPE_CHECKING:
+    from .accounts import Account
+    from .lookups import Settled
+
+
+#: Execution options of SQLite's transactions: one that writes, and a statement without a transaction around it.
+WRITES = "quiltstream_writes"
+BARE = "quiltstream_bare"
+
+#: In the ``info`` of a connection to an SQLite file: the path of the log that it writes to, and which file that is.
+LOG = "quiltstream_log"
+
+Check = Callable[[Ask], None]
+"""What a new connection is held against; it may raise an error of the store."""
+
+_LOGGING_NAME = "quiltstream"
+_LEFT = "quiltstream_left"
+
+#: A server's connection that was not used for so long is asked whether it still is one.
+_SILENCE_S = 10.0
+
+#: Between two tries to switch a new file of SQLite to its log.
+_RETRY_SECONDS = 0.02
+
+#: Settings of synchronous_commit with which a confirmed commit survives a crash of the server and of its standbys.
+_DURABLE = ("on", "remote_apply")
+
+# Rows and connection details would be logged at DEBUG by these, whatever the root logger's level is.
+for _logger in ("engine.Engine", "pool.impl.QueuePool"):
+    logging.getLogger(f"sqlalchemy.{_logger}.{_LOGGING_NAME}").setLevel(logging.WARNING)
+
+
+def _engine(url: sa.URL | str, **options: Any) -> Engine:
+    """An engine with one connection, which says nothing of what goes over it."""
+    return sa.create_engine(
+        url,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
+        pool_logging_name=_LOGGING_NAME,
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        **options,
+    )
+
+
+def _unchecked(_ask: Ask) -> None:
+    """Take a new connection whatever ledger it leads to."""
+
+
+def still_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
+    """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
+
+    def connect() -> sqlite3.Connection:
+        # as a URI the path must not end at a question mark or a hash sign of its own
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
+        )
+        connection.isolation_level = None
+        check(lambda statement: connection.execute(statement).fetchone())
+        return connection
+
+    return _sqlite("sqlite://", creator=connect)
+
+
+def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
+    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file."""
+
+    def connect() -> sqlite3.Connection:
+        # a file that vanished since it was looked for is not made anew
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, check_same_thread=False, uri=True)
+
+    engine = _sqlite("sqlite://", creator=connect)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        # transactions begin where `begin` below says so, not where the driver guesses
+        connection.isolation_level = None
+        _use_write_ahead_log(connection, wait)
+        for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
+        record.info[LOG] = (log := log_of(path)), identity(log)
+        check(lambda statement: connection.execute(statement).fetchone())
+
+    return engine
+
+
+def _sqlite(url: sa.URL | str, **options: Any) -> Engine:
+    """An engine of SQLite, whose transactions begin where they say so."""
+    engine = _engine(url, **options)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        options = connection.get_execution_options()
+        if not options.get(BARE, False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
+
+    return engine
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
+    """Switch a new file to WAL; SQLite does not wait for its own lock here when two processes do it at once."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+            if mode != "wal":
+                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+            continue
+        if mode != "wal":
+            raise StoreUnavailable(
+                "ledger: its disk does not support SQLite's write-ahead log (a network file system?); "
+                "use a local disk, or PostgreSQL"
+            )
+        return
+
+
+def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine:
+    """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
+    defaults: dict[str, Any] = {
+        "connect_timeout": 10,
+        "application_name": "quiltstream",
+        # a machine that is gone without a word is noticed within two minutes, and not after the system's two hours
+        "keepalives_idle": 30,
+        "keepalives_interval": 15,
+        "keepalives_count": 6,
+    }
+    engine = _engine(
+        url,
+        # after a wait for the domain's row, the next statement must see what the other one wrote
+        isolation_level="READ COMMITTED",
+        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            for name in ("synchronous_commit", "fsync"):
+                value = cursor.execute(f"SHOW {name}").fetchone()[0]
+                if value not in _DURABLE:
+                    raise NotDurableError(
+                        f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
+                        f"set {name} = on for this database or user"
+                    )
+                if name == "synchronous_commit":
+                    # a server that is told otherwise while a job runs changes the sessions that have not said it
+                    cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+            milliseconds = max(1, int(wait * 1_000))
+            cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
+            # a worker that froze inside a transaction must not stop all others for ever
+            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
+            check(lambda statement: cursor.execute(statement).fetchone())
+        connection.commit()
+
+    @event.listens_for(engine, "checkin")
+    def leave(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_LEFT] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def revive(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        # A server may have been restarted between two bundles. To ask it would cost each transaction a message more;
+        # what it says unasked is its farewell, and only a long silence may hide that there is nobody.
+        left = record.info.get(_LEFT)
+        if left is None:  # made just now
+            return
+        silent = time.monotonic() - left > _SILENCE_S
+        if _says_something(connection) or (silent and not _answers(engine, connection)):
+            raise DisconnectionError  # the pool connects again
+
+    return engine
+
+
+def _says_something(connection: Any) -> bool:
+    """Whether there is something to read from a server."""
+    if not hasattr(select, "poll"):  # not on every system; this takes a descriptor more
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            return bool(selector.select(0))
+    asked = select.poll()
+    asked.register(connection.fileno(), select.POLLIN)
+    return bool(asked.poll(0))
+
+
+def _answers(engine: Engine, connection: Any) -> bool:
+    """Whether a server answers; what it says against it is not for this."""
+    dialect = engine.dialect
+    try:
+        return bool(dialect.do_ping(connection))
+    except dialect.loaded_dbapi.Error as error:
+        if dialect.is_disconnect(error, connection, None):
+            return False
+        raise
+
+
+class Database:
+    """The connection of this process to one ledger, and what is remembered beside it.
+
+    Attributes:
+        address: where the ledger is.
+        process: the process it belongs to.
+        accounts: running ledgers by domain id; dropped whenever a transaction fails.
+        settled: what was seen on record of queries, by domain, name and digest.
+        users: how many stores share it.
+    """
+
+    def __init__(self, address: StoreAddress, wait: float) -> None:
+        self.address = address
+        self.process = os.getpid()
+        self.accounts: dict[int, Account] = {}
+        self.settled: dict[tuple[str, str, str], Settled] = {}
+        self.users = 0
+        self.lock = threading.RLock()
+        self._known = Continuity(address)
+        self._wait = wait
+        self._engine: Engine | None = None
+        self._file: Identity | None = None
+        self._path: Path | None = None
+        self._queue: WriterQueue | None = None
+        self._busy = False
+        self._ready = False
+        self._read_only = False
+
+    def open(self, *, create: bool = False, over: bool = False, expected: str | None = None) -> str:
+        """Connect and check the tables.
+
+        Args:
+            create: make them where there is no ledger; never where one is known.
+            over: with ``create``, also in the place of an SQLite file that was emptied.
+            expected: name of the ledger that must be there.
+
+        Returns:
+            The name of the ledger.
+
+        Raises:
+            StoreMissing: there is none, and none was known or is to be made.
+            StoreReplaced: another ledger is there, or none although one is expected.
+            StoreError: the ledger cannot be used; the subclass says why.
+        """
+        with self.lock:
+            if not self._ready:
+                before = self._known.store_id
+                self._known.store_id = before or expected
+                try:
+                    self._make_ready(create=create and self._known.store_id is None, over=over)
+                except BaseException:
+                    self._known.store_id = before
+                    raise
+            found = self._known.store_id
+            if found is None or expected not in (None, found):
+                raise Continuity(self.address, expected).replaced("another ledger is there", found)
+            return found
+
+    def _make_ready(self, *, create: bool, over: bool) -> None:
+        self._prepare(create=create, over=over)
+        with self.read() as connection:
+            version = table_versions.version_of(connection, self.address)
+        if version is None and not create:
+            raise self._nothing_there(None if not self.address.is_sqlite else "its file holds no tables")
+        path = self._path
+        if version is None and path is not None:
+            if not over:
+                raise self._known.replaced("its file holds no tables, and a ledger is never without: it was emptied")
+            opened = self._file
+            self._make(over=lambda: sqlite_file.identity(path) == opened)
+        elif version is None:
+            with self.write() as connection:
+                table_versions.upgrade(connection, self.address)
+        else:
+            table_versions.check(version, self.address)
+        with self.read() as connection:
+            found = connection.scalar(sa.select(tables.meta.c.store_id))
+        if found is None:
+            raise damaged("its own row", "was removed")
+        self._known.check_store(found)
+        self._known.store_id, self._ready = found, True
+
+    def migrate(self) -> None:
+        """Bring older tables to this program's version."""
+        with self.lock:
+            self._prepare()
+            with self.write() as connection:
+                if table_versions.version_of(connection, self.address) is None:
+                    raise self._nothing_there(None)
+                table_versions.upgrade(connection, self.address)
+
+    @contextmanager
+    def write(self) -> Generator[Connection]:
+        """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
+        if self._read_only:
+            raise StoreReadOnly(
+                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops; "
+                "nothing is published that is not on record"
+            )
+        with self.lock:
+            self._known.entered.clear()
+            with self._transaction(**{WRITES: True}) as connection:
+                yield connection
+            self._known.committed()
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """A transaction that sees one state of the ledger and writes nothing."""
+        options = {} if self.address.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._transaction(**options) as connection:
+            yield connection
+
+    @contextmanager
+    def glance(self) -> Generator[Connection]:
+        """For one statement that reads: it sees one state of the ledger without a transaction around it."""
+        options = {BARE: True} if self.address.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+        with self._transaction(**options) as connection:
+            yield connection
+
+    @contextmanager
+    def raw_sqlite(self) -> Generator[sqlite3.Connection]:
+        """The driver's own connection, outside any transaction, for SQLite's backup and checks."""
+        with self._used(), self._explained(), self._require().connect() as connection:
+            raw = connection.connection.driver_connection
+            if not isinstance(raw, sqlite3.Connection):
+                raise StoreUnavailable(f"ledger {self.address}: this needs an SQLite file")
+            yield raw
+
+    def disconnect(self) -> None:
+        """Close the connection if no transaction is running; the next use opens a new one."""
+        if self._engine is not None:
+            self._engine.dispose()
+        if self._queue is not None:
+            self._queue.close()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the file that was opened is no longer the one at the address."""
+        return self._changed() is not None
+
+    def _changed(self) -> str | None:
+        return None if self._file is None or self._path is None else sqlite_file.change(self._path, self._file)
+
+    def _prepare(self, *, create: bool = False, over: bool = False) -> None:
+        if self._engine is not None:
+            return
+        self.address.check_driver()
+        url = self.address.resolve()
+        if not self.address.is_sqlite:
+            self._engine = server_engine(url, self._wait, self._known.check_connection)
+            return
+        path = self._path = Path(url.database or "")
+        try:
+            sign = sqlite_file.absence(path)
+            if sqlite_file.is_absent(path):
+                if not create or (sign is not None and not over):
+                    raise self._nothing_there(sign)
+                self._make(over=(lambda: sqlite_file.is_absent(path)) if over else None)
+            sqlite_file.check_usable(path)
+        except OSError as error:
+            if error.errno == errno.EROFS and not create and _is_whole(path):
+                # nobody can write there, so what is read cannot change meanwhile
+                self._engine, self._read_only = still_engine(path, self._wait, self._known.check_connection), True
+                self._file = sqlite_file.identity(path)
+                return
+            raise self._unusable(error) from None
+        self._engine = sqlite_engine(path, self._wait, self._known.check_connection)
+        self._queue = WriterQueue(path, self._wait)
+        self._file = sqlite_file.identity(path)
+
+    def _make(self, *, over: Callable[[], bool] | None) -> None:
+        """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
+        path = self._path
+        if path is None:
+            raise StoreUnavailable(f"ledger {self.address}: only a file is made so")
+        self.disconnect()
+
+        def fill(temporary: Path) -> None:
+            engine = sqlite_engine(temporary, self._wait)
+            try:
+                with engine.connect() as plain, self._explained():
+                    connection = plain.execution_options(**{WRITES: True})
+                    with connection.begin():
+                        table_versions.upgrade(connection, self.address)
+            finally:
+                engine.dispose()
+
+        try:
+            sqlite_file.make(path, fill, over=over)
+        except OSError as error:
+            raise self._unusable(error) from None
+        self._file = sqlite_file.identity(path)
+
+    def _unusable(self, error: OSError) -> StoreUnavailable:
+        if isinstance(error, PermissionError):
+            return StoreReadOnly(
+                f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
+                f"the job stops; nothing is published that is not on record"
+            )
+        kind = StoreReadOnly if error.errno == errno.EROFS else StoreUnavailable
+        return kind(
+            f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
+            f"check the path; the job stops; nothing is published that is not on record"
+        )
+
+    def _require(self) -> Engine:
+        if self._engine is None:
+            raise StoreUnavailable(f"ledger {self.address}: it is not open")
+        changed = self._changed()
+        if changed is not None:
+            # the open connection would go on writing to a file that nobody else sees
+            raise self._known.replaced(changed)
+        return self._engine
+
+    def _nothing_there(self, sign: str | None) -> StoreError:
+        """What is wrong where no ledger is.
+
+        Args:
+            sign: that there was one, in words.
+        """
+        if sign is not None or self._known.store_id is not None:
+            return self._known.replaced(sign or "there is none any more")
+        return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
+
+    @contextmanager
+    def _used(self) -> Generator[None]:
+        with self.lock:
+            if self._busy:
+                raise StoreError("ledger: a draft's draw must not use the store, its transaction is running")
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except BaseException as error:
+            # what was remembered may be ahead of what is on record
+            self.accounts.clear()
+            self.settled.clear()
+            known = explained(error, self.address)
+            if self._known.store_id is not None and is_gone(error):
+                known = self._known.replaced("its database or its tables are not there any more")
+            if known is None:
+                raise
+            try:
+                raise known from None
+            finally:
+                # not even where a debugger looks: the driver's text may quote a row
+                known.__context__ = None
+
+    @contextmanager
+    def _transaction(self, **options: Any) -> Generator[Connection]:
+        with self._used(), self._explained(), self._require().connect() as plain, self._turn(**options):
+            connection = plain.execution_options(**options, **{WATCH: self._known})
+            with connection.begin():
+                yield connection
+            # what was committed to a file that is gone meanwhile is on no record that a later job finds
+            self._require()
+            self._check_log(plain)
+
+    def _check_log(self, connection: Connection) -> None:
+        """See that the log that a connection writes to is the one beside the file.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        log, opened = connection.info.get(LOG, (None, None))
+        if opened is not None and sqlite_file.identity(log) != opened:
+            raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
+
+    def _turn(self, **options: Any) -> AbstractContextManager[None]:
+        return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a ledger is all in its file: what is in the log beside it can be read only where it can be written."""
+    log = sqlite_file.log_of(path)
+    return path.is_file() and not (log.exists() and log.stat().st_size)
+
+
+def check_folder(address: StoreAddress) -> None:
+    """Try whether a new SQLite ledger could be made.
+
+    Raises:
+        StoreReadOnly: nothing can be written in its folder, or the folder cannot be made.
+    """
+    path = Path(address.resolve().database or "")
+    trial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial.touch(mode=0o600, exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        raise StoreReadOnly(
+            f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
+            f"and the rights of this user; the job stops; nothing is published that is not on record"
+        ) from None
+
+
+_shared: dict[tuple[str, float], Database] = {}
+_shared_lock = threading.RLock()
+
+
+def borrow(address: StoreAddress, wait: float) -> Database:
+    """This process's database of an address; it is opened by its first use."""
+    with _shared_lock:
+        key = (address.url, wait)
+        database = _shared.get(key)
+        if database is None or database.replaced:
+            database = _shared[key] = Database(address, wait)
+        database.users += 1
+        return database
+
+
+def give_back(database: Database) -> None:
+    """End one use; the last one closes the connection. In a forked child there is nothing to close."""
+    if database.process != os.getpid():
+        return
+    with _shared_lock:
+        database.users -= 1
+        if database.users > 0:
+            return
+        for key in [key for key, held in list(_shared.items()) if held is database]:
+            del _shared[key]
+    database.disconnect()
+
+
+_held_for_fork: list[Database] = []
+
+
+def _before_fork() -> None:
+    # Databases first, then the list: a thread inside a transaction may give another database back at any moment,
+    # because that happens when a store is collected.
+    while True:
+        for database in list(_shared.values()):
+            if database not in _held_for_fork:
+                database.lock.acquire()
+                _held_for_fork.append(database)
+        _shared_lock.acquire()
+        if all(database in _held_for_fork for database in _shared.values()):
+            break
+        _shared_lock.release()
+    for database in _held_for_fork:
+        database.disconnect()
+
+
+def _after_fork_in_parent() -> None:
+    while _held_for_fork:
+        _held_for_fork.pop().lock.release()
+    _shared_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _shared_lock  # noqa: PLW0603 - the parent's lock may be waited for by threads that do not exist here
+    _held_for_fork.clear()
+    _shared.clear()
+    _shared_lock = threading.RLock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,401 @@
+"""Changes of a domain by an operator or an estimate: beliefs, budgets, and history that was lost.
+
+Two things may become of a new belief, and both keep one account of the whole history; the larger of two accounts, one
+for each belief, would be too small.
+
+*It joins.* The domain's class of beliefs holds it from the first slot on: everything charged so far is priced under it
+as well, and the loss is the largest. What is published goes on as it is.
+
+*It is switched to.* From a public slot on it is believed in the place of the others. A query's noise was calibrated
+before, so the query ends there and another one, its successor, goes on with noise for the new belief.
+
+Either way everything charged and everything promised is priced anew, endless schedules to their end, and the change is
+refused if that passes the budget; then nothing is changed.
+
+Raising a budget: an explicit decision, kept with its time and both values.
+
+What was refused stays refused. For every query, in the order of registration, budget is then reserved for as many of
+the windows without an entry as fit.
+
+An operator's word that charges are missing from an account: kept for ever, and never taken back.
+
+Nothing is added to the loss, because nobody knows what is missing; the account is marked instead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..privacy.models.markov_chain import ChainError
+from ..privacy.models.reading import read_belief
+from ..schemas.slots import SlotGrid, format_instant
+from ..schemas.states import StateSpace
+from . import tables
+from .accounts import admitted_end, charged_spans, ledger_of, loss_of, priced, promised
+from .codec import Row, changes_text, domain_from_row, plain, query_from_row
+from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
+from .integrity import alter
+from .lookups import (
+    domain_row,
+    end_of,
+    events_of,
+    find_domain,
+    locked_domain_row,
+    next_start,
+    queries_of,
+    query_row,
+    read_roster,
+    registration_of,
+    reservations_of,
+)
+from .registration import Registrar, as_protected, record_event, reserve, say_again, set_reserved_loss
+from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
+
+__all__ = ["Changed", "Estimated", "Note", "Outcome", "change_belief", "estimates_of", "note_estimate", "succeed"]
+
+
+Outcome = Literal["first", "kept", "joined", "switched", "refused"]
+"""What became of an estimate: the first belief, none needed, or a change."""
+
+_ESTIMATED = "model-estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A model that a job estimated, as on record.
+
+    Attributes:
+        slot: the public slot at which it was made.
+        outcome: what became of it.
+        model: its plain form; empty where nothing could be estimated.
+        query: the query that goes on from the slot.
+    """
+
+    slot: int
+    outcome: Outcome
+    model: dict[str, Any]
+    query: str
+
+
+Note = tuple[str, Estimated]
+"""The query that the settings name, and an estimate for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a change of belief did.
+
+    Attributes:
+        before: loss of everything charged, epsilon.
+        after: the same under the new account.
+        reserved_before: loss when everything promised is published, epsilon.
+        reserved_after: the same under the new account.
+    """
+
+    before: float
+    after: float
+    reserved_before: float
+    reserved_after: float
+
+
+def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
+    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing.
+
+    Args:
+        connection: the transaction.
+        name: the domain's name.
+        change: the other belief.
+        note: the estimate that led to it, put on record with it.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+        EstimateOnRecord: another estimate of its slot is on record.
+        BudgetRefused: what is charged or promised would pass the budget.
+        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+    """
+    row = locked_domain_row(connection, name)
+    domain = domain_from_row(row)
+    change = as_protected(connection, row, _recorded(change))
+    if domain.holds(change):
+        say_again(connection, row, change)
+        lost = _lost(connection, row, domain)
+        return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
+    _check_first(connection, name, note)
+    _check_states(domain, change)
+    changed = replace(domain, changes=(*domain.changes, change))
+    found = _priced(connection, row, domain, changed)
+    _write(connection, row, changed, found)
+    record_event(
+        connection,
+        row["id"],
+        "belief-joined" if change.slot is None else "belief-switched",
+        old=domain.beliefs[-1][1],
+        new=_said(changed, change),
+    )
+    if note is not None:
+        note_estimate(connection, name, note)
+    return found
+
+
+def succeed(
+    connection: Connection,
+    registration: Registration,
+    change: BeliefChange,
+    domain: DomainSpec,
+    query: QuerySpec,
+    note: Note | None = None,
+) -> Registration:
+    """End a query where a belief is switched, and let another go on; inside a transaction that may write.
+
+    The first window of the successor is the one after the last that ends by the slot. If another job did it before,
+    its answer is returned.
+
+    Args:
+        connection: the transaction.
+        registration: the query that ends.
+        change: the switch.
+        domain: the domain as the successor's job knows it, with the new belief.
+        query: the successor.
+        note: the estimate that led to it, put on record with it.
+
+    Raises:
+        BudgetRefused: not all of it fits into the budget.
+        EstimateOnRecord: another estimate of its slot is on record, and did not lead to a successor.
+        RegistrationConflict: the successor's name has other content.
+        StoreError: windows behind the slot are charged, or no window ends by it.
+    """
+    names = (registration.domain.name, registration.query.name)
+    row = locked_domain_row(connection, names[0])
+    known = query_row(connection, row["id"], names[1])
+    if known is None or change.slot is None:
+        raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
+    if known["successor"] is not None:
+        return _registration(connection, row, known["successor"])
+    _check_first(connection, names[0], note)
+    _end(connection, row, known, registration, change.slot)
+    alter(connection, tables.queries, known["id"], successor=query.name)
+    held = change_belief(connection, names[0], change).reserved_after
+    changed = domain_from_row(domain_row(connection, names[0]))
+    promises = [*promised(connection, row), priced(query.schedule, query.epsilon_dp)]
+    # all of it or nothing: a stream is not switched to noise that it could not keep up
+    together = loss_of(changed, promises)
+    if together > changed.budget:
+        what = f"query {query.name!r}, which would go on for query {names[1]!r},"
+        raise BudgetRefused(what, held, together - held, changed.budget)
+    made = Registrar(connection).register(domain, query)
+    if note is not None:
+        note_estimate(connection, names[0], note)
+    return made
+
+
+def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
+    """Put an estimate on record inside a transaction that may write, unless there is one of its slot.
+
+    Args:
+        connection: the transaction.
+        domain: name of the domain.
+        note: the query that the settings name, whatever goes on for it now, and the estimate.
+
+    Returns:
+        Whether this one is on record now.
+    """
+    query, estimated = note
+    row = locked_domain_row(connection, domain)
+    if any(one.slot == estimated.slot for one in estimates_of(connection, domain, query)):
+        return False
+    said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
+    record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
+    return True
+
+
+def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
+    """See that an estimate is the first one of its slot; the transaction holds the domain's lock.
+
+    Raises:
+        EstimateOnRecord: there is one on record.
+    """
+    if note is not None and any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0])):
+        raise EstimateOnRecord(
+            f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
+            "what became of it is on record; run this job again, and it goes on from there"
+        )
+
+
+def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
+    """The estimates on record for a query of the settings, in the order of their slots."""
+    row = find_domain(connection, domain)
+    rows = [] if row is None else events_of(connection, row)
+    found = [
+        Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
+        for row in rows
+        if (row["kind"], row["query"]) == (_ESTIMATED, query)
+    ]
+    return sorted(found, key=lambda one: one.slot)
+
+
+def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
+    try:
+        found = getattr(read_belief(change.belief), "states", None)
+    except (ChainError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
+    wanted = StateSpace.size_of(domain.states)
+    if found is not None and found != wanted:
+        raise StoreError(
+            f"domain {domain.name!r}: the new belief has {found} states and the domain {wanted}; fit a model with the "
+            "domain's edges and missing rule"
+        )
+
+
+def _recorded(change: BeliefChange) -> BeliefChange:
+    """A change as it will be read back."""
+    return replace(change, belief=plain(change.belief))
+
+
+def _said(domain: DomainSpec, change: BeliefChange) -> dict[str, Any]:
+    """A change in the list of decisions: without the belief itself, which is beside the domain."""
+    said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
+    return said if change.slot is None else {**said, "from": _instant(domain, change.slot)}
+
+
+def _instant(domain: DomainSpec, slot: int) -> str:
+    return format_instant(SlotGrid(**domain.grid).time_of(slot))
+
+
+def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
+    return ledger_of(domain).replay(charged_spans(connection, row))
+
+
+def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
+    """What a change does to the account, if the budget allows it."""
+    what = f"the new belief about domain {domain.name!r}"
+    try:
+        after = _lost(connection, row, changed)
+        reserved = loss_of(changed, promised(connection, row))
+    except (ChainError, ValueError) as error:
+        raise StoreError(f"domain {domain.name!r}: {error}") from None
+    before, held = _lost(connection, row, domain), float(row["reserved_loss"])
+    if max(after, reserved) > domain.budget:
+        raise BudgetRefused(what, held, max(after, reserved) - held, domain.budget)
+    return Changed(before, after, held, reserved)
+
+
+def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, found: Changed) -> None:
+    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
+    if found.after > found.before:
+        # the entries say what was lost before
+        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
+    alter(connection, tables.domains, row["id"], **values)
+    set_reserved_loss(connection, row["id"], found.reserved_after)
+
+
+def _end(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
+    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
+    schedule = registration.query.schedule
+    name = f"query {registration.query.name!r}"
+    if (slot - schedule.first - schedule.size) % schedule.every or slot < schedule.first + schedule.size:
+        raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
+    charged = next_start(connection, known["id"], schedule)
+    if charged > slot - schedule.size + schedule.every:
+        raise StoreError(
+            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
+            "switched to where they end or later"
+        )
+    if schedule.stop is not None and schedule.stop < slot:
+        raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
+    reservations, kept = tables.reservations, 0
+    for one in reservations_of(connection, known):
+        if one["start"] > slot - schedule.size:
+            connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
+            continue
+        kept += 1
+        if one["stop"] is None or one["stop"] > slot:
+            alter(connection, reservations, one["id"], stop=slot)
+    alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
+    domain = domain_from_row(row)
+    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
+    ends = "endless" if schedule.stop is None else _instant(domain, schedule.stop), _instant(domain, slot)
+    record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
+
+
+def _registration(connection: Connection, row: Row, name: str) -> Registration:
+    known = query_row(connection, row["id"], name)
+    if known is None:
+        raise UnknownNameError(f"query {name!r} of domain {row['name']!r} is not on record in this ledger")
+    spec = query_from_row(known, row["name"], read_roster(connection, known["roster_id"]))
+    return registration_of(connection, row, known, spec)
+
+
+def raise_budget(connection: Connection, name: str, budget: float) -> None:
+    """Raise a domain's budget inside a transaction that may write.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+        StoreError: the new budget is not above the one in force.
+    """
+    row = locked_domain_row(connection, name)
+    old = float(row["budget"])
+    if not (math.isfinite(budget) and budget > old):
+        raise StoreError(
+            f"domain {name!r}: its budget is {old!r} and can only be raised to a larger, finite one, not "
+            f"to {budget!r}; what was promised is not taken back"
+        )
+    row = alter(connection, tables.domains, row["id"], budget=budget)
+    record_event(connection, row["id"], "budget-raised", old=old, new=budget)
+    for query in queries_of(connection, row):
+        _admit_more(connection, row, query)
+
+
+def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
+    domain = domain_from_row(row)
+    query = query_from_row(query_row, domain.name, read_roster(connection, query_row["roster_id"]))
+    admitted = registration_of(connection, row, query_row, query).admitted_stop
+    if admitted is None:
+        return
+    charges = tables.charges
+    last = connection.scalar(
+        sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_row["id"])
+    )
+    schedule = query.schedule
+    # windows up to here are promised or have their entry, and an entry is final
+    start = admitted - schedule.size + schedule.every
+    if last is not None:
+        start = max(start, int(last) + schedule.every)
+    end = end_of(schedule)
+    if end is not None and start + schedule.size > end:
+        return
+    held = promised(connection, row)
+    asked = priced(replace(schedule, start=start), query.epsilon_dp)
+    fits, reserved = admitted_end(domain, asked, held)
+    if fits != asked.start:
+        reserve(connection, query_row["id"], asked.start, schedule.stop if fits is None else fits)
+        set_reserved_loss(connection, row["id"], reserved)
+
+
+_KIND = "history-lost"
+
+
+def note_history_lost(connection: Connection, name: str, releases: int) -> None:
+    """Mark a domain inside a transaction that may write.
+
+    Args:
+        connection: the transaction.
+        name: the domain.
+        releases: how many releases are known to be missing.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    row = locked_domain_row(connection, name)
+    record_event(connection, row["id"], _KIND, old=0, new=releases)
+
+
+def history_lost(events: Iterable[Row]) -> bool:
+    """Whether what was decided about a domain marks it."""
+    return any(event["kind"] == _KIND for event in events)

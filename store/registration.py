@@ -1,0 +1,576 @@
+"""Registration: freezing a query with its domain, and reserving its budget.
+
+Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
+ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
+content gets the same answer, and one of other content is told what differs.
+
+Two things may change later: the schedule may end later, if budget can be reserved for that, and the roster may be
+another one for the windows that are not charged yet. A series that joins or leaves changes nothing in the account. The
+ledger holds one charge a window, which is the loss to any one of the series that the domain protects, whichever they
+are: the scale of the noise, the density and the windows are the same for all, and a series that is not in a window's
+roster merely loses less. What a window costs depends on its roster only by the number of histograms in which one cell
+counts, and that may not grow. So what is reserved stays reserved, and no entry changes.
+
+Beliefs that rest on series which the domain protects, on record as such (theory section 7, item 5).
+
+What is promised holds 'given the model' only, where the model was estimated from series that it is to protect. Which
+series a domain protects may grow after a belief has joined it: from the transaction on in which such a series joins,
+every charge of the domain says so. What was charged before did not hold the series, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+
+from ..privacy.models.markov_chain import ChainError
+from ..schemas.digests import canonical_json
+from ..schemas.models import hash_of_series
+from ..schemas.roster import Roster
+from ..schemas.slots import SlotGrid, format_duration, format_instant
+from . import tables
+from .accounts import admitted_end, loss_of, priced, promised
+from .codec import (
+    Row,
+    as_recorded,
+    changes_from_text,
+    changes_text,
+    domain_from_row,
+    names_bytes,
+    names_from_bytes,
+    plain,
+    query_from_row,
+    query_values,
+    roster_bytes,
+    roster_from_bytes,
+)
+from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
+from .integrity import Chain, alter, checked, checked_rows, damaged, put, rewrite, sealed
+from .lookups import (
+    domain_rows,
+    end_of,
+    events_of,
+    find_domain,
+    lock_domain,
+    locked_domain_row,
+    meta_row,
+    next_start,
+    queries_of,
+    query_row,
+    read_roster,
+    registration_of,
+    versions_of,
+)
+from .shared_series import SHARING, check_apart, declared_by, left_alone
+from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference
+from .table_versions import now_us
+
+__all__ = ["as_protected", "protect", "protect_all", "say_again"]
+
+
+def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
+    """Note that a domain protects some series; inside a transaction that holds its lock.
+
+    Args:
+        connection: the transaction.
+        row: of the domain.
+        series: names.
+
+    Returns:
+        The domain's row as it is then.
+    """
+    changes = changes_from_text(row["changes"])
+    if all(one.given_model or not one.series_hashes for one in changes):
+        return row
+    hashes = {hash_of_series(name) for name in series}
+    return _kept(connection, row, [one.protecting(hashes) for one in changes])
+
+
+def say_again(connection: Connection, row: Row, change: BeliefChange) -> Row:
+    """Note what is known anew of a change that is on record; otherwise as :func:`protect`."""
+    changes = changes_from_text(row["changes"])
+    return _kept(connection, row, [one.agreed(change) if _is(one, change) else one for one in changes])
+
+
+def protect_all(connection: Connection, row: Row) -> Row:
+    """Note that a domain protects the series of all of its rosters; otherwise as :func:`protect`."""
+    return _kept(connection, row, [as_protected(connection, row, one) for one in changes_from_text(row["changes"])])
+
+
+def _is(one: BeliefChange, other: BeliefChange) -> bool:
+    """Whether two changes are the same, in whatever words."""
+    return (one.belief, one.model_id, one.slot) == (other.belief, other.model_id, other.slot)
+
+
+def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> Row:
+    text = changes_text(changes)
+    if text == row["changes"]:
+        return row
+    return alter(connection, tables.domains, row["id"], changes=text)
+
+
+def as_protected(connection: Connection, row: Row, change: BeliefChange) -> BeliefChange:
+    """A change of belief that knows whether it rests on a series of the domain, of whichever roster."""
+    if change.given_model or not change.series_hashes:
+        return change
+    queries, versions, rosters = tables.queries, tables.roster_versions, tables.rosters
+    newest = sa.select(queries.c.roster_id).where(queries.c.domain_id == row["id"])
+    earlier = (
+        sa.select(versions.c.roster_id)
+        .join(queries, queries.c.id == versions.c.query_id)
+        .where(queries.c.domain_id == row["id"])
+    )
+    found = checked_rows(connection, rosters, sa.select(rosters).where(rosters.c.id.in_(newest.union(earlier))))
+    series = {name for one in found for name in roster_from_bytes(one["entries"]).series}
+    return change.protecting({hash_of_series(name) for name in series})
+
+
+Also = Sequence[tuple[DomainSpec, QuerySpec]]
+"""Queries that are registered together with another one, each under its domain."""
+
+_INT64 = 2**63 - 1
+
+_DOMAIN_ADVICE = (
+    "a domain keeps what its account rests on: set it back; a domain of another name is for other series, because what "
+    "two domains tell together of series that they share is in no account"
+)
+_BELIEF_ADVICE = (
+    "an account rests on one belief: set the model back, or let the new one join it for the whole history, or follow "
+    "it, by `quiltstream ledger belief`"
+)
+_CHARGED_ADVICE = (
+    "every window of the query has its roster for ever, because it is charged or refused: set the roster back, move "
+    "windows.stop to add windows, or use a new query name"
+)
+_MOST_ADVICE = (
+    "no series may be in more groups than when the query was registered, because its noise was calibrated for that: "
+    "take it out of a group, or use a new query name, which is charged anew"
+)
+_ENDED = "the query was ended there, and another one goes on with noise for another belief: set it back"
+_RACE_ADVICE = (
+    "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
+    "again"
+)
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Registers queries inside a transaction.
+
+    Attributes:
+        connection: a transaction that may write.
+        roster: digest of the roster that was on record when the job looked, before it asked for the lock; ``None`` if
+            there was none. A roster is changed only if that is still so.
+    """
+
+    connection: Connection
+    roster: str | None = None
+
+    def register(self, domain: DomainSpec, query: QuerySpec, also: Also = ()) -> Registration:
+        """Put a query on record, or return what is on record for it.
+
+        Args:
+            domain: the domain.
+            query: the query.
+            also: others that are registered behind it, in the same transaction.
+
+        Raises:
+            StoreError: the specifications are malformed or the store holds rows of the other kind.
+            RegistrationConflict: the names have other content.
+            SharedSeries: series are in another domain of the ledger.
+            BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
+        """
+        asked = ((domain, query), *also)
+        for one in asked:
+            _check(*one)
+        if also and any(find_domain(self.connection, one.name) is None for one, _ in asked):
+            # before any domain, so that no two jobs wait for each other
+            meta_row(self.connection, lock=True)
+        made = self._register(domain, query)
+        for one in also:
+            Registrar(self.connection).register(*one)
+        return made
+
+    def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+        self._claim_mode(query.noise)
+        row = self._lock_domain(domain)
+        check_parts(self.connection, row)
+        recorded = domain_from_row(row)
+        belief = _number_of(recorded, domain)
+        self._compare_domains(row, recorded.under(belief), domain)
+        recorded = replace(recorded, shares_with=domain.shares_with)
+        for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
+            record_event(self.connection, row["id"], SHARING, old=None, new=other)
+            row = lock_domain(self.connection, domain.name) or row
+        known = query_row(self.connection, row["id"], query.name)
+        if known is None:
+            return self._create(row, recorded, query, belief)
+        held = query_from_row(known, recorded.name, read_roster(self.connection, known["roster_id"]))
+        _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
+        if query.schedule_given:
+            held = self._compare_schedules(row, recorded, known, held, query)
+            row = lock_domain(self.connection, domain.name) or row
+            known = query_row(self.connection, row["id"], query.name) or known
+        if query.roster_given and query.roster != held.roster:
+            known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
+            row = protect(self.connection, row, query.roster.series)
+        return registration_of(self.connection, row, known, held)
+
+    def _claim_mode(self, noise: Noise) -> None:
+        mode = meta_row(self.connection)["mode"]
+        if mode is None:
+            held = meta_row(self.connection, lock=True)
+            # another job may have been first
+            mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
+        if mode != noise:
+            kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
+            raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
+
+    def _lock_domain(self, domain: DomainSpec) -> Row:
+        """The domain's row, made if absent, and locked until the transaction ends."""
+        row = lock_domain(self.connection, domain.name)
+        if row is not None:
+            return row
+        # whoever makes a domain locks this first, so another job may have made it meanwhile
+        held = meta_row(self.connection, lock=True)
+        if any(one["name"] == domain.name for one in domain_rows(self.connection, held)):
+            row = lock_domain(self.connection, domain.name)
+            if row is None:
+                raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
+            return row
+        values = {
+            "name": domain.name,
+            "frozen": canonical_json(domain.frozen_fields()),
+            "budget": domain.budget,
+            "reserved_loss": 0.0,
+            "last_sequence": 0,
+            "created_us": now_us(),
+            "head": Chain(domain.name).head,
+            "query_rows": 0,
+            "event_rows": 0,
+            "flagged_charge_rows": 0,
+            "flagged_release_rows": 0,
+        }
+        rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
+        return put(self.connection, tables.domains, values)
+
+    def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
+        name = f"domain {given.name!r}"
+        difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
+        if difference is not None:
+            about_belief = difference[0].split(".")[0] in ("belief", "model_id")
+            raise RegistrationConflict(name, *difference, _BELIEF_ADVICE if about_belief else _DOMAIN_ADVICE)
+        if given.budget == recorded.budget or given.budget in self._earlier_budgets(row):
+            return
+        raise RegistrationConflict(
+            name,
+            "privacy.budget",
+            recorded.budget,
+            given.budget,
+            "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`",
+        )
+
+    def _earlier_budgets(self, row: Row) -> set[float]:
+        """Budgets that were in force once: a job with settings older than a raise still runs, under the new one."""
+        return {float(one["old"]) for one in events_of(self.connection, row) if one["kind"] == "budget-raised"}
+
+    def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
+        connection = self.connection
+        if query.mechanism != TRANSITIONS:
+            meta_row(connection, lock=True)  # two jobs at once could share series unseen
+            check_apart(connection, domain, query.roster.series)
+        held = promised(connection, row)
+        asked = priced(query.schedule, query.epsilon_dp)
+        try:
+            end, reserved = admitted_end(domain, asked, held)
+        except ChainError as error:
+            raise StoreError(f"domain {domain.name!r}: its belief cannot be priced: {error}") from None
+        if end == asked.start:
+            # one window alone, so that the number says what would have to be freed
+            first = loss_of(domain, [*held, asked.first(1)])
+            already = float(row["reserved_loss"])
+            raise BudgetRefused(
+                f"the first window of query {query.name!r}", already, max(0.0, first - already), domain.budget
+            )
+        values = query_values(query) | {
+            "domain_id": row["id"],
+            "digest": query.digest(domain.under(belief)),
+            "roster_id": roster_id(connection, query.roster),
+            "created_us": now_us(),
+            "belief": belief,
+            "reservation_rows": 1,
+            "version_rows": 0,
+        }
+        known = put(connection, tables.queries, values)
+        promise = {"query_id": known["id"], "start": asked.start, "created_us": now_us()}
+        put(connection, tables.reservations, promise | {"stop": query.schedule.stop if end is None else end})
+        more = row["query_rows"] + 1
+        changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
+        changed = protect(connection, changed, query.roster.series)
+        return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
+
+    def join(
+        self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
+        """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
+
+        Those stay out that another domain of the ledger has, and that this one may not have as well.
+
+        Raises:
+            UnknownNameError: there is no such query.
+            StoreError: a group is given where histograms are of series, or none where they are of groups.
+        """
+        row = locked_domain_row(self.connection, domain)
+        known = query_row(self.connection, row["id"], name)
+        if known is None:
+            raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")
+        held = query_from_row(known, domain, read_roster(self.connection, known["roster_id"]))
+        new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
+        away = set[str]()
+        if new:
+            meta_row(self.connection, lock=True)
+            away = left_alone(self.connection, domain_from_row(row), (series for series, _ in new))
+        roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
+        if roster.kind != held.roster.kind:
+            raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
+        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
+        if roster is not held.roster and (end is None or start + held.schedule.size <= end):
+            add_version(self.connection, known, held, roster, start)
+            row = protect(self.connection, row, roster.series)
+            known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
+        return registration_of(self.connection, row, known, held)
+
+    def _change_roster(
+        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
+    ) -> tuple[Row, QuerySpec]:
+        """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
+        conflict = partial(
+            RegistrationConflict, f"query {held.name!r}", "roster", _counted(held.roster), _counted(roster)
+        )
+        if held.roster.digest != self.roster:
+            raise conflict(_RACE_ADVICE)
+        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
+        if end is not None and start + held.schedule.size > end:
+            raise conflict(_CHARGED_ADVICE)
+        meta_row(self.connection, lock=True)
+        check_apart(self.connection, domain, roster.series)
+        add_version(self.connection, known, held, roster, start)
+        instant = _instant(SlotGrid(**domain.grid), start)
+        record_event(
+            self.connection,
+            domain_id,
+            "roster-changed",
+            old=_counted(held.roster),
+            new=f"{_counted(roster)}, from {instant} on",
+            query=held.name,
+        )
+        changed = query_row(self.connection, domain_id, held.name)
+        return changed or known, replace(held, roster=roster)
+
+    def _compare_schedules(
+        self, row: Row, domain: DomainSpec, known: Row, held: QuerySpec, query: QuerySpec
+    ) -> QuerySpec:
+        """Refuse another schedule; a later end is an extension, if budget can be reserved for all of it."""
+        old, new = held.schedule, query.schedule
+        name = f"query {query.name!r}"
+        grid = SlotGrid(**domain.grid)
+        if old.first != new.first:
+            raise RegistrationConflict(
+                name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), QUERY_ADVICE
+            )
+        if end_of(old) == end_of(new):
+            return held
+        conflict = RegistrationConflict(
+            name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), QUERY_ADVICE
+        )
+        if known["successor"] is not None:
+            raise RegistrationConflict(name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _ENDED)
+        cut = registration_of(self.connection, row, known, held).admitted_stop is not None
+        old_end, new_end = end_of(old), end_of(new)
+        if cut or old_end is None or (new_end is not None and new_end < old_end):
+            raise conflict
+        promises = promised(self.connection, row)
+        asked = priced(new, held.epsilon_dp, start=old_end - old.size + old.every)
+        end, reserved = admitted_end(domain, asked, promises)
+        if end is not None:
+            already = float(row["reserved_loss"])
+            raise BudgetRefused(
+                f"extending query {query.name!r} to {_instant(grid, new.stop)}",
+                already,
+                max(0.0, loss_of(domain, [*promises, asked]) - already),
+                domain.budget,
+            )
+        alter(self.connection, tables.queries, known["id"], stop=new.stop)
+        reserve(self.connection, known["id"], asked.start, new.stop)
+        set_reserved_loss(self.connection, row["id"], reserved)
+        record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
+        return replace(held, schedule=replace(old, stop=new.stop))
+
+
+def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Roster, start: int) -> None:
+    """Let a roster hold from a window on that is not charged; what is charged keeps its own.
+
+    Series keep the numbers that they have, and those that join are numbered after them, in the order of their names:
+    workers that know different versions count the same cells under the same numbers.
+    """
+    versions = tables.roster_versions
+    earlier = versions_of(connection, known)
+    if earlier:
+        series = {name for one in earlier for name in names_from_bytes(one["joined"])}
+    else:
+        series = set(held.roster.series)
+        first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
+        put(connection, versions, first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)})
+    number = roster_id(connection, roster)
+    new = [name for name in roster.series if name not in series]
+    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": names_bytes(new)}
+    put(connection, versions, values | {"created_us": now_us()})
+    alter(connection, tables.queries, known["id"], roster_id=number, version_rows=(len(earlier) or 1) + 1)
+
+
+def roster_id(connection: Connection, roster: Roster) -> int:
+    """The number of a roster on record, which is put there if it is not."""
+    rosters = tables.rosters
+    values = {
+        "digest": roster.digest,
+        "series": len(roster.series),
+        "entries": roster_bytes(roster),
+        "created_us": now_us(),
+    }
+    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)
+    # jobs of two domains may put the same roster there at once
+    connection.execute(insert.on_conflict_do_nothing(index_elements=["digest"]), sealed(rosters, values))
+    found = connection.execute(sa.select(rosters).where(rosters.c.digest == values["digest"])).mappings().one()
+    return int(checked(rosters, found)["id"])
+
+
+def check_parts(connection: Connection, row: Row) -> None:
+    """Hold a domain's row against what there is of it, at the start of a job; what each row says is checked elsewhere.
+
+    Raises:
+        StoreDamaged: its last entry, a query or a decision of the operator is missing.
+    """
+    queries_of(connection, row)
+    events_of(connection, row)
+    last = [
+        sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
+        .where(table.c.domain_id == row["id"])
+        .scalar_subquery()
+        for table in (tables.charges, tables.flagged_charges)
+    ]
+    found = max(connection.execute(sa.select(*last)).one())
+    if found != row["last_sequence"]:
+        raise damaged(f"domain {row['name']!r}", f"had {row['last_sequence']} entries, and the last one is {found}")
+
+
+def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> Row:
+    """Promise budget for the windows of a query inside ``[start, stop)``; the query's row as it is then."""
+    put(connection, tables.reservations, {"query_id": query_id, "start": start, "stop": stop, "created_us": now_us()})
+    return alter(connection, tables.queries, query_id, more="reservation_rows")
+
+
+def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> Row:
+    """Keep the loss of all promises beside the budget; the domain's row as it is then."""
+    return alter(connection, tables.domains, domain_id, reserved_loss=loss)
+
+
+def record_event(
+    connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
+) -> None:
+    """Keep a decision of the operator, with both values and the time."""
+    put(
+        connection,
+        tables.domain_events,
+        {
+            "domain_id": domain_id,
+            "kind": kind,
+            "query": query,
+            "old": canonical_json(old),
+            "new": canonical_json(new),
+            "at_us": now_us(),
+        },
+    )
+    alter(connection, tables.domains, domain_id, more="event_rows")
+
+
+def _number_of(recorded: DomainSpec, given: DomainSpec) -> int:
+    """Which of a domain's beliefs a job knows; the first where it is none of them, so that the difference is found."""
+    wanted = (plain(given.belief), given.model_id)
+    return recorded.beliefs.index(wanted) if wanted in recorded.beliefs else 0
+
+
+def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSpec, QuerySpec]) -> None:
+    """Compare a query on record with a job's, each with the domain as it sees it."""
+    (recorded, held), (domain, given) = first, second
+    name = f"query {given.name!r}"
+    # before the scale, which would be another one then
+    if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
+        raise RegistrationConflict(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
+    old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
+    anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
+    old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
+    old["by"], new["by"] = list(held.by), list(given.by)
+    old["bins"], new["bins"] = plain(held.bins), plain(given.bins)
+    # neither is part of the digest, but both say what the loss is; the second depends on the series as well
+    old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
+    if given.roster == held.roster or (given.roster_given and given.given_model):
+        old["given_model"], new["given_model"] = held.given_model, given.given_model
+    difference = first_difference(old, new)
+    if difference is not None:
+        said = first_difference(_as_set(held, recorded), _as_set(given, domain))
+        raise RegistrationConflict(name, *(said or difference), QUERY_ADVICE)
+    # with a start of its own, the message about the start says more
+    if not given.schedule_given and anchors[0] != anchors[1]:
+        raise RegistrationConflict(name, "windows.anchor", *anchors, QUERY_ADVICE)
+
+
+def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
+    """The settings that other ones are made from, as somebody wrote them."""
+    interval_us = SlotGrid(**domain.grid).interval_us
+    return {
+        "windows.size": format_duration(query.schedule.size * interval_us),
+        "windows.every": format_duration(query.schedule.every * interval_us),
+        "privacy.epsilon": query.header.get("epsilon"),
+        "mechanism": query.mechanism,
+    }
+
+
+def _counted(roster: Roster) -> str:
+    """A roster in a message: names of series are data."""
+    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
+
+
+def _instant(grid: SlotGrid, slot: int | None) -> str | None:
+    return None if slot is None else format_instant(grid.time_of(slot))
+
+
+def _check(domain: DomainSpec, query: QuerySpec) -> None:
+    """Refuse what could not be kept, before anything is written."""
+    for what, name in (("domain", domain.name), ("query", query.name)):
+        if not name or "\0" in name:
+            raise StoreError(f"{what}: the name {name!r} is empty or has a null character; give it a name")
+    if query.domain != domain.name:
+        raise StoreError(f"query {query.name!r}: it belongs to domain {query.domain!r}, not to {domain.name!r}")
+    for what, number in (("privacy.budget", domain.budget), ("release_epsilon_dp", query.release_epsilon_dp)):
+        if not (math.isfinite(number) and number > 0):
+            raise StoreError(f"{what} is {number!r} and must be finite and above 0")
+    if query.scale <= 0 or query.shards < 1:
+        raise StoreError(
+            f"query {query.name!r}: scale {query.scale} must be above 0 and shards {query.shards} at least 1"
+        )
+    schedule = query.schedule
+    if schedule.start is None:
+        raise StoreError(
+            f"query {query.name!r}: windows.start is missing; budget is reserved from the first window on, so set it"
+        )
+    grid = SlotGrid(**domain.grid)
+    for field, slot in (("windows.start", schedule.start), ("windows.stop", schedule.stop)):
+        if slot is not None and not -_INT64 <= grid.time_of(slot) <= _INT64:
+            raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")

@@ -1,0 +1,633 @@
+"""The ledger of record: what was charged and what was published, kept so that neither happens twice.
+
+A :class:`Store` is a small value: it holds an address, travels to any worker, and connects on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from ..schemas.ledger import LedgerEntry
+from ..schemas.slots import Window
+from . import exports, lookups, shared_series, tables
+from . import queries as finding
+from . import queries as missing
+from . import queries as reading
+from .address import StoreAddress
+from .connection import Database, borrow, check_folder, give_back
+from .domain_changes import (
+    Changed,
+    Estimated,
+    Note,
+    change_belief,
+    estimates_of,
+    note_estimate,
+    note_history_lost,
+    raise_budget,
+    succeed,
+)
+from .errors import StoreDamaged, StoreMissing, UnknownNameError
+from .lookups import Settled
+from .publishing import Publisher, check_drafts
+from .queries import BlockNumber, DomainSummary, Newest, NewestBlock, block_numbers, has_entry, newest_block, newest_of
+from .registration import Also, Registrar
+from .release_rows import has_keys, rows_of
+from .shared_series import Sharing
+from .source_ids import SourceId, note_source_ids, source_ids
+from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
+from .verification import Head, Verified, head_of, verify
+
+#: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
+_CHECKED_BYTES = 2**28
+
+
+class Store:
+    """The ledger of record at an address.
+
+    Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
+    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork.
+
+    A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
+    later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
+
+    Args:
+        address: where the ledger is.
+        create: whether to make a ledger where there is none and ``address`` names none.
+        over: with ``create``, also in the place of an SQLite file that was emptied, by the operator's word.
+        wait: seconds to wait for another process's transaction before giving up.
+    """
+
+    def __init__(
+        self, address: StoreAddress | str, *, create: bool = False, over: bool = False, wait: float = 60.0
+    ) -> None:
+        self._address = StoreAddress(address) if isinstance(address, str) else address
+        self._create = create
+        self._over = over
+        self._wait = wait
+        self._shared: Database | None = None
+        self._return: Any = None
+
+    @property
+    def address(self) -> StoreAddress:
+        """Where the ledger is; with its name, once it was opened."""
+        return self._address
+
+    @property
+    def store_id(self) -> str:
+        """The random name of the ledger.
+
+        Raises:
+            StoreMissing: there is none.
+            StoreError: the store cannot be used.
+        """
+        return self._opened().store_id or ""
+
+    def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
+        """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
+
+        The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
+        first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
+        recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
+        holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
+        two jobs that change it at once, the second one is told.
+
+        Args:
+            domain: the domain.
+            query: the query.
+            note: the estimate that its belief comes from, put on record with a new query.
+            also: queries that are registered with it, each under its domain, or none of them is.
+
+        Raises:
+            RegistrationConflict: the domain or query has other content; it names the field and both values.
+            SharedSeries: another domain of the ledger has series of the roster, over the same slots, states and
+                readings, or without the domain's word that they may be shared.
+            BudgetRefused: the budget does not allow the first window, or not all of an extension.
+            ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
+            StoreError: the store cannot be used, or a specification is malformed.
+        """
+        return self._register(domain, query, note, also, keep=True)
+
+    def rehearse(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
+        """What :meth:`register` would answer now; nothing is put on record, and no budget is promised.
+
+        Raises:
+            StoreError: as :meth:`register`.
+        """
+        return self._register(domain, query, note, also, keep=False)
+
+    def _register(
+        self, domain: DomainSpec, query: QuerySpec, note: Note | None, also: Also, *, keep: bool
+    ) -> Registration:
+        database = self._database()
+        self.check()
+        with database.read() as connection:
+            roster = lookups.roster_digest(connection, domain.name, query.name)
+        with database.write() as connection:
+            trial = None if keep else connection.begin_nested()
+            made = Registrar(connection, roster).register(domain, query, also)
+            if made.fresh and note is not None:
+                note_estimate(connection, domain.name, note)
+            if trial is not None:
+                trial.rollback()
+            return made
+
+    def registered(self, domain: str, query: str) -> Registration | None:
+        """What is on record for a query; ``None`` if there is no such query."""
+        with self._database().read() as connection:
+            return reading.registered(connection, domain, query)
+
+    def current(self, registration: Registration) -> Registration:
+        """The registration with the rosters that are on record now; the same one if there is no other.
+
+        Raises:
+            UnknownNameError: the query is not on record.
+        """
+        names = (registration.domain.name, registration.query.name)
+        database = self._database()
+        with database.glance() as connection:
+            settled = lookups.settled(connection, *names)
+        if settled is not None and settled.revision == registration.revision:
+            return registration
+        with database.read() as connection:
+            found = reading.registered(connection, *names)
+        if found is None:
+            raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
+        return found
+
+    def join(
+        self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
+        """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
+
+        Saying the same again changes nothing, and where no window is left nobody joins. A series of another domain of
+        the ledger stays out, unless the two may share it.
+
+        Args:
+            registration: the query, of any age.
+            entries: series, each with its group, or with ``None`` where histograms are of series.
+            most: how many series the roster may have then; the others stay outside. Any number if left out.
+
+        Returns:
+            The query as it is now: the same registration where nothing changed since it was read.
+
+        Raises:
+            StoreError: the store cannot be used, or the entries are not of the query's kind.
+        """
+        held = self.current(registration)
+        if held.query.roster.joined_by(entries, most) is held.query.roster:
+            return held
+        with self._database().write() as connection:
+            found = Registrar(connection).join(registration.domain.name, registration.query.name, entries, most)
+        return held if found.revision == held.revision else found
+
+    def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """Settle the rosters of windows for ever, before they are counted, by charging those that are not charged.
+
+        A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
+        that were removed from the ledger before the last one are noticed when a window of theirs is published.
+
+        Args:
+            registration: the query, of any age.
+            windows: windows of its schedule, which nobody will want to change any more.
+
+        Returns:
+            The query, with these rosters: the same registration where it has them.
+
+        Raises:
+            ChargeMismatch: what is on record is not what the registration says; stop the job.
+            StoreError: the store cannot be used.
+        """
+        last = max(windows, default=None)
+        if last is None:
+            return registration
+        settled = self._settled(registration, last)
+        return registration if registration.revision >= settled.revision else self.current(registration)
+
+    def _settled(self, registration: Registration, last: Window) -> Settled:
+        """What is settled of a query when a window is; entries are those of the first windows of the schedule."""
+        names = (registration.domain.name, registration.query.name)
+        database, key = self._database(), (*names, registration.digest)
+        known = database.settled.get(key)
+        if known is not None and known.reaches(last):
+            return known
+        if known is None or not known.mine:  # else it is probably this process's turn again
+            with database.glance() as connection:
+                known = lookups.settled(connection, *names)
+        while known is None or not known.reaches(last):
+            with database.write() as connection:
+                known = Publisher(connection, database.accounts).freeze(registration, last)
+        database.settled[key] = known
+        return known
+
+    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+        """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
+
+        Charging a window first charges all earlier windows of the schedule that have no entry; if these are very many,
+        they are charged in transactions of their own before. A window that the budget does not allow has a refusal on
+        record instead of a block, for all shards and for ever.
+
+        Returns:
+            One record a draft, in their order.
+
+        Raises:
+            ChargeMismatch: what is on record is not what the registration says; stop the job.
+            RosterChanged: the same, because the roster was changed since: :meth:`freeze` gives the one that holds.
+            DraftError: a draft does not belong to the query.
+            StoreError: the store cannot be used.
+        """
+        check_drafts(registration, drafts)
+        if not drafts:
+            return []
+        database = self._database()
+        while True:
+            with database.write() as connection:
+                records = Publisher(connection, database.accounts).publish(registration, drafts)
+            if records is not None:
+                return records
+
+    def next_start(self, registration: Registration) -> int:
+        """Start of the first window without an entry: all before it are charged or refused."""
+        with self._database().read() as connection:
+            return lookups.begun(connection, registration)
+
+    def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
+        """The (window, shard) of the schedule that should have a block and do not, in order.
+
+        Refused windows and shards without a key are not missing. An endless schedule misses endlessly many. Windows
+        that are not charged have the newest roster, which may be newer than the registration; while it has no series,
+        the first shard stands for the window.
+
+        Args:
+            registration: the query.
+            start: leave out windows that start before this slot, where another look found none missing.
+        """
+        for windows in missing.pages(registration, start):
+            held = self.current(registration)
+            with self._database().read() as connection:
+                found = missing.places(connection, held, windows)
+            yield from found
+
+    def entries(self, domain: str | None = None) -> list[LedgerEntry]:
+        """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
+        with self._database().read() as connection:
+            return reading.entries(connection, domain)
+
+    def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
+        """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
+        while True:
+            with self._database().read() as connection:
+                page = reading.page_of_records(connection, domain, query, after)
+            yield from page
+            if len(page) < reading.PAGE:
+                return
+            after = (page[-1].window.start, page[-1].shard)
+
+    def releases(self, domain: str, query: str) -> Iterator[pa.RecordBatch]:
+        """The released rows of a query, as they left the job, by window and shard.
+
+        Raises:
+            UnknownNameError: there is no such query.
+        """
+        registration = self.registered(domain, query)
+        if registration is None:
+            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+        for record in self.records(domain, query):
+            if not has_keys(registration, record):  # a window of a roster that came since
+                registration = self.current(registration)
+            yield rows_of(registration, record)
+
+    def flagged(self, domain: str, query: str) -> list[Record]:
+        """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
+        with self._database().read() as connection:
+            return reading.flagged_records(connection, domain, query)
+
+    def domains(self) -> tuple[str, ...]:
+        """The names of all domains."""
+        with self._database().read() as connection:
+            return tuple(row["name"] for row in lookups.domain_rows(connection))
+
+    def queries(self) -> list[tuple[str, str]]:
+        """The (domain, query) names of all queries."""
+        with self._database().read() as connection:
+            return [(domain["name"], query["name"]) for domain, query in reading.query_rows(connection)]
+
+    def summary(self, domain: str) -> DomainSummary:
+        """What a domain has spent and promised.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+        """
+        with self._database().read() as connection:
+            return reading.summary(connection, domain)
+
+    def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
+        """What a domain will share with each other domain when it has some series, without a change.
+
+        Args:
+            domain: the domain, on record or not.
+            series: its series.
+
+        Raises:
+            SharedSeries: a registration of them would be refused.
+        """
+        with self._database().read() as connection:
+            shared_series.check_apart(connection, domain, series)
+            return shared_series.sharings(connection, domain.name, series, domain.shares_with)
+
+    def raise_budget(self, domain: str, budget: float) -> DomainSummary:
+        """Raise a domain's budget, on record with its time; windows refused before stay refused.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreError: the new budget is not above the one in force.
+        """
+        with self._database().write() as connection:
+            raise_budget(connection, domain, budget)
+        return self.summary(domain)
+
+    def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
+        """Let another belief join a domain's, or follow it, if the budget allows it (theory section 4, item 5).
+
+        Args:
+            domain: its name.
+            change: the other belief.
+            note: the estimate that led to it, for the record.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
+            EstimateOnRecord: another estimate of its slot is on record.
+            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+        """
+        with self._database().write() as connection:
+            return change_belief(connection, domain, change, note)
+
+    def succeed(
+        self,
+        registration: Registration,
+        change: BeliefChange,
+        domain: DomainSpec,
+        query: QuerySpec,
+        note: Note | None = None,
+    ) -> Registration:
+        """Switch to another belief where a query ends and another goes on, all in one transaction or nothing.
+
+        Args:
+            registration: the query that ends with the last window that ends by the slot of the switch.
+            change: the switch.
+            domain: the domain with the new belief.
+            query: the query that goes on.
+            note: the estimate that led to it, for the record.
+
+        Raises:
+            BudgetRefused: not all of it fits into the budget.
+            EstimateOnRecord: another estimate of its slot is on record, and did not lead to another query.
+            RegistrationConflict: the name of the query that goes on has other content.
+            StoreError: windows behind the slot are charged.
+        """
+        with self._database().write() as connection:
+            return succeed(connection, registration, change, domain, query, note)
+
+    def note_estimate(self, domain: str, note: Note) -> bool:
+        """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
+        with self._database().write() as connection:
+            return note_estimate(connection, domain, note)
+
+    def estimates(self, domain: str, query: str) -> list[Estimated]:
+        """The estimates on record for a query of the settings, in the order of their slots."""
+        with self._database().read() as connection:
+            return estimates_of(connection, domain, query)
+
+    def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
+        """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
+
+        Args:
+            domain: its name.
+            releases: how many releases were found that are not on record.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+        """
+        with self._database().write() as connection:
+            note_history_lost(connection, domain, releases)
+            return reading.summary(connection, domain)
+
+    def source_ids(self, domain: str) -> dict[str, SourceId]:
+        """The ids on record of the topics that a domain's readings came from, by the topics' names."""
+        with self._database().read() as connection:
+            return source_ids(connection, domain)
+
+    def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
+        """Put ids of topics on record that are not the last ones there; what is on record then.
+
+        Args:
+            registration: the query whose job has seen them.
+            ids: by the topics' names.
+
+        Raises:
+            UnknownNameError: the query's domain is not on record.
+        """
+        with self._database().write() as connection:
+            return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
+
+    def newest(self, domain: str, query: str) -> Newest | None:
+        """The newest charge of a query; ``None`` if it has none."""
+        with self._database().read() as connection:
+            return newest_of(connection, domain, query)
+
+    def has_entry(self, entry_id: str) -> bool:
+        """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
+        with self._database().read() as connection:
+            return has_entry(connection, entry_id)
+
+    def newest_block(self, domain: str, query: str) -> NewestBlock | None:
+        """The block of a query that was put on record last; ``None`` if it has none."""
+        with self._database().read() as connection:
+            return newest_block(connection, domain, query)
+
+    def block_numbers(self, blocks: Sequence[tuple[str, int]]) -> list[BlockNumber | None]:
+        """Where blocks are on record, each given by the id of the charge that paid for it and its shard.
+
+        Returns:
+            One for each, in their order; ``None`` for what is not on record: if it was seen, the ledger is another one
+            or an older copy.
+        """
+        with self._database().read() as connection:
+            return block_numbers(connection, blocks)
+
+    def has_releases(self, ids: Iterable[str]) -> bool:
+        """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""
+        return not self.unknown_releases(ids)
+
+    def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those of some release ids that are not on record: the newest blocks are looked at first."""
+        wanted = set(ids)
+        for domain, query in self.queries():
+            if not wanted:
+                break
+            registration = self.registered(domain, query)
+            if registration is not None:
+                starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
+                finding.strike(self._database(), registration, starts, wanted)
+        return frozenset(wanted)
+
+    def export(
+        self,
+        path: Path | str,
+        what: Literal["ledger", "releases"] = "ledger",
+        *,
+        domain: str | None = None,
+        query: str | None = None,
+    ) -> int:
+        """Write entries or released rows to a file whose suffix is its format: ``.parquet``, ``.avro`` or ``.jsonl``.
+
+        Returns:
+            How many rows were written.
+
+        Raises:
+            ExportError: another suffix, or the file cannot be written.
+        """
+        if what == "ledger":
+            chosen = [entry for entry in self.entries(domain) if query in (None, entry.query)]
+            return exports.export_entries(Path(path), chosen)
+        names = [pair for pair in self.queries() if domain in (None, pair[0]) and query in (None, pair[1])]
+        return exports.export_releases(Path(path), (batch for pair in names for batch in self.releases(*pair)))
+
+    def backup(self, path: Path | str) -> None:
+        """Copy an SQLite ledger to a new file while jobs may be running.
+
+        A restored backup has forgotten what was charged after it: restore one only where nothing newer is left.
+
+        Raises:
+            ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+        """
+        database = self._database()
+        exports.back_up(Path(path), self._address, database.raw_sqlite)
+
+    def check(self) -> None:
+        """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
+
+        Raises:
+            StoreDamaged: the file is damaged.
+        """
+        database = self._database()
+        if not self._address.is_sqlite:
+            return
+        path = Path(self._address.resolve().database or "")
+        if path.stat().st_size > _CHECKED_BYTES:
+            return
+        with database.raw_sqlite() as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found is None or found[0] != "ok":
+            raise StoreDamaged(
+                f"ledger {self._address}: the file is damaged; restore the newest backup, and know that what was "
+                f"charged after it is forgotten then"
+            )
+
+    def check_blocks(self, domain: str) -> None:
+        """Read all blocks of a domain for damage.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreDamaged: a block was changed or removed.
+        """
+        with self._database().read() as connection:
+            reading.check_all_blocks(connection, lookups.domain_row(connection, domain))
+
+    def head(self, domain: str) -> Head:
+        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreDamaged: a charge or a decision was changed or removed.
+        """
+        with self._database().read() as connection:
+            return head_of(connection, domain)
+
+    def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
+        """Read everything for damage, and price every account anew; a second for some thousand charges.
+
+        Args:
+            expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
+                record.
+
+        Returns:
+            What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
+
+        Raises:
+            StoreError: the ledger cannot be opened or read at all.
+        """
+        with self._database().read() as connection:
+            return verify(connection, expected)
+
+    def check_writable(self) -> None:
+        """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
+
+        Raises:
+            StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
+            StoreError: the ledger cannot be used.
+        """
+        database = self._borrowed()
+        try:
+            database.open(expected=self._address.store_id)
+        except StoreMissing:
+            if self._address.is_sqlite:
+                check_folder(self._address)
+            return
+        with database.write() as connection:
+            connection.execute(tables.meta.update().values(mode=tables.meta.c.mode))
+
+    def migrate(self) -> None:
+        """Bring the tables of an older ledger to this program's version; make a backup first.
+
+        Raises:
+            SchemaVersionError: the ledger is newer than this program.
+            StoreMissing: there is no ledger.
+        """
+        self._borrowed().migrate()
+
+    def close(self) -> None:
+        """Give the connection back; the store connects again when it is used again."""
+        if self._return is not None:
+            self._return()
+        self._shared = self._return = None
+
+    def _borrowed(self) -> Database:
+        if self._shared is None or self._shared.process != os.getpid():
+            self._shared = borrow(self._address, self._wait)
+            self._return = weakref.finalize(self, give_back, self._shared)
+        return self._shared
+
+    def _database(self) -> Database:
+        self._opened()
+        return self._borrowed()
+
+    def _opened(self) -> StoreAddress:
+        found = self._borrowed().open(create=self._create, over=self._over, expected=self._address.store_id)
+        if self._address.store_id is None:
+            self._address = self._address.pinned(found)
+        return self._address
+
+    def __enter__(self) -> Store:  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"address": self._address, "create": self._create, "over": self._over, "wait": self._wait}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["address"], create=state["create"], over=state["over"], wait=state["wait"])
+
+    def __repr__(self) -> str:
+        return f"Store({self._address!r})"

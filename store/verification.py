@@ -1,0 +1,485 @@
+"""Reading a whole ledger for damage: every row, how the rows hang together, and the account priced anew by the core.
+
+A *head* says what was on record of a domain at one moment, in a few words: how many charges, blocks and decisions there
+were, and one digest of all of them. Whoever keeps it elsewhere can ask later whether all of that is still on record as
+it was, whatever was written to the ledger since. Digests have no key: against somebody who may write to the ledger and
+makes all of them anew, a head that is kept elsewhere is the only witness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain as chained
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from ..privacy.models.markov_chain import ChainError
+from . import tables
+from .accounts import ledger_of, loss_of, promised, same_loss
+from .codec import (
+    block_from_bytes,
+    changes_from_text,
+    domain_from_row,
+    names_from_bytes,
+    query_schedule,
+    roster_from_bytes,
+)
+from .errors import StoreDamaged, StoreError
+from .integrity import HEAD_BYTES, Chain, Row, drawn_of, is_whole, link_of, named
+from .lookups import domain_row, events_of
+from .queries import charge_rows
+from .specs import DomainSpec
+
+_MODES = (None, "private", "none")
+
+_HEAD = re.compile(rf"(\d{{1,18}})\.(\d{{1,18}})\.(\d{{1,18}})\.([0-9a-f]{{{2 * HEAD_BYTES}}})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One thing that is not as it was written.
+
+    Attributes:
+        table: where.
+        row: which row or rows, by their keys.
+        what: what is wrong.
+    """
+
+    table: str
+    row: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.row}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What was on record of a domain at a moment.
+
+    Attributes:
+        charges: charges and refusals.
+        blocks: blocks of noisy histograms.
+        decisions: decisions about the domain, and what else is on record beside it.
+        digest: of all of these in their order, hexadecimal.
+    """
+
+    charges: int
+    blocks: int
+    decisions: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.charges}.{self.blocks}.{self.decisions}.{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The inverse of ``str``.
+
+        Raises:
+            ValueError: the text is no head.
+        """
+        found = _HEAD.fullmatch(text.strip().lower())
+        if found is None:
+            raise ValueError(f"{text!r} is no head; one is like 12.96.3. and {2 * HEAD_BYTES} hexadecimal digits")
+        return cls(int(found[1]), int(found[2]), int(found[3]), found[4])
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a ledger holds, and everything that is wrong with it.
+
+    Attributes:
+        store_id: the random name of the ledger; empty where that is damaged.
+        mode: whether it holds real rows (``private``) or noise-free ones of tests (``none``); ``None`` for none yet.
+        rows: rows by table.
+        heads: by domain.
+        defects: what is not as it was written, in the order of the tables.
+    """
+
+    store_id: str
+    mode: str | None
+    rows: Mapping[str, int]
+    heads: Mapping[str, Head]
+    defects: tuple[Defect, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.defects
+
+
+def verify(connection: Connection, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
+    """Read everything inside a transaction that sees one state of the ledger.
+
+    Args:
+        connection: the transaction.
+        expected: heads by domain that were written down earlier.
+
+    Returns:
+        What there is, and all that is wrong.
+    """
+    found = _Reader(connection)
+    with _any_text(connection):
+        found.read()
+    return found.compared(expected or {})
+
+
+def head_of(connection: Connection, name: str) -> Head:
+    """The head of a domain, from its charges, decisions and the digests of its blocks.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+        StoreDamaged: a charge or a decision was changed or removed.
+    """
+    domain = domain_row(connection, name)
+    queries = sa.select(tables.queries.c.id).where(tables.queries.c.domain_id == domain["id"])
+    blocks: list[Row] = []
+    for table in (tables.flagged_releases, tables.releases):
+        chosen = sa.select(table.c.row_digest).where(table.c.query_id.in_(queries)).order_by(table.c.id)
+        blocks += connection.execute(chosen).mappings()
+    return _head_of(domain, charge_rows(connection, domain), blocks, events_of(connection, domain))
+
+
+@dataclass
+class _Reader:
+    """What was read.
+
+    Attributes:
+        connection: the transaction.
+        rows: of each table, those that could be read, without blocks.
+        defects: what is wrong.
+    """
+
+    connection: Connection
+    rows: dict[sa.Table, list[Row]] = field(default_factory=dict[sa.Table, list[Row]])
+    defects: list[Defect] = field(default_factory=list[Defect])
+
+    def read(self) -> None:
+        """Read and compare everything."""
+        self._read_structure()
+        for table in tables.metadata.sorted_tables:
+            self.rows[table] = list(self._read_table(table))
+        self._check_meta()
+        self._check_references()
+        self._check_counts()
+        for domain in self.rows[tables.domains]:
+            charges = self._check_chain(domain)
+            self._check_account(domain, charges)
+        self._check_schedules()
+        self._check_blocks()
+
+    def compared(self, expected: Mapping[str, Sequence[Head]]) -> Verified:
+        """Everything that was found, held against heads from elsewhere."""
+        domains = {row["name"]: row for row in self.rows[tables.domains]}
+        heads = {name: self._head(row) for name, row in sorted(domains.items())}
+        for name, wanted in expected.items():
+            for head in wanted:
+                if name not in domains:
+                    self._tell(tables.domains, f"name {name!r}", "is expected and not on record")
+                elif not self._holds(domains[name], head):
+                    self._tell(
+                        tables.domains, f"name {name!r}", f"what its head {head} was made of is not on record as it was"
+                    )
+        meta = next(iter(self.rows[tables.meta]), None)
+        return Verified(
+            store_id="" if meta is None else str(meta["store_id"]),
+            mode=None if meta is None else meta["mode"],
+            rows={table.name: len(rows) for table, rows in self.rows.items()},
+            heads=heads,
+            defects=tuple(self.defects),
+        )
+
+    def _tell(self, table: sa.Table, row: str, what: str) -> None:
+        self.defects.append(Defect(table.name, row, what))
+
+    def _read_structure(self) -> None:
+        """Let SQLite compare its tables with their indexes; a server looks after its own files."""
+        if self.connection.dialect.name != "sqlite":
+            return
+        for (text,) in self.connection.exec_driver_sql("PRAGMA integrity_check(100)"):
+            if text != "ok":
+                self.defects.append(Defect("the file", "SQLite's structure", str(text)))
+
+    def _read_table(self, table: sa.Table) -> Iterator[Row]:
+        chosen = sa.select(table).order_by(table.c.id).execution_options(yield_per=256)
+        try:
+            for row in self.connection.execute(chosen).mappings():
+                if not is_whole(table, row):
+                    self._tell(table, named(table, row), "is not what was written")
+                else:
+                    try:
+                        _decode(table, row)
+                    except StoreError as error:
+                        self._tell(table, named(table, row), f"cannot be decoded: {error}")
+                # blocks are long, and needed no more
+                yield {name: value for name, value in row.items() if name not in ("block", "entries", "joined")}
+        except DBAPIError as error:
+            if self.connection.dialect.name != "sqlite":
+                raise
+            self._tell(table, "the rows that follow", f"cannot be read ({type(error.orig).__name__})")
+
+    def _check_meta(self) -> None:
+        rows = self.rows[tables.meta]
+        if len(rows) != 1:
+            self._tell(tables.meta, "all rows", f"there are {len(rows)} and not one")
+        for row in rows:
+            if row["mode"] not in _MODES:
+                self._tell(tables.meta, named(tables.meta, row), "its mode is none that there is")
+
+    def _check_references(self) -> None:
+        ids = {table: {row["id"] for row in rows} for table, rows in self.rows.items()}
+        by_name = {table.name: table for table in ids}
+        for table, rows in self.rows.items():
+            for key in table.foreign_keys:
+                parents, name = ids[by_name[key.column.table.name]], key.parent.name
+                for row in rows:
+                    if row[name] not in parents:
+                        self._tell(
+                            table, named(table, row), f"the row of {key.column.table.name} it belongs to is missing"
+                        )
+        entries = {row["entry_id"] for table in _DECIDED for row in self.rows[table]}
+        for table, name in ((tables.releases, "paid_by"), (tables.flagged_releases, "entry_id")):
+            for row in self.rows[table]:
+                if row[name] is not None and row[name] not in entries:
+                    self._tell(table, named(table, row), "the charge that paid for it is missing")
+
+    def _check_counts(self) -> None:
+        of_query = {row["id"]: row["domain_id"] for row in self.rows[tables.queries]}
+        counts: dict[sa.Table, dict[str, tuple[sa.Table, Counter[Any]]]] = {
+            tables.domains: {
+                "query_rows": self._count(tables.queries, "domain_id"),
+                "event_rows": self._count(tables.domain_events, "domain_id"),
+                "flagged_charge_rows": self._count(tables.flagged_charges, "domain_id"),
+                "flagged_release_rows": (
+                    tables.flagged_releases,
+                    Counter(of_query.get(row["query_id"]) for row in self.rows[tables.flagged_releases]),
+                ),
+            },
+            tables.queries: {
+                "reservation_rows": self._count(tables.reservations, "query_id"),
+                "version_rows": self._count(tables.roster_versions, "query_id"),
+            },
+            tables.meta: {
+                "domain_rows": (
+                    tables.domains,
+                    Counter({row["id"]: len(self.rows[tables.domains]) for row in self.rows[tables.meta]}),
+                )
+            },
+        }
+        for table, columns in counts.items():
+            for row in self.rows[table]:
+                for name, (children, found) in columns.items():
+                    if found[row["id"]] != row[name]:
+                        self._tell(
+                            children,
+                            f"those of {named(table, row)}",
+                            f"there are {found[row['id']]}, and {row[name]} were written",
+                        )
+
+    def _count(self, table: sa.Table, parent: str) -> tuple[sa.Table, Counter[Any]]:
+        return table, Counter(row[parent] for row in self.rows[table])
+
+    def _links(self, domain: Row) -> list[Row]:
+        """The entries of a domain's account, in the order of their numbers as far as they have any."""
+        rows = [row for table in _DECIDED for row in self.rows[table] if row["domain_id"] == domain["id"]]
+        numbered = [row for row in rows if isinstance(row["sequence"], int)]
+        return sorted(numbered, key=lambda row: row["sequence"])
+
+    def _check_chain(self, domain: Row) -> list[Row]:
+        rows, where = self._links(domain), f"those of domain {domain['name']!r}"
+        numbers = [row["sequence"] for row in rows]
+        last = domain["last_sequence"]
+        missing = sorted(set(range(1, last + 1)) - set(numbers)) if isinstance(last, int) else []
+        if missing:
+            said = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")  # noqa: PLR2004 - some
+            self._tell(tables.charges, where, f"the entries with these numbers are missing: {said}")
+        if len(numbers) != len(set(numbers)) or (numbers and numbers[-1] != last):
+            self._tell(tables.charges, where, f"they are not numbered from 1 to {last}, each once")
+        made = Chain(str(domain["name"]))
+        made.add(map(link_of, rows))
+        if made.head != domain["head"]:
+            self._tell(tables.charges, where, "their chain does not end in the head on record")
+        return rows
+
+    def _check_account(self, domain: Row, charges: list[Row]) -> None:
+        """Price everything anew, and compare what the entries say."""
+        where = f"those of domain {domain['name']!r}"
+        try:
+            spec = domain_from_row(domain)
+            self._price(spec, domain, charges)
+            reserved = loss_of(spec, promised(self.connection, domain))
+        except (StoreError, ChainError, ValueError, TypeError, ArithmeticError) as error:
+            self._tell(tables.charges, where, f"the account cannot be priced ({type(error).__name__})")
+            return
+        if not same_loss(reserved, domain["reserved_loss"]):
+            self._tell(
+                tables.domains,
+                named(tables.domains, domain),
+                f"reserved_loss is {domain['reserved_loss']!r}, not {reserved!r}",
+            )
+
+    def _price(self, spec: DomainSpec, domain: Row, charges: list[Row]) -> None:
+        # a belief that joined later is not in what the entries before it say
+        known, account, lost = 0, ledger_of(replace(spec, changes=())), 0.0
+        spans: list[tuple[int, int, float]] = []
+        merged = domain["merged_sequence"] or 0
+        for row in charges:
+            span = (row["window_start"], row["window_stop"], row["epsilon_dp"])
+            charged = row["decision"] == "charged"
+            if row["sequence"] <= merged:
+                # what an entry of a united ledger says is of the ledger that it was made in
+                if charged:
+                    spans.append(span)
+                if row["sequence"] == merged:
+                    lost = account.replay(spans)
+                continue
+            while True:
+                made = account.charge(*span) if charged else None
+                before, after = (account.loss, None) if made is None else (made.loss_before, made.loss_after)
+                agree = same_loss(before, row["loss_before"]) and (after is None or same_loss(after, row["loss_after"]))
+                if agree or known == len(spec.changes):
+                    break
+                known += 1
+                account = ledger_of(replace(spec, changes=spec.changes[:known]))
+                account.replay(spans)
+            if not agree:
+                said = f"loss_before and loss_after are {row['loss_before']!r} and {row['loss_after']!r}"
+                self._tell(tables.charges, named(tables.charges, row), f"{said}; by the core {before!r} and {after!r}")
+            if charged:
+                spans.append(span)
+                lost = row["loss_after"]
+        whole = ledger_of(spec).replay(spans)
+        recorded = max(lost, domain["merged_loss"] or 0.0)
+        if not spec.changes and domain["merged_loss"] is not None and not same_loss(recorded, whole):
+            self._tell(
+                tables.domains, named(tables.domains, domain), f"the loss is {recorded!r}, and by the core {whole!r}"
+            )
+
+    def _check_schedules(self) -> None:
+        """See that the entries of each query are those of the first windows of its schedule."""
+        starts: dict[Any, list[Row]] = defaultdict(list)
+        for row in self.rows[tables.charges]:
+            starts[row["query_id"]].append(row)
+        for query in self.rows[tables.queries]:
+            try:
+                first = query_schedule(query).first
+                rows = sorted(starts[query["id"]], key=lambda row: row["window_start"])
+                for number, row in enumerate(rows):
+                    start = first + number * query["every"]
+                    if (row["window_start"], row["window_stop"]) != (start, start + query["size"]):
+                        self._tell(
+                            tables.charges,
+                            named(tables.charges, row),
+                            f"it is not of window [{start}, {start + query['size']}), which is the next of its query",
+                        )
+                        break
+            except (StoreError, TypeError, ArithmeticError, ValueError):
+                continue  # a damaged row, which is told already
+
+    def _check_blocks(self) -> None:
+        """Hold each block against what its charge says was drawn."""
+        blocks: dict[Any, dict[Any, Row]] = defaultdict(dict)
+        charges = {row["id"]: row for row in self.rows[tables.charges]}
+        for row in self.rows[tables.releases]:
+            blocks[row["charge_id"]][row["shard"]] = row
+            charge = charges.get(row["charge_id"])
+            if charge is not None and _window(charge) != _window(row):
+                self._tell(tables.releases, named(tables.releases, row), "its charge is of another window")
+        for number, charge in charges.items():
+            try:
+                drawn = drawn_of(charge)
+            except StoreDamaged:
+                self._tell(tables.charges, named(tables.charges, charge), "does not say which blocks were drawn for it")
+                continue
+            for shard in sorted({*drawn, *blocks[number]}, key=str):
+                held = blocks[number].get(shard)
+                if held is None:
+                    self._tell(
+                        tables.releases,
+                        f"shard {shard} of {named(tables.charges, charge)}",
+                        "the block was drawn and is missing",
+                    )
+                elif drawn.get(shard) != held["row_digest"]:
+                    self._tell(tables.releases, named(tables.releases, held), "is not the block that was drawn")
+
+    def _head(self, domain: Row) -> Head:
+        charges, blocks, events = self._parts(domain)
+        return _head_of(domain, charges, blocks, events)
+
+    def _holds(self, domain: Row, head: Head) -> bool:
+        """Whether what a head was made of is where it was."""
+        charges, blocks, events = self._parts(domain)
+        counts = (head.charges, head.blocks, head.decisions)
+        if any(count > len(rows) for count, rows in zip(counts, (charges, blocks, events), strict=True)):
+            return False
+        found = _head_of(domain, charges[: counts[0]], blocks[: counts[1]], events[: counts[2]])
+        return found == head
+
+    def _parts(self, domain: Row) -> tuple[list[Row], list[Row], list[Row]]:
+        """Charges by number, and blocks and decisions in the order in which they came."""
+        queries = {row["id"] for row in self.rows[tables.queries] if row["domain_id"] == domain["id"]}
+        blocks = [
+            row
+            for row in chained(self.rows[tables.flagged_releases], self.rows[tables.releases])
+            if row["query_id"] in queries
+        ]
+        events = [row for row in self.rows[tables.domain_events] if row["domain_id"] == domain["id"]]
+        return self._links(domain), blocks, events
+
+
+_DECIDED = (tables.charges, tables.flagged_charges)
+
+
+def _head_of(domain: Row, charges: list[Row], blocks: list[Row], events: list[Row]) -> Head:
+    made = hashlib.blake2b(repr(("head", domain["name"], domain["frozen"])).encode(), digest_size=HEAD_BYTES)
+    links = Chain(str(domain["name"]))
+    links.add(map(link_of, charges))
+    made.update(links.head)
+    for rows in (blocks, events):
+        part = hashlib.blake2b(digest_size=HEAD_BYTES)
+        for row in rows:
+            part.update(repr(row["row_digest"]).encode())
+        made.update(part.digest())
+    return Head(len(charges), len(blocks), len(events), made.hexdigest())
+
+
+def _window(row: Row) -> tuple[Any, Any]:
+    return row["query_id"], row["window_start"]
+
+
+def _decode(table: sa.Table, row: Row) -> None:
+    """Read what a row holds; an error is damage, or a row of a program that made a mistake."""
+    if table is tables.rosters:
+        if roster_from_bytes(row["entries"]).digest != row["digest"]:
+            raise StoreDamaged("its digest is another")
+    elif table is tables.roster_versions:
+        names_from_bytes(row["joined"])
+    elif table is tables.domains:
+        domain_from_row(row)
+        changes_from_text(row["changes"])
+    elif table in (tables.releases, tables.flagged_releases):
+        block_from_bytes(row["block"], row["completeness"])
+
+
+@contextmanager
+def _any_text(connection: Connection) -> Generator[None]:
+    """Let SQLite give text that is no UTF-8 as well, so that its row is told and the next ones are read."""
+    raw = connection.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        yield
+        return
+    before, raw.text_factory = raw.text_factory, lambda data: data.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        raw.text_factory = before

@@ -1,0 +1,183 @@
+"""No job writes over a file that it reads, that is its ledger, or that holds something else; and the sink is tried."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.transforms.sinks import files
+
+from ..commands.test_run import change
+from ..jobs import Job, call, job
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(made: Job, *words: str, told: str) -> None:
+    before = contents(made.folder)
+    for options in ((), ("--dry-run",)):
+        done = call("run", made.settings, *options)
+        assert done.code == 2, (done.out, done.err)
+        for word in words:
+            assert done.said(word), (word, done.err)
+        assert done.said(told)
+        assert contents(made.folder) == before
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of jobs to copy: one as it is set up, one with a fitted model, one with the ledger of a run."""
+    folder = tmp_path_factory.mktemp("jobs")
+    fresh, fitted, ran = (job(folder / name) for name in ("fresh", "fitted", "ran"))
+    change(fitted, model="model.json")
+    assert call("fit", fitted.settings, "--belief", "pooled").code == 0
+    change(ran, rejects=None)
+    assert call("run", ran.settings).code == 0
+    ran.sink.unlink()
+    return {"model": fitted.folder, "ledger": ran.folder, "source.csv": fresh.folder, "roster": fresh.folder}
+
+
+@pytest.mark.parametrize("field", ["sink", "rejects"])
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        ("readings.csv", "source.csv"),
+        ("roster.csv", "roster"),
+        ("model.json", "model"),
+        ("ledger.db", "ledger"),
+        ("ledger.db-wal", "ledger"),
+        ("ledger.db-shm", "ledger"),
+    ],
+)
+@pytest.mark.parametrize("way", ["plain", "dots", "link", "hard link"])
+def test_a_file_of_the_job_is_never_written_over(
+    tmp_path: Path, jobs: dict[str, Path], field: str, path: str, other: str, way: str
+) -> None:
+    made = Job(shutil.copytree(jobs[other], tmp_path / "made"))
+    (tmp_path / "made" / path).touch()
+    link = tmp_path / "made" / "link"
+    if way == "dots":
+        (tmp_path / "made" / "sub").mkdir()
+        path = f"sub/../{path}"
+    elif way == "link":
+        link.symlink_to(path)
+        path = "link"
+    elif way == "hard link":
+        link.hardlink_to(tmp_path / "made" / path)
+        path = "link"
+    change(made, **{field: {"csv": path}})
+    refused(made, f"{other} and {field} name the same file", path, told=f"give {field} a file of its own")
+
+
+def test_a_ledger_that_is_not_there_yet_and_sink_and_rejects_are_told_apart(tmp_path: Path) -> None:
+    made = job(tmp_path, sink={"parquet": "x/../ledger.db"})
+    refused(made, "ledger and sink name the same file", told="give sink a file of its own")
+    made = job(tmp_path, rejects={"csv": "./releases.parquet"})
+    refused(made, "sink and rejects name the same file", told="give rejects a file of its own")
+
+
+def test_the_ledger_may_not_be_the_source_or_the_roster(tmp_path: Path) -> None:
+    made = job(tmp_path, ledger="sqlite:///roster.csv")
+    refused(made, "roster and ledger name the same file", told="give ledger a file of its own")
+    made = job(tmp_path, ledger="sqlite:///readings.csv")
+    refused(made, "source.csv and ledger name the same file", told="give ledger a file of its own")
+
+
+def test_a_sink_that_the_next_run_would_read_is_refused_before_the_first(tmp_path: Path) -> None:
+    made = job(tmp_path, source={"csv": "*.csv"}, roster={"file": "roster.csv"}, rejects={"csv": "out/rejects.csv"})
+    change(made, sink={"csv": "releases.csv"})
+    refused(made, "source.csv and sink name the same file", told="give sink a file of its own")
+
+
+def test_a_group_file_is_named_by_its_setting(tmp_path: Path) -> None:
+    mapping = {"file": "roster.csv", "group": "street"}
+    made = job(tmp_path, group_by=mapping, roster=None, rejects={"csv": "roster.csv"})
+    refused(made, "group_by and rejects name the same file", told="give rejects a file of its own")
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+@pytest.mark.parametrize(
+    "content",
+    [b"a letter", b"reason,source\nx,y\n", b'{"reason": "x"}\n', b"{", b"PAR1", b"Obj\x01", b"\xff\xfe\n"],
+)
+def test_a_rejects_file_that_holds_something_else_is_not_replaced(tmp_path: Path, form: str, content: bytes) -> None:
+    made = job(tmp_path, rejects={form: "rejects"})
+    (tmp_path / "rejects").write_bytes(content)
+    before = contents(tmp_path)
+    done = call("run", made.settings)
+    assert (done.code, contents(tmp_path)) == (2, before)
+    assert done.said("rejects exists and holds no rejects")
+    assert done.said("name another file, or move that one")
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+def test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format(tmp_path: Path, form: str) -> None:
+    made = job(tmp_path, rejects={form: "rejects"}, sink={form: "releases"})
+    with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
+        file.write("m1,yesterday,1\n")
+    for _ in range(2):
+        done = call("run", made.settings)
+        assert done.code == 0, done.err
+    change(made, sink={form: "rejects"}, rejects=None)
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("sink: ")
+    assert done.said("exists and holds no releases")
+
+
+@pytest.mark.parametrize("field", ["sink", "rejects"])
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path: Path, field: str) -> None:
+    made = job(tmp_path)
+    change(made, **{field: {"csv": "roster.csv/out.csv"}})
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said(f"{field}: ")
+    assert done.said("cannot be written")
+    assert done.said("nothing was charged")
+    assert not made.ledger.exists()
+
+
+def test_a_sink_in_a_folder_that_is_not_there_yet_gets_it_and_nothing_else_is_left_there(tmp_path: Path) -> None:
+    made = job(tmp_path, sink={"parquet": "new/folder/out.parquet"})
+    assert call("run", made.settings).code == 0
+    found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert found == [".out.parquet.quiltstream.blocks", ".out.parquet.quiltstream.json", "out.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("field", "file", "told", "promised"),
+    [
+        ("sink", "releases.parquet", "The rows are on record", "and nothing is charged"),
+        ("rejects", "rejects.csv", "What was charged is on record", "and nothing is charged twice"),
+    ],
+)
+def test_a_write_that_fails_in_the_end_says_what_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, file: str, told: str, promised: str
+) -> None:
+    made = job(tmp_path)
+    write = files.write_rows
+
+    def full(path: str, *more: Any) -> None:
+        if path.endswith(file):
+            raise OSError(28, "No space left: secret")
+        write(path, *more)
+
+    monkeypatch.setattr(files, "write_rows", full)
+    done = call("run", made.settings)
+    assert done.code == 6
+    assert done.said(f"{field}: ")
+    assert done.said(f"{made.folder / file} could not be written, because no room is left on its disk. {told}")
+    assert done.said("make room there, or name another, and run again")
+    assert done.said(f"the same rows come out, {promised}")
+    assert "secret" not in done.err
+    monkeypatch.undo()
+    again = call("run", made.settings)
+    assert again.code == 0, again.err
+    assert again.said("Nothing was charged") or field == "rejects"
+    assert again.said("after, of 1")
+    assert len(made.rows()) == 14

@@ -1,0 +1,350 @@
+"""A topic as a sink: what of the record it lacks, and what it holds that is not on record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from pydantic import ValidationError
+
+from quiltstream.pipelines.connectors import kafka
+from quiltstream.pipelines.connectors.kafka import SinkTopic, check_written
+from quiltstream.pipelines.errors import CommandError, ExitCode
+from quiltstream.schemas.releases import Release, releases_from_batch
+from quiltstream.schemas.settings.brokers import KafkaSink
+from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.schemas.settings.secrets import FromFile
+from quiltstream.store import Store
+from quiltstream.store.release_rows import rows_of
+from quiltstream.store.specs import Registration
+from quiltstream.transforms.kafka.schema_registry import RegistryNumbers
+from quiltstream.transforms.kafka.sink import Topic
+
+from ...transforms.kafka.fake import FakeBroker
+from ..jobs import Job, call, job
+
+
+@dataclass
+class Bench:
+    """A record of some windows, and a topic.
+
+    Attributes:
+        settings: of the job.
+        broker: in memory.
+        topic: the sink.
+    """
+
+    settings: Settings
+    broker: FakeBroker
+    topic: Topic
+
+    @property
+    def messages(self) -> list[tuple[Any, ...]]:
+        return self.broker.topics[self.topic.name][0].messages
+
+    @property
+    def keys(self) -> list[str]:
+        return [key.decode() for _, _, key, _ in self.messages]
+
+    @contextmanager
+    def record(self) -> Generator[tuple[Store, Registration]]:
+        with Store(self.settings.ledger_url, create=False) as store:
+            registration = store.registered(self.settings.domain, self.settings.query)
+            assert registration is not None
+            yield store, registration
+
+    def sink(self) -> SinkTopic:
+        return SinkTopic(self.settings, self.topic, patience_s=0.1)
+
+    def complete(self) -> int:
+        with self.record() as (store, registration):
+            return self.sink().complete(store, registration)
+
+    def unknown(self) -> list[str]:
+        with Store(self.settings.ledger_url, create=False) as store:
+            return self.sink().unknown_ids(store)
+
+    def blocks(self) -> list[list[Release]]:
+        with self.record() as (store, registration):
+            names = (registration.domain.name, registration.query.name)
+            return [
+                releases_from_batch(rows_of(registration, one))
+                for one in store.records(*names)
+                if one.block is not None
+            ]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    one = job(tmp_path, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"})
+    assert call("run", one.settings).code == 0
+    broker = FakeBroker()
+    return Bench(read_settings(one.settings), broker, Topic(broker.cluster, broker.topic(1)))
+
+
+def test_what_is_on_record_and_not_in_the_topic_is_sent_block_by_block(bench: Bench) -> None:
+    blocks = bench.blocks()
+    assert len(blocks) >= 5
+    assert bench.complete() == len(blocks)
+    assert sorted(bench.keys) == sorted(row.release_id for block in blocks for row in block)
+    assert bench.complete() == 0
+    whole = list(bench.messages)
+    del bench.messages[1]
+    assert bench.complete() == 1
+    assert {one[2:3] + one[:1] for one in bench.messages} == {one[2:3] + one[:1] for one in whole}
+
+
+def test_what_retention_took_is_not_sent_again_and_a_gap_behind_it_is(bench: Bench) -> None:
+    blocks = bench.blocks()
+    bench.complete()
+    gone, gap = len(blocks[0]) + len(blocks[1]), {row.release_id for row in blocks[-1]}
+    bench.broker.forget(bench.topic.name, 0, gone)
+    bench.messages[:] = [one for one in bench.messages if one[2].decode() not in gap]
+    assert bench.complete() == 1
+    assert gap < set(bench.keys)
+    assert not {row.release_id for row in blocks[0]} & set(bench.keys)
+
+
+def test_rows_that_no_ledger_knows_are_named_and_those_of_other_queries_are_not_looked_at(bench: Bench) -> None:
+    bench.complete()
+    assert bench.unknown() == []
+    other = bench.messages[0]
+    headers = [(name, b"other" if name == "quiltstream.query" else value) for name, value in other[3]]
+    bench.messages.append((other[0], other[1], b"f" * 32, headers))
+    assert bench.unknown() == []
+    bench.messages.append((other[0], other[1], b"e" * 32, other[3]))
+    assert bench.unknown() == ["e" * 32]
+
+
+def test_a_topic_of_something_else_or_out_of_reach_ends_the_job(bench: Bench) -> None:
+    bench.messages.append((b"a reading", 0, None, None))
+    with pytest.raises(CommandError, match="holds messages that are no releases of quiltstream"):
+        bench.complete()
+    bench.messages.clear()
+    bench.broker.away = True
+    with pytest.raises(CommandError, match=r"sink\.kafka: topic .* no broker answers\. Nothing was charged"):
+        bench.complete()
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    """A broker in memory that the settings' topics are at."""
+    made = FakeBroker()
+    monkeypatch.setattr(kafka, "cluster_of", lambda *_: made.cluster)
+    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
+    return made
+
+
+def written(folder: Path, options: dict[str, Any] | None = None) -> Job:
+    """A live job over files that writes two topics."""
+    servers: dict[str, Any] = {"servers": FakeBroker.servers, "options": options or {}}
+    return job(
+        folder,
+        sink={"kafka": servers | {"topic": "out"}},
+        rejects={"kafka": servers | {"topic": "bad"}},
+        windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"},
+    )
+
+
+READS = [AclOperation.DESCRIBE, AclOperation.READ]
+
+
+@pytest.mark.parametrize(("place", "name"), [("sink", "out"), ("rejects", "bad")])
+@pytest.mark.parametrize(
+    ("rights", "said"),
+    [
+        (None, "the topic is not there; make it, or check its name"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "the user may not use the topic; ask for the right to it"),
+        (READS, "the user may not write to it; ask for the right to it"),
+    ],
+)
+def test_a_topic_that_cannot_be_written_ends_the_job_before_anything_is_charged(
+    tmp_path: Path, broker: FakeBroker, place: str, name: str, rights: Any, said: str
+) -> None:
+    for one in {"out", "bad"} - ({name} if rights is None else set[str]()):
+        broker.topic(1, one)
+    if isinstance(rights, list):
+        broker.rights[name] = rights
+    elif rights is not None:
+        broker.refused[name] = rights
+    one = written(tmp_path)
+    done = call("run", "--live", one.settings)
+    assert done.code == ExitCode.FAILURE, done.err
+    assert done.said(f"{place}.kafka: topic {name} at fake:9092: {said}. Nothing was charged: mend it"), done.err
+    assert not one.ledger.exists()
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)],
+)
+def test_a_topic_that_may_be_written_or_whose_broker_is_too_old_to_say_is_taken(
+    tmp_path: Path, broker: FakeBroker, rights: Any
+) -> None:
+    broker.rights = {broker.topic(1, name): rights for name in ("out", "bad")}
+    check_written(read_settings(written(tmp_path).settings))
+    assert [len(one[0].messages) for one in broker.topics.values()] == [0, 0]
+    assert all(one.closed for one in broker.consumers)
+
+
+def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(tmp_path: Path, broker: FakeBroker) -> None:
+    settings = read_settings(written(tmp_path).settings)
+    broker.away = True
+    with pytest.raises(CommandError, match=r"sink\.kafka: brokers fake:9092: no broker answers\. Nothing was charged"):
+        check_written(settings, patience_s=0.1)
+    broker.away = False
+    broker.rights = {broker.topic(1, name): KafkaError(KafkaError._TIMED_OUT) for name in ("out", "bad")}
+    with pytest.raises(CommandError, match="topic out at fake:9092: no broker answered in time"):
+        check_written(settings, patience_s=0.1)
+
+
+def test_a_secret_that_only_workers_have_leaves_the_topics_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("QS_TEST_ELSEWHERE", raising=False)
+    check_written(read_settings(written(tmp_path, {"sasl.password": {"env": "QS_TEST_ELSEWHERE"}}).settings))
+    told = capsys.readouterr().err
+    for field in ("sink.kafka", "rejects.kafka"):
+        assert f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here" in told
+
+
+class FakeRegistry:
+    """A registry's client with one answer to every question; ``answers`` are errors, or a number."""
+
+    def __init__(self) -> None:
+        self.answer: Exception | int = 7
+        self.subjects: list[tuple[str, str]] = []
+
+    def lookup_schema(self, subject: str, schema: Schema) -> Any:
+        self.subjects.append((subject, json.loads(str(schema.schema_str))["name"]))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return SimpleNamespace(schema_id=self.answer)
+
+    register_schema = lookup_schema
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
+    """A registry in memory that the settings' topics ask."""
+    made = FakeRegistry()
+    monkeypatch.setattr(kafka, "RegistryNumbers", partial(RegistryNumbers, client=lambda _: made))
+    return made
+
+
+def in_avro(folder: Path, **registry: Any) -> Job:
+    """The same job with rows and rejects in the wire format of schema registries."""
+    one = written(folder)
+    settings = yaml.safe_load(one.settings.read_text(encoding="utf-8"))
+    for place in ("sink", "rejects"):
+        settings[place]["kafka"] |= {"format": "avro", "registry": {"url": "https://registry:8081"} | registry}
+    one.settings.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return one
+
+
+def test_a_registry_has_the_schemas_of_rows_and_rejects_before_anything_is_charged(
+    tmp_path: Path, broker: FakeBroker, registry: FakeRegistry
+) -> None:
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    check_written(read_settings(in_avro(tmp_path).settings))
+    assert registry.subjects == [("out-value", "Release"), ("bad-value", "Reject")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (SchemaRegistryError(409, 409, "secret text"), r"it refuses the schema \(409\), which does not fit another"),
+        (SchemaRegistryError(401, 40101, "secret text"), r"it answers with 401; check registry\.options"),
+        (SchemaRegistryError(404, -1, "secret text"), r"it answers with 404; check registry\.url"),
+        (OSError("secret text"), r"it does not answer \(OSError\)"),
+    ],
+)
+def test_a_registry_that_is_away_or_refuses_the_schema_ends_the_job_before_anything_is_charged(
+    tmp_path: Path,
+    broker: FakeBroker,
+    registry: FakeRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Exception,
+    said: str,
+) -> None:
+    monkeypatch.setattr(kafka.check_written, "__kwdefaults__", {"patience_s": 0.1})
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    registry.answer = answer
+    one = in_avro(tmp_path)
+    done = call("run", "--live", one.settings)
+    assert done.code == ExitCode.FAILURE, done.err
+    said = (
+        rf"sink\.kafka: the schema registry https://registry:8081: {said}.*Nothing was charged: mend it and run again"
+    )
+    assert re.search(said, " ".join(done.err.split())), done.err
+    assert "secret text" not in done.err
+    assert not one.ledger.exists()
+    assert broker.topics["out"][0].messages == []
+
+
+def test_a_dry_run_asks_no_registry(tmp_path: Path, registry: FakeRegistry) -> None:
+    registry.answer = OSError()
+    assert call("run", "--dry-run", in_avro(tmp_path).settings).code == 0
+    assert registry.subjects == []
+
+
+def test_a_registry_whose_secret_only_workers_have_is_left_to_them(
+    tmp_path: Path, broker: FakeBroker, registry: FakeRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("out", "bad"):
+        broker.topic(1, name)
+    options = {"basic.auth.user.info": {"env": "QS_TEST_ELSEWHERE"}}
+    check_written(read_settings(in_avro(tmp_path, options=options).settings))
+    assert registry.subjects == []
+    told = capsys.readouterr().err
+    for field in ("sink.kafka", "rejects.kafka"):
+        assert (
+            f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here; set it for every process that uses "
+            "these settings; the schema registry is not asked from here"
+        ) in told
+
+
+def test_what_the_settings_say_of_a_registry_comes_to_the_topic_with_secrets_by_their_place(tmp_path: Path) -> None:
+    options = {"basic.auth.user.info": {"file": "login"}}
+    settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
+    assert settings.sink is not None
+    topic = kafka.topic_of(settings, settings.sink)
+    assert topic is not None
+    place = FromFile(file=settings.path("login"))
+    expected = RegistryNumbers("https://registry:8081", {"basic.auth.user.info": place}, auto_register=False)
+    assert (topic.format, topic.numbers) == ("avro", expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"format": "avro"}, "format: avro needs registry"),
+        ({"registry": {"url": "http://r"}}, "registry is for format: avro, and format is json"),
+        ({"format": "avro", "registry": {"url": "http://u:hidden@r"}}, "registry.url holds a user"),
+        (
+            {"format": "avro", "registry": {"url": "http://r", "options": {"basic.auth.user.info": "u:hidden"}}},
+            "a secret does not belong into settings",
+        ),
+    ],
+)
+def test_a_sink_has_a_registry_if_its_rows_need_one(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as told:
+        KafkaSink.model_validate({"servers": "h:1", "topic": "t"} | given)
+    messages = [one["msg"] for one in told.value.errors(include_input=False)]
+    assert any(said in one for one in messages), messages
+    assert not any("hidden" in one for one in messages)

@@ -1,0 +1,259 @@
+"""How the settings' topics are read: where a run begins, and what is refused before anything is charged."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.connectors import kafka as kafka_source
+from quiltstream.pipelines.connectors.kafka import TopicRecord, kafka_feed, patiently, start_of, topic_record
+from quiltstream.pipelines.connectors.topics import refuse_topics
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live.job import pace_of
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.store import Store
+from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.kafka.client import KafkaUnavailableError
+from quiltstream.transforms.kafka.partitions import EARLIEST, KnownTopic, Start
+from quiltstream.transforms.plan import make_plan
+
+from ...transforms.kafka.fake import FakeBroker
+from ..jobs import call, job
+
+DAY_US = 86_400_000_000
+MARCH_US = 1_709_251_200_000_000  # 2024-03-01T00:00Z
+SLOT_US = 1_800_000_000
+
+READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "kwh"}, "time_unit": "ms"}
+
+
+def made(folder: Path, kafka: dict[str, Any], **changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "source": {"kafka": {"servers": "127.0.0.1:1", "topic": "meters"} | kafka},
+        "readings": READINGS,
+        "windows": {"size": "1d", "start": "2024-03-01"},
+        "sink": {"parquet": "releases"},
+    }
+    return read_settings(job(folder, **(given | changes)).settings)
+
+
+def begun(settings: Settings, windows: int) -> Start:
+    """Where a run begins with so many windows on record."""
+    kafka = settings.source.kafka if settings.source is not None else None
+    assert kafka is not None
+    schedule = settings.schedule
+    slot = schedule.first + windows * schedule.every + schedule.size - 1
+    return start_of(settings, kafka, pace_of(settings, settings.grid, schedule, settings.grid.time_of(slot)))
+
+
+@pytest.mark.parametrize(
+    ("kafka", "first", "again"),
+    [
+        ({}, EARLIEST, EARLIEST),
+        ({"start": "latest"}, Start("latest"), EARLIEST),
+        ({"start": "group", "group": "theirs"}, Start("group"), EARLIEST),
+        ({"start": "2024-02-01"}, Start("instant", MARCH_US - 29 * DAY_US), Start("instant", MARCH_US - 29 * DAY_US)),
+        ({"reread": "6h"}, EARLIEST, Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4)),
+        ({"reread": "6h", "start": "latest"}, Start("latest"), Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4)),
+        (
+            {"reread": "6h", "start": "2024-03-20"},
+            Start("instant", MARCH_US + 19 * DAY_US),
+            Start("instant", MARCH_US + 19 * DAY_US),
+        ),
+    ],
+)
+def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
+    tmp_path: Path, kafka: dict[str, Any], first: Start, again: Start
+) -> None:
+    settings = made(tmp_path, kafka)
+    assert begun(settings, 0) == first
+    assert begun(settings, 2) == again
+
+
+def test_a_register_is_read_again_from_before_the_first_missing_window_and_what_is_reread(tmp_path: Path) -> None:
+    register = READINGS | {"value": {"register": {"path": "kwh", "rollover": 100_000}}}
+    settings = made(tmp_path, {"reread": "6h"}, readings=register)
+    kafka = settings.source.kafka if settings.source is not None else None
+    assert kafka is not None
+    grid, schedule = settings.grid, settings.schedule
+    slot = schedule.first + 2 * schedule.every + schedule.size - 1
+    feed = kafka_feed(settings, kafka, pace_of(settings, grid, schedule, grid.time_of(slot)))
+    assert feed.decoder.lookback_us >= 2 * SLOT_US
+    assert feed.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - feed.decoder.lookback_us)
+
+
+def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
+    settings = made(tmp_path, {"start": "latest"}, query="begun-again")
+    kafka = settings.source.kafka if settings.source is not None else None
+    assert kafka is not None
+    check, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
+    before = time.time_ns() // 1_000
+    starts = [kafka_feed(settings, kafka, pace).start for pace in (check, real, check, real, real)]
+    after = time.time_ns() // 1_000
+    assert [one.kind for one in starts] == ["latest", "latest", "latest", "instant", "instant"]
+    assert starts[3] == starts[4]
+    assert before <= starts[3].instant_us + 60_000_000 <= after
+
+
+def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QS_TEST_KAFKA", "hunter2")
+    (tmp_path / "key").write_text("hunter3\n", encoding="utf-8")
+    options = {"sasl.password": {"env": "QS_TEST_KAFKA"}, "ssl.key.password": {"file": "key"}, "fetch.min.bytes": 10}
+    settings = made(
+        tmp_path,
+        {"topic": None, "topics": ["a", "b"], "lanes": 3, "group": "seen", "discover": "1min", "options": options},
+    )
+    assert settings.source is not None
+    assert settings.source.kafka is not None
+    pace = pace_of(settings, settings.grid, settings.schedule, 0)
+    feed = kafka_feed(settings, settings.source.kafka, pace)
+    assert (feed.topics, feed.lanes, feed.group, feed.discover_s) == (("a", "b"), 3, "seen", 60.0)
+    given: list[Any] = []
+    replace(feed.cluster, consumer=given.append).consume({})
+    assert given == [
+        {
+            "sasl.password": "hunter2",
+            "ssl.key.password": "hunter3",
+            "fetch.min.bytes": 10,
+            "bootstrap.servers": "127.0.0.1:1",
+        }
+    ]
+    text = repr(settings) + repr(feed) + str(pickle.dumps(kafka_feed(settings, settings.source.kafka, pace)))
+    assert "hunter" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "source.kafka is for live jobs: use quiltstream run --live, or name files; a live job ends by itself at "
+            "windows.stop",
+        ),
+        ({"sink": {"kafka": {"servers": "h:1", "topic": "out"}}}, "sink.kafka is for live jobs"),
+        ({"rejects": {"kafka": {"servers": "h:1", "topic": "bad"}}}, "rejects.kafka is for live jobs"),
+    ],
+)
+def test_a_run_that_ends_reads_and_writes_no_topic(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    settings = made(tmp_path, {}, **changes)
+    with pytest.raises(SettingsError, match=said):
+        refuse_topics(settings)
+    done = call("run", tmp_path / "settings.yaml")
+    assert done.code == 2
+    assert done.said(said), done.err
+    assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "said"),
+    [
+        ({"topics": ["meters", "more"]}, {}, "name exactly one of topic, topics"),
+        ({"topic": "a b"}, {}, "'a b' is no topic"),
+        ({"start": "group"}, {}, "start is group; name it as source.kafka.group"),
+        ({"options": {"sasl.password": "hunter2"}}, {}, "sasl.password: a secret does not belong into settings"),
+        ({"options": {"group.id": "x"}}, {}, "group.id is not to be given; write it as group"),
+        ({"servers": "me:hunter2@h:1"}, {}, "users and passwords belong into options"),
+        (
+            {},
+            {"sink": {"kafka": {"servers": "h:1", "topic": "meters"}}},
+            "source.kafka and sink.kafka name the same topic, meters",
+        ),
+        (
+            {},
+            {
+                "sink": {"kafka": {"servers": "h:1", "topic": "out"}},
+                "rejects": {"kafka": {"servers": "h:1", "topic": "out"}},
+            },
+            "sink.kafka and rejects.kafka name the same topic, out",
+        ),
+        (
+            {},
+            {"readings": READINGS | {"payload": "avro"}},
+            "readings.payload is avro, which needs a schema registry",
+        ),
+        ({"options": {"no.such.option": "hunter2"}}, {}, "the options of Kafka are refused (_INVALID_ARG)"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_on_record_and_quotes_no_secret(
+    tmp_path: Path, source: dict[str, Any], changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
+    given: dict[str, Any] = {
+        "source": {"kafka": {"servers": "127.0.0.1:1", "topic": "meters"} | source},
+        "readings": READINGS,
+        "windows": {"size": "1d", "start": "2024-03-01"},
+        "sink": {"parquet": "releases"},
+    }
+    one = job(tmp_path, **(given | changes))
+    done = call("run", "--live", one.settings)
+    assert done.code == 2, done.err
+    assert done.said(said), done.err
+    assert "hunter2" not in done.err + done.out
+    assert not one.ledger.exists()
+
+
+def test_brokers_that_are_away_are_asked_again_and_told_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: list[Callable[[], int]] = [lambda: _raise(passing=True), lambda: 7]
+    assert patiently("sink.kafka", lambda: answers.pop(0)()) == 7  # noqa: PLW0108 - one after another
+    assert "sink.kafka: nobody answers; trying again in 1 s" in capsys.readouterr().err
+    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
+        patiently("sink.kafka", lambda: _raise(passing=True), patience_s=0.5)
+    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
+        patiently("sink.kafka", lambda: _raise(passing=False))
+
+
+def _raise(*, passing: bool) -> int:
+    raise KafkaUnavailableError("nobody answers", passing=passing)
+
+
+def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next_job_of_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker()
+    topic = broker.topic(1, "meters")
+    settings = made(tmp_path, {})
+    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
+    registration = register(make_plan(settings))
+    with Store(settings.ledger_url, create=True) as store:
+
+        def begun_again() -> TopicRecord:
+            record = topic_record(settings, store, registration)
+            assert record is not None
+            record.look()
+            return record
+
+        broker.away = True
+        record = begun_again()
+        assert record.known == {}
+        # brokers that were away at the start are asked later
+        broker.away = False
+        record.look()
+        assert record.known == {}
+        record._look_at = 0.0
+        record.look()
+        assert record.known == {topic: KnownTopic(str(broker.ids[topic]))}
+        assert begun_again().known == record.known
+        broker.make_anew(topic, 1)
+        (_, anew), (_, later) = begun_again().known.popitem(), begun_again().known.popitem()
+        assert anew == later
+        assert anew.id == str(broker.ids[topic])
+        assert anew.lost_us is not None
+        assert len(store.summary(settings.domain).events) == 2
+        shown = call("ledger", "show", settings.ledger_url)
+        assert call("ledger", "verify", settings.ledger_url).code == 0
+    assert shown.said(f"topic meters of query {settings.query} is {later.id}, made anew: it was")
+
+
+def test_a_source_that_is_no_topic_has_no_ids(tmp_path: Path) -> None:
+    settings = read_settings(job(tmp_path).settings)
+    with Store(settings.ledger_url, create=True) as store:
+        assert topic_record(settings, store, register(make_plan(settings))) is None

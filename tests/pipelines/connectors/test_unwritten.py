@@ -1,0 +1,148 @@
+"""A sink without room: its own exit code, the folder by name, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineState
+
+from quiltstream.pipelines.connectors import files, folders
+from quiltstream.pipelines.connectors.undelivered import Output, SinkError, is_full
+from quiltstream.pipelines.errors import ExitCode
+from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live.restarts import RunnerError, failure_of
+from quiltstream.transforms.sinks import files as sinks
+
+from ..jobs import call, job
+from ..live_jobs import made, published, run
+
+SINK = Output("sink", "/there/releases", files=True)
+
+#: What Beam makes of an error in a worker of another process.
+WRAPPED = "Traceback\nOSError: [Errno {}] Error writing bytes to file: secret [while running 'Sink/Write-ptransform-7']"
+
+
+def no_room(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left: secret")
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "x"), True),
+        (OSError(errno.EDQUOT, "x"), True),
+        (OSError(errno.EIO, "x"), False),
+        (OSError("x"), False),
+        (RuntimeError(WRAPPED.format(errno.ENOSPC)), True),
+        (RuntimeError("OSError: failed. Detail: [errno 28] No space left on device"), True),
+        (RuntimeError(WRAPPED.format(errno.EIO)), False),
+        (RuntimeError("OSError: [Errno 13] Permission denied: '/data/[Errno 28]/x'"), False),
+        (RuntimeError("apache_beam.Wrapped: OSError: [Errno 28] No space left on device: '/data/[Errno 13]/x'"), True),
+        (RuntimeError("FileNotFoundError: [Errno 2] x\nTraceback\n" + WRAPPED.format(errno.ENOSPC)), True),
+        (RuntimeError("28"), False),
+    ],
+)
+def test_a_full_disk_is_told_from_other_errors(error: Exception, *, full: bool) -> None:
+    assert is_full(error) is full
+
+
+def test_a_live_job_whose_worker_finds_the_disk_full_is_begun_again_and_names_the_folder() -> None:
+    error = RuntimeError(WRAPPED.format(errno.ENOSPC))
+    failure = failure_of(error, (SINK,))
+    assert isinstance(failure, RunnerError)
+    assert failure.code == ExitCode.SINK
+    assert failure.symptom == "sink: /there/releases could not be written, because no room is left on its disk"
+    assert "The rows are on record: make room there, or name another, and run it again" in str(failure)
+    # as it comes where the runner's handle was asked for what failed
+    asked = failure_of(error)
+    asked.__cause__ = error
+    assert asked.code == ExitCode.FAILURE
+    assert str(failure_of(asked, (SINK,))) == str(failure)
+
+
+def test_another_failure_of_the_step_that_writes_has_the_same_code_and_is_called_by_its_kind() -> None:
+    failure = failure_of(RuntimeError(WRAPPED.format(errno.EIO)), (SINK,))
+    assert failure.code == ExitCode.SINK
+    assert str(failure).startswith("sink: /there/releases could not be written (OSError). The rows are on record: mend")
+    assert "secret" not in str(failure)
+
+
+def test_a_failure_of_another_step_is_none_of_the_sinks() -> None:
+    error = RuntimeError(WRAPPED.format(errno.ENOSPC).replace("Sink/Write", "Publish/Release"))
+    assert failure_of(error, (SINK,)).code == ExitCode.FAILURE
+
+
+def test_a_sink_that_was_full_when_the_job_began_again_is_waited_for() -> None:
+    failure = failure_of(SinkError("sink: full", "Make room"))
+    assert isinstance(failure, RunnerError)
+    assert (failure.code, str(failure), failure.symptom) == (ExitCode.SINK, "sink: full. Make room", "sink: full")
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.usefixtures("ending")
+def test_a_disk_that_is_full_already_ends_the_job_before_anything_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, live: bool
+) -> None:
+    one = made(tmp_path) if live else job(tmp_path)
+    monkeypatch.setattr(folders if live else files, "try_folder", no_room)
+    done = run(one) if live else call("run", one.settings)
+    assert done.code == 6
+    assert done.said(f"sink: {tmp_path}/releases")
+    assert done.said("no room is left on its disk. Nothing was charged by this run: make room there, or name another")
+    assert "secret" not in done.err
+    assert not one.ledger.exists()
+
+
+class Failed:
+    """What a runner's handle says of a job that failed after it was begun."""
+
+    state = PipelineState.FAILED
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def wait_until_finish(self) -> None:
+        raise self.error
+
+
+class Begun(beam.Pipeline):
+    """One whose failures come after it was begun, as those of a runner for endless jobs do."""
+
+    def run(self, *given: Any, **named: Any) -> Any:
+        try:
+            return super().run(*given, **named)
+        except (OSError, RuntimeError) as error:
+            return Failed(error)
+
+
+def begun(options: PipelineOptions) -> beam.Pipeline:
+    return Begun(runner=FnApiRunner(), options=options)
+
+
+def test_a_live_job_on_a_full_disk_says_so_and_writes_what_is_missing_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, live={"poll": "10ms", "restarts": 0})
+    monkeypatch.setattr(build, "live_pipeline", begun)
+    with monkeypatch.context() as patched:
+        patched.setattr(sinks, "write_rows", no_room)
+        done = run(one, "--json")
+        assert done.code == 6
+        assert done.said(f"sink: {tmp_path}/releases could not be written, because no room is left on its disk")
+        assert done.said("The rows are on record: make room there, or name another")
+        # with blocks on record that have no file, it is full before the job begins
+        done = run(one, "--json")
+        assert done.code == 6
+        assert done.said("make room there, or name another, and run again; it is given what it lacks first")
+        assert "secret" not in done.err
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out.splitlines()[-1])
+    assert len(published(one)) == summary["rows"] > 0

@@ -1,0 +1,290 @@
+"""Models that a job estimates itself, where the job goes on: settings that change, added windows, other jobs."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from quiltstream.pipelines.estimation import drift, successors
+from quiltstream.pipelines.estimation import estimate as estimating
+from quiltstream.pipelines.live import command
+from quiltstream.privacy.estimation.drift import judge_drift
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store import BeliefChange, Block, Draft
+from quiltstream.store.domain_changes import Estimated
+from quiltstream.store.errors import BudgetRefused, ChargeMismatch
+from quiltstream.store.specs import Registration
+
+from ..jobs import Job, call, readings, write_csv
+from .estimate_jobs import (
+    DAY,
+    made,
+    published,
+    run,
+    said,
+    sticky,
+    store,
+    truth,
+    worse_later,
+)
+
+pytestmark = pytest.mark.usefixtures("ending")
+
+
+def edited(one: Job, **changes: Any) -> None:
+    """Other settings for the same job."""
+    document = yaml.safe_load(one.settings.read_text(encoding="utf-8"))
+    document.update(changes)
+    one.settings.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def until(day: str) -> dict[str, str]:
+    return {"size": "1d", "start": "2024-03-01", "stop": day}
+
+
+def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
+    one = made(tmp_path, estimate, privacy={"epsilon": 1.0, "budget": 2.0})
+    worse_later(tmp_path, monkeypatch)
+    done = run(one, "--json")
+    assert "goes on with sigma" in said(done)[0]
+    held = one.settings.read_text(encoding="utf-8")
+    for changes, text in (
+        ({"privacy": {"epsilon": 1.5, "budget": 2.0}}, "privacy.epsilon is 1.5, but on record it is 1.0"),
+        ({"windows": {"size": "1d", "start": "2024-03-02", "stop": "2024-03-09"}}, "windows.start is"),
+    ):
+        edited(one, **changes)
+        done = run(one)
+        assert done.code != 0
+        assert done.said(text), done.err
+        one.settings.write_text(held, encoding="utf-8")
+    edited(one, model={"estimate": {"from": {"csv": "others/*.csv"}}}, sink={"parquet": "whole.parquet"}, rejects=None)
+    batch = call("run", one.settings)
+    assert batch.code == 2
+    assert batch.said("goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief"), batch.err
+
+
+def test_what_becomes_of_an_estimate_may_be_changed_while_a_stream_goes_on(tmp_path: Path) -> None:
+    estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
+    one = made(tmp_path, estimate, windows=until("2024-03-05"))
+    assert run(one).code == 0
+    edited(one, windows=until("2024-03-09"), model={"estimate": estimate | {"change": "join"}})
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_counting_goes_on_where_windows_are_added_and_its_settings_stay(tmp_path: Path) -> None:
+    estimate = {"from": "counts", "every": "2d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
+    one = made(tmp_path, estimate, windows=until("2024-03-05"), privacy={"epsilon": 1.0})
+    assert run(one).code == 0
+    edited(one, windows=until("2024-03-09"))
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert len(said(done)) == 2
+    with store(one) as ledger:
+        entries = [entry for entry in ledger.entries() if entry.query == "daily-transitions"]
+        assert [entry.window_start for entry in entries] == [0, 2 * DAY, 4 * DAY]
+        rows = [row for batch in ledger.releases("streets", "daily-transitions") for row in releases_from_batch(batch)]
+        assert all(row.half_width_95 > 2 * row.scale for row in rows)
+    for change, text in (
+        ({"every": "4d"}, "model.estimate.every is '4d'"),
+        ({"epsilon": 0.5}, "model.estimate.epsilon"),
+    ):
+        edited(one, model={"estimate": estimate | change}, privacy={"epsilon": 1.0, "budget": 2.0})
+        done = run(one)
+        assert done.code != 0
+        assert done.said(text), done.err
+
+
+COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
+
+
+def test_counting_that_the_budget_does_not_allow_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
+    one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
+    done = run(one, "--json")
+    assert done.code == 3
+    assert done.said("the first window of query 'daily-transitions' would cost"), done.err
+    assert said(done, "start") == []
+    with store(one) as ledger:
+        # not the job's own query either: a larger budget, or another estimate, is still to be chosen
+        assert ledger.registered("streets", "daily") is None
+    edited(one, privacy={"epsilon": 1.0, "budget": 9.0})
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_counting_has_its_budget_although_another_query_takes_what_is_left_before_the_first_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 2.0})
+    decide, others = successors.decide, list[int]()
+
+    def crowded(*given: Any) -> Any:
+        with store(one) as ledger:
+            held = ledger.registered("streets", "daily")
+            assert held is not None
+            taken = 0
+            # as much as the budget allows, in smaller and smaller queries
+            for halvings in range(30):
+                header = held.query.header
+                query = replace(held.query, name=f"other-{halvings}", release_epsilon_dp=1 / 2**halvings, header=header)
+                with suppress(BudgetRefused):
+                    taken += ledger.register(held.domain, query).admitted_stop is None
+            others.append(taken)
+        return decide(*given)
+
+    monkeypatch.setattr(command, "decide", crowded)
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert others[0] > 0, "nothing was left that another query could take"
+    with store(one) as ledger:
+        (entry,) = [entry for entry in ledger.entries() if entry.query == "daily-transitions"]
+        assert entry.decision == "charged"
+        assert ledger.summary("streets").loss <= 2.0
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_a_job_that_is_on_record_without_its_counting_registers_it_when_it_goes_on(tmp_path: Path) -> None:
+    """As it is where the job began without estimates."""
+    both = {"epsilon": 1.0, "budget": 9.0}
+    one = made(tmp_path, {"from": "readings"}, model=COUNTS["start"], privacy=both, windows=until("2024-03-05"))
+    assert run(one).code == 0
+    edited(one, model={"estimate": COUNTS}, windows=until("2024-03-09"))
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    with store(one) as ledger:
+        held = ledger.registered("streets", "daily-transitions")
+        assert held is not None
+        assert held.query.schedule.stop == 8 * DAY
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_a_query_that_was_published_without_estimates_is_estimated_from_where_it_is(tmp_path: Path) -> None:
+    bounds = {"pi_min": 0.19, "gap": 0.99}
+    one = made(tmp_path, {"from": "readings"}, model=bounds, privacy={"epsilon": 1.0, "budget": 9.0})
+    write_csv(tmp_path / "inbox" / "0.csv", readings(13))
+    assert run(one).code == 0
+    estimate = {"from": {"csv": "others/*.csv"}, "every": "3d", "start": bounds}
+    edited(one, model={"estimate": estimate}, windows=until("2024-03-13"))
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    with store(one) as ledger:
+        # those of the third and the sixth day lie behind what is charged
+        (found,) = ledger.estimates("streets", "daily")
+        assert found.slot == 9 * DAY
+        assert truth(one) <= ledger.summary("streets").reserved_loss <= 9
+    assert [day for _, day in published(one)] == list(range(12))
+
+
+def test_an_estimate_where_the_belief_changes_by_command_is_refused_and_the_stream_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate = {"from": {"csv": "others/*.csv"}, "every": "4d"}
+    one = made(tmp_path, estimate, privacy={"epsilon": 1.0, "budget": 9.0}, windows=until("2024-03-05"))
+    assert run(one).code == 0
+    with store(one) as ledger:
+        belief = {"kind": "mixing-bounds", "pi_min": 0.18, "gap": 0.9, "gap_kind": "unknown"}
+        ledger.change_belief("streets", BeliefChange("switched", belief, "by hand", 6 * DAY))
+    edited(one, windows=until("2024-03-09"))
+    worse_later(tmp_path, monkeypatch)
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    (text,) = said(done)
+    assert "the domain's belief changes at 2024-03-07T00:00:00Z already" in text
+    assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_an_estimate_that_another_job_made_first_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
+    worse_later(tmp_path, monkeypatch)
+
+    def raced(*given: Any) -> Any:
+        with store(one) as ledger:
+            ledger.note_estimate("streets", ("daily", Estimated(4 * DAY, "kept", {}, "daily")))
+        return estimating.estimate_at(*given)
+
+    monkeypatch.setattr(successors, "estimate_at", raced)
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    assert said(done) == ["another job made this estimate first, and it is on record: kept"]
+    assert published(one) == [("daily", day) for day in range(8)]
+    assert run(one).code == 0
+
+
+def test_a_model_to_begin_with_is_marked_if_it_was_fitted_on_a_file_that_the_job_reads(tmp_path: Path) -> None:
+    one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d", "start": "start.json"})
+    digest = hashlib.blake2b((tmp_path / "inbox" / "0.csv").read_bytes(), digest_size=16).hexdigest()
+    origin = Provenance(method="test", series=1, source_digests=(digest,))
+    belief = MixingBounds(0.05, 0.3).to_dict()
+    Model(belief, None, None, origin).save(tmp_path / "start.json")
+    settings = read_settings(one.settings)
+    assert successors.generation_of(settings, live=True).histograms.plan.model.provenance.from_protected
+
+
+def test_a_job_that_still_runs_after_a_switch_can_put_nothing_of_its_ended_query_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
+    decide, known = successors.decide, list[Registration]()
+
+    def noted(*given: Any) -> Any:
+        with store(one) as ledger:
+            held = ledger.registered("streets", "daily")
+            assert held is not None
+            known.append(held)
+        write_csv(tmp_path / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
+        return decide(*given)
+
+    monkeypatch.setattr(command, "decide", noted)
+    assert run(one).code == 0
+    (old,) = known
+    with store(one) as ledger:
+        before, rows = ledger.entries(), ledger.releases("streets", "daily")
+        block = Block(("north", "south"), np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64), "live")
+        for window in list(old.query.schedule.windows())[3:6]:
+            with pytest.raises(ChargeMismatch, match=r"windows\.stop"):
+                ledger.publish(old, [Draft(window, 0, lambda: block)])
+        assert ledger.entries() == before
+        assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
+
+
+def test_looks_for_drift_are_numbered_over_all_queries_of_a_stream_and_spare_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "8d"}, windows=until("2024-03-17"))
+    write_csv(tmp_path / "inbox" / "0.csv", readings(17))
+    worse_later(tmp_path, monkeypatch)
+    looks: list[tuple[int, int, float]] = []
+
+    def looked(belief: Any, *given: Any, **named: Any) -> Any:
+        looks.append((named["look"], named["before"], belief.gap))
+        return judge_drift(belief, *given, **named)
+
+    monkeypatch.setattr(drift, "judge_drift", looked)
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    with store(one) as ledger:
+        held = ledger.registered("streets", "daily")
+        assert held is not None
+        gaps = [belief["gap"] for ((_, belief), *_) in [held.domain.histories[0]]]
+        assert [look[:2] for look in looks] == [(1, 0), (2, 0)]
+        assert looks[0][2] == gaps[0] > looks[1][2]
+        # a change by command in the middle of a stretch: nothing holds in all of it
+        watch = drift.DriftWatch(ledger, held, None)
+        assert watch.judge(1) is not None
+        moved = replace(held.domain, changes=(replace(held.domain.changes[0], slot=3 * DAY),))
+        assert drift.DriftWatch(ledger, replace(held, domain=moved), None).judge(1) is None

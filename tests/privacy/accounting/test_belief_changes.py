@@ -1,0 +1,181 @@
+"""A belief that joins an account for its whole history, and one that follows another from a public slot on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
+from quiltstream.privacy.accounting.density import Density, steps_of
+from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
+from quiltstream.privacy.accounting.sweep import loss_of
+
+from .. import reference
+from ..strategies import transitions, windows
+
+TINY = 1e-9
+LENGTH = {2: 7, 3: 5}
+OLD = np.array([[0.95, 0.05], [0.001, 0.999]])
+NEW = np.array([[0.999, 0.001], [0.001, 0.999]])
+WHOLE = [(0, 6, 3.0)]
+FAST = MarkovChain([[0.6, 0.4], [0.3, 0.7]])
+SLOW = MarkovChain([[0.9, 0.1], [0.2, 0.8]])
+
+
+def density_of(charges):
+    return Density().with_steps(step for charge in charges for step in steps_of(*charge))
+
+
+def switched(before, after, change, charges):
+    ledger = Ledger(before)
+    ledger.replay(charges)
+    ledger.switch(change, after)
+    return ledger
+
+
+def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_and_a_declared_switch_is_not():
+    # slots count from 0 here: the switch at the third slot is at slot 2
+    truth = reference.changing_loss(reference.stationary(OLD), [OLD, OLD, NEW, NEW, NEW], WHOLE)
+    chains = [MarkovChain(matrix) for matrix in (OLD, NEW)]
+    larger = max(Ledger(chain).loss_of(WHOLE) for chain in chains)
+    quilts = max(loss_by_quilts(chain, WHOLE) for chain in chains)
+    assert (round(truth, 2), round(quilts, 2)) == (17.06, 15.91)
+    assert larger <= quilts
+    assert truth <= switched(MarkovChain(OLD), MarkovChain(NEW), 2, WHOLE).loss <= 18.0 * (1 + TINY)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_switch_is_never_below_enumeration(data):
+    states = st.just(data.draw(st.sampled_from([2, 2, 3])))
+    zeros = data.draw(st.booleans())
+    before = data.draw(transitions(states, least=1e-3))
+    after = data.draw(transitions(states, zeros=zeros, least=1e-3))
+    length = LENGTH[len(before)]
+    change = data.draw(st.integers(0, length))
+    charges = data.draw(windows(length))
+    steps = [before if slot < change else after for slot in range(length - 1)]
+    start = reference.stationary(before)
+    truth = reference.changing_loss(start, steps, charges)
+    counted = reference.changing_loss(start, steps, charges, counts=True)
+    old, new = MarkovChain(before), MarkovChain(after)
+    assert switched(old, new, change, charges).loss >= max(truth, counted) - TINY
+    classes = FiniteClass([old, MarkovChain(np.full_like(before, 1 / len(before)))]), FiniteClass([new])
+    assert switched(*classes, change, charges).loss >= max(truth, counted) - TINY
+    if new.is_irreducible and new.period == 1 and min(old.gap, new.gap) > 1e-6:
+        bounds = MixingBounds.of(old), MixingBounds.of(new)
+        assert switched(*bounds, change, charges).loss >= max(truth, counted) - TINY
+        assert switched(old, bounds[1], change, charges).loss >= max(truth, counted) - TINY
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_two_switches_are_never_below_enumeration(data):
+    matrices = [data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3)]
+    changes = sorted(data.draw(st.lists(st.integers(0, 7), min_size=2, max_size=2, unique=True)))
+    charges = data.draw(windows(8))
+    steps = [matrices[sum(change <= slot for change in changes)] for slot in range(7)]
+    truth = reference.changing_loss(reference.stationary(matrices[0]), steps, charges)
+    for ends in (None, MixingBounds):
+        chains = [MarkovChain(matrix) for matrix in matrices]
+        if ends is not None and min(chain.gap for chain in chains) < 1e-6:
+            continue
+        first, *others = chains if ends is None else [MixingBounds.of(chain) for chain in chains]
+        ledger = Ledger(first)
+        ledger.switch(changes[0], others[0])
+        for charge in charges:
+            ledger.charge(*charge)
+        ledger.switch(changes[1], others[1])
+        assert ledger.loss >= truth - TINY
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_a_switch_costs_little_more_than_the_quilts_that_see_both_kernels(data):
+    before, after = (data.draw(transitions(st.just(2), least=0.05)) for _ in range(2))
+    change = data.draw(st.integers(0, 14))
+    charges = data.draw(windows(15, most=4, epsilon=(0.01, 0.3)))
+    quilts = reference.changing_rule(before, after, change, charges, 60)
+    assert switched(MarkovChain(before), MarkovChain(after), change, charges).loss <= 1.25 * quilts
+
+
+def test_far_from_a_switch_nothing_changes():
+    charges = [(0, 40, 0.2), (200, 240, 0.2)]
+    plain = loss_of(FAST, density_of(charges)).loss
+    assert switched(FAST, SLOW, 1000, charges).loss == pytest.approx(plain, rel=1e-3)
+    # behind a switch any start is possible
+    later = loss_of(MarkovChain(FAST.transition, [0.5, 0.5]), density_of(charges)).loss
+    assert switched(SLOW, FAST, -1000, charges).loss == pytest.approx(later, rel=1e-3)
+    assert switched(FAST, FAST, 120, charges).loss >= plain * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_charges_around_a_switch_may_come_in_any_order_and_reload(order):
+    charges = [(90, 110, 0.1), (0, 30, 0.3), (95, 100, 0.7), (130, 160, 0.2), (40, 90, 0.05), (101, 300, 0.01)][::order]
+    ledger = Ledger(FAST)
+    ledger.switch(100, SLOW)
+    for charge in charges:
+        ledger.charge(*charge)
+    assert ledger.loss == switched(FAST, SLOW, 100, sorted(charges)).loss == ledger.loss_of(charges)
+    assert ledger.worlds == (((None, FAST), (100, SLOW)),)
+
+
+def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
+    ledger = Ledger(MarkovChain(OLD), budget=16.0)
+    ledger.replay(WHOLE)
+    before = (ledger.loss, ledger.worlds)
+    with pytest.raises(BudgetExceeded, match="the change of belief would cost"):
+        ledger.switch(2, MarkovChain(NEW))
+    with pytest.raises(BudgetExceeded, match="the belief that joins would cost"):
+        Ledger.join(ledger, MarkovChain([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]]))
+    assert (ledger.loss, ledger.worlds) == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(windows(40, most=4), st.booleans())
+def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
+    ledger = Ledger(FAST)
+    cut = 0 if late else len(charges)
+    ledger.replay(charges[:cut])
+    ledger.join(SLOW)
+    for charge in charges[cut:]:
+        ledger.charge(*charge)
+    assert ledger.loss == max(Ledger(chain).loss_of(charges) for chain in (FAST, SLOW))
+    assert ledger.loss == pytest.approx(Ledger(FiniteClass([FAST, SLOW])).loss_of(charges), rel=1e-12)
+    assert ledger.density_for(1.0) == min(Ledger(chain).density_for(1.0) for chain in (FAST, SLOW))
+
+
+@pytest.mark.parametrize(
+    ("slot", "belief", "message"),
+    [
+        (4, SLOW, "slot is 4, but the belief changes at slot 5"),
+        (9, MarkovChain(np.full((3, 3), 1 / 3)), "the belief has 3 states, but the account is about 2"),
+    ],
+)
+def test_a_switch_that_cannot_be_is_refused(slot, belief, message):
+    ledger = Ledger(FAST)
+    ledger.switch(5, SLOW)
+    with pytest.raises(ValueError, match=message):
+        ledger.switch(slot, belief)
+
+
+def test_a_switch_lies_at_the_start_of_the_chain_or_later():
+    ledger = Ledger(MarkovChain(FAST.transition, [1, 0]), start=10)
+    with pytest.raises(ValueError, match="slot is 9, but the start of the chain is at 10"):
+        ledger.switch(9, SLOW)
+    ledger.switch(10, SLOW)
+
+
+def test_an_endless_schedule_across_a_switch_costs_what_its_windows_cost():
+    for before, after in ((FAST, SLOW), (SLOW, FAST), (MixingBounds(0.5, 2.0), MixingBounds(0.4, 1.5))):
+        ledger = Ledger(before)
+        ledger.switch(300, after)
+        endless = Schedule(7, 9, 100, None, 0.1)
+        written = ledger.loss_of([(100 + 9 * j, 107 + 9 * j, 0.1) for j in range(150)])
+        assert written * (1 - 1e-9) <= ledger.extended_loss([endless]) <= written * (1 + 1e-3)
+        density = ledger.density_for(1.0)
+        assert 1 - 1e-3 < ledger.ceiling(density) <= 1
+        assert ledger.loss_of([(0, 600, density)]) <= 1
+        assert Ledger(before).density_for(1.0) >= density

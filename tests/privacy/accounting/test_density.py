@@ -1,0 +1,96 @@
+"""Densities as exact step functions, and schedules written out as such."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Schedule
+from quiltstream.privacy.accounting.density import Density, Run
+
+from ..strategies import windows
+
+
+def by_slot(density):
+    """Density of every slot in sight."""
+    return {slot: run.density for run in density.runs() for slot in range(run.start, run.stop) if run.density}
+
+
+@settings(max_examples=100, deadline=None)
+@given(windows(30, most=8))
+def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(charges):
+    density = Density()
+    for charge in charges:
+        density = density.plus(*charge)
+    expected = {
+        slot: float(sum(Fraction(e) for start, stop, e in charges if start <= slot < stop)) for slot in range(30)
+    }
+    assert by_slot(density) == {slot: level for slot, level in expected.items() if level}
+
+
+def test_adjacent_windows_of_one_density_are_one_run_and_an_empty_density_has_none():
+    density = Density().plus(10, 20, 0.1).plus(0, 10, 0.1).plus(25, 30, 0.2)
+    assert density.runs() == (Run(0, 20, 0.1), Run(20, 25, 0.0), Run(25, 30, 0.2))
+    assert density.runs(cuts=(5, 20, 99)) == (Run(0, 5, 0.1), Run(5, 20, 0.1), Run(20, 25, 0.0), Run(25, 30, 0.2))
+    assert Density().runs() == ()
+
+
+schedules = st.builds(
+    Schedule,
+    size=st.integers(1, 12),
+    every=st.integers(1, 12),
+    start=st.integers(-5, 5),
+    stop=st.integers(5, 60),
+    epsilon_dp=st.sampled_from([0.1, 0.3, 1.0]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules)
+def test_a_schedule_has_the_density_of_its_windows(schedule):
+    listed = [
+        (start, start + schedule.size)
+        for start in range(schedule.start, schedule.stop, schedule.every)
+        if start + schedule.size <= schedule.stop
+    ]
+    density = Density()
+    for start, stop in listed:
+        density = density.plus(start, stop, schedule.epsilon_dp)
+    assert schedule.windows == len(listed)
+    assert Density().with_steps(schedule.steps()) == density
+    assert schedule.end_of(len(listed)) == (listed[-1][1] if listed else schedule.start)
+    assert schedule.first(len(listed)).windows == len(listed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules, st.integers(0, 30))
+def test_an_endless_schedule_is_cut_at_its_horizon(schedule, more):
+    endless = Schedule(schedule.size, schedule.every, schedule.start, None, schedule.epsilon_dp)
+    horizon = schedule.start + schedule.size + more
+    density = Density()
+    for start in range(schedule.start, horizon, schedule.every):
+        density = density.plus(start, min(start + schedule.size, horizon), schedule.epsilon_dp)
+    assert Density().with_steps(endless.steps(horizon)) == density
+    assert endless.windows is None
+    with pytest.raises(ValueError, match="endless"):
+        endless.steps()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"size": 0}, ValueError, "size is 0.*at least 1"),
+        ({"every": 1.5}, TypeError, "every must be a whole number"),
+        ({"start": True}, TypeError, "start must be a whole number"),
+        ({"stop": -1}, ValueError, "stop is -1.*at least 0"),
+        ({"epsilon_dp": float("inf")}, ValueError, "epsilon_dp is inf"),
+    ],
+)
+def test_schedules_out_of_range_are_refused(change, error, message):
+    fields: dict[str, Any] = {"size": 4, "every": 2, "start": 0, "stop": 100, "epsilon_dp": 0.1}
+    with pytest.raises(error, match=message):
+        Schedule(**{**fields, **change})

@@ -1,0 +1,131 @@
+"""Time without end: what is folded behind a horizon is never below the truth, however dear later charges are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
+
+from .. import reference
+from ..strategies import transitions, windows
+
+TINY = 1e-9
+CHAIN = MarkovChain([[0.6, 0.4], [0.3, 0.7]])
+STICKY = MarkovChain([[0.97, 0.03], [0.03, 0.97]])
+QUICK = MixingBounds(pi_min=0.5, gap=2.0)
+BELIEFS = pytest.mark.parametrize(
+    "belief",
+    [QUICK, CHAIN, FiniteClass([CHAIN, MarkovChain([[0.2, 0.8], [0.7, 0.3]], [1, 0])])],
+    ids=["bounds", "chain", "class"],
+)
+
+
+def admitted(ledger, charges, data):
+    """Charge in order, fold now and then up to the start of the next charge; what was accepted."""
+    accepted = []
+    for start, stop, rate in sorted(charges):
+        if data.draw(st.booleans()):
+            ledger.fold(start - data.draw(st.integers(0, 3)))
+        try:
+            ledger.charge(start, stop, rate)
+        except BudgetExceeded:
+            continue
+        accepted.append((start, stop, rate))
+    return accepted
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_folded_account_is_never_below_the_definition(data):
+    matrix = data.draw(transitions(st.just(2), least=1e-2))
+    chain = MarkovChain(matrix)
+    budget = data.draw(st.floats(0.5, 4.0))
+    ledger = Ledger(chain, budget)
+    accepted = admitted(ledger, data.draw(windows(8, epsilon=(0.01, 1.5))), data)
+    truth = reference.response_loss(chain.stationary, matrix, 8, accepted)
+    assert truth - TINY <= ledger.loss <= budget
+
+
+def test_a_slot_that_later_charges_make_too_dear_is_not_folded():
+    # by what lies behind the horizon alone, the first slot would cost 2 for ever
+    charges = [(1, 2, 2.0), (4, 5, 1.0)]
+    truth = reference.response_loss(STICKY.stationary, STICKY.transition, 6, charges)
+    assert truth > 2.4
+    for budget in (2.4, 4.0):
+        ledger = Ledger(STICKY, budget=budget)
+        ledger.charge(*charges[0])
+        ledger.fold(3)
+        if budget < truth:
+            with pytest.raises(BudgetExceeded):
+                ledger.charge(*charges[1])
+        else:
+            assert truth <= ledger.charge(*charges[1]).loss_after <= budget
+
+
+@BELIEFS
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_folded_account_is_that_of_the_whole_or_above_it(belief, data):
+    ledger, whole = Ledger(belief, budget=5.0), Ledger(belief)
+    charges = [(9 * start, 9 * start + stop - start, rate) for start, stop, rate in data.draw(windows(100, most=9))]
+    whole.replay(admitted(ledger, charges, data))
+    assert whole.loss * (1 - TINY) <= ledger.loss <= 5.0
+
+
+@BELIEFS
+def test_equal_weeks_that_are_folded_keep_their_loss_and_the_state_does_not_grow(belief):
+    ledger, whole = Ledger(belief, budget=2.0), Ledger(belief)
+    for week in range(200):
+        ledger.fold(30 * week)
+        for account in (ledger, whole):
+            account.charge(30 * week, 30 * week + 25, 0.05)
+        assert len(ledger.runs) <= 30
+    assert whole.loss <= ledger.loss <= whole.loss * 1.001
+    assert ledger.horizon == 30 * 199
+    endless = Schedule(25, 30, 6000, None, 0.05)
+    assert ledger.extended_loss([endless]) == pytest.approx(whole.extended_loss([endless]), rel=1e-3)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_folding_around_a_switch_is_never_below_enumeration(data):
+    before, after = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(2))
+    change = data.draw(st.integers(0, 6))
+    ledger = Ledger(MarkovChain(before), budget=3.0)
+    ledger.switch(change, MarkovChain(after))
+    accepted = admitted(ledger, data.draw(windows(7, epsilon=(0.01, 1.0))), data)
+    steps = [before if slot < change else after for slot in range(6)]
+    truth = reference.changing_loss(reference.stationary(before), steps, accepted)
+    assert truth - TINY <= ledger.loss <= 3.0
+
+
+def test_behind_the_horizon_nothing_is_charged_and_nothing_changes():
+    ledger = Ledger(QUICK, budget=3.0)
+    ledger.charge(0, 100, 0.03)
+    ledger.fold(90)
+    before = ledger.loss, ledger.runs, ledger.horizon
+    ledger.fold(50)
+    for call in (ledger.charge, ledger.would_cost):
+        with pytest.raises(ValueError, match="start is 89, but the horizon is at slot 90"):
+            call(89, 95, 0.01)
+    with pytest.raises(ValueError, match="the schedule starts at slot 89, but the horizon is at slot 90"):
+        ledger.extended_loss([Schedule(10, 10, 89, None, 0.02)])
+    with pytest.raises(ValueError, match="slot is 89, but the horizon is at 90"):
+        ledger.switch(89, QUICK)
+    with pytest.raises(ValueError, match="a belief that joins prices them, too"):
+        ledger.join(QUICK)
+    assert (ledger.loss, ledger.runs, ledger.horizon) == before
+    with pytest.raises(ValueError, match="budget is None"):
+        Ledger(QUICK).fold(0)
+
+
+def test_a_replay_above_the_budget_leaves_no_bound_on_what_is_folded():
+    ledger = Ledger(CHAIN, budget=1.0)
+    ledger.charge(0, 200, 0.2)
+    ledger.fold(200)
+    assert ledger.replay([(200, 210, 5.0)]) > 1.0
+    assert ledger.closed
+    assert np.isinf(ledger.loss) or ledger.loss >= Ledger(CHAIN).loss_of([(0, 200, 0.2), (200, 210, 5.0)])

@@ -1,0 +1,295 @@
+"""The account itself: what charging, refusing, reserving and replaying do to it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import (
+    BudgetExceeded,
+    ChainError,
+    FiniteClass,
+    Ledger,
+    MarkovChain,
+    MixingBounds,
+    Quilt,
+    Schedule,
+    mqm_approx,
+)
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts, worst_by_quilts
+
+from ..models.test_chains import CYCLE, THETA1
+from ..models.test_classes import THETA2
+from ..strategies import windows
+
+BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
+CHAIN = MarkovChain(THETA1)
+FIXED = MarkovChain(THETA1, [1, 0])
+CLASS = FiniteClass([CHAIN, MarkovChain(THETA2, [0.9, 0.1])])
+BELIEFS = pytest.mark.parametrize("belief", [BOUNDS, CHAIN, FIXED, CLASS], ids=["bounds", "chain", "fixed", "class"])
+# what a scale that is rounded up to a rational does to the density: between these relative amounts
+SCALE_UP = (1.4e-11, 2.9e-11)
+# relative rounding in which two ways to the same loss may differ
+ROUNDING = 1e-13
+
+
+def charged(belief, charges, budget=None):
+    ledger = Ledger(belief, budget)
+    for charge in charges:
+        ledger.charge(*charge)
+    return ledger
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("up", SCALE_UP)
+@pytest.mark.parametrize("bounds", [BOUNDS, MixingBounds(1.88e-6, 0.0371), MixingBounds(0.05, 1.9, "reversible")])
+def test_fifty_two_adjacent_windows_at_the_calibrated_density_lose_epsilon_and_are_never_refused(bounds, up, epsilon):
+    density = mqm_approx(bounds, epsilon).epsilon_dp / (1 + up)
+    size = 20_160
+    ledger = Ledger(bounds, budget=epsilon)
+    for week in range(52):
+        charge = ledger.charge(size * week, size * (week + 1), density)
+        assert charge.loss_after <= epsilon
+    whole = Ledger(bounds).extended_loss([Schedule(size, size, 0, None, density)])
+    assert ledger.loss * (1 - ROUNDING) <= whole <= ledger.loss * (1 + 1e-4)
+    assert epsilon * (1 - 1e-9) < loss_by_quilts(bounds, [(0, 52 * size, density)]) <= epsilon
+
+
+def test_what_mqm_approx_calibrates_costs_less_than_its_epsilon():
+    # the bounds of the demo's history, and those of the documents
+    for bounds, sigma, cost in ((MixingBounds(0.03349, 0.4002), 81.223, 0.5456), (BOUNDS, 31.710, 0.3842)):
+        noise = mqm_approx(bounds, 1.0)
+        assert noise.sigma == pytest.approx(sigma, abs=1e-3)
+        assert Ledger(bounds).charge(0, 10**6, noise.epsilon_dp).loss_after == pytest.approx(cost, abs=1e-4)
+
+
+def test_two_windows_may_cost_more_together_than_alone_though_never_by_the_quilts():
+    density = Ledger(BOUNDS).density_for(0.5)
+    window = (0, 336, density)
+    alone, both = Ledger(BOUNDS).loss_of([window]), Ledger(BOUNDS).loss_of([window, window])
+    assert alone <= 0.5
+    assert 2 * alone < both <= loss_by_quilts(BOUNDS, [window, window]) <= 2 * loss_by_quilts(BOUNDS, [window])
+
+
+def test_the_worst_slot_of_a_long_stream_uses_the_calibrated_quilt():
+    calibration = mqm_approx(BOUNDS, 1.0)
+    worst = worst_by_quilts(BOUNDS, [(0, 1000, calibration.epsilon_dp)])
+    assert worst.quilt == calibration.quilt == Quilt(15, 13)
+    assert worst.slot is not None
+    assert 15 <= worst.slot < 1000 - 13
+    charge = Ledger(BOUNDS).charge(0, 1000, calibration.epsilon_dp)
+    assert (charge.start, charge.stop, charge.epsilon_dp) == (0, 1000, calibration.epsilon_dp)
+
+
+@BELIEFS
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_same_charges_in_any_order_give_the_same_loss_bit_for_bit(belief, data):
+    charges = data.draw(windows(60, most=7))
+    shuffled = data.draw(st.permutations(charges))
+    first, second = charged(belief, charges), charged(belief, shuffled)
+    assert first.loss == second.loss
+    assert first.runs == second.runs
+    assert first.loss == Ledger(belief).loss_of(shuffled) == Ledger(belief).replay(shuffled)
+
+
+@BELIEFS
+@settings(max_examples=40)
+@given(data=st.data())
+def test_adding_a_charge_never_lowers_the_loss_and_by_the_quilts_costs_at_most_its_own(belief, data):
+    charges = data.draw(windows(60, most=5))
+    *earlier, last = charges
+    ledger = charged(belief, earlier)
+    before, cost = ledger.loss, ledger.would_cost(*last)
+    charge = ledger.charge(*last)
+    assert (charge.loss_before, charge.loss_after) == (before, ledger.loss)
+    assert cost == max(0.0, ledger.loss - before)
+    assert ledger.loss >= before * (1 - ROUNDING)
+    # [SC17] Theorem 3.7 and [SWC17] Theorem 4.4: sequential composition, whatever the quilts
+    parts = [loss_by_quilts(belief, part) for part in (earlier, [last]) if part]
+    assert ledger.loss <= loss_by_quilts(belief, charges) * (1 + ROUNDING) <= sum(parts) * (1 + 2 * ROUNDING)
+    # group privacy, and the most that any slot alone can lose
+    assert ledger.loss <= sum((stop - start) * e for start, stop, e in charges) * (1 + ROUNDING)
+    assert ledger.loss >= max(run.density for run in ledger.runs)
+    assert ledger.loss <= ledger.ceiling(max(run.density for run in ledger.runs)) * (1 + ROUNDING)
+
+
+@BELIEFS
+def test_by_the_quilts_the_same_window_twice_loses_the_influence_once(belief):
+    density = density_by_quilts(belief, 1.0)
+    window = (0, 500, density)
+    twice = loss_by_quilts(belief, [window, window])
+    assert loss_by_quilts(belief, [window]) == pytest.approx(1.0, rel=1e-12)
+    assert 1.0 < twice < 2.0
+    assert twice == pytest.approx(loss_by_quilts(belief, [(0, 10**6, 2 * density)]), rel=1e-12)
+    assert charged(belief, [window, window]).loss < twice
+
+
+@BELIEFS
+@pytest.mark.parametrize("density", [0.001, 0.1])
+def test_sliding_windows_of_four_periods_cost_what_four_times_the_density_costs(belief, density):
+    ledger = Ledger(belief)
+    sliding = charged(belief, [(12 * start, 12 * (start + 4), density) for start in range(120)])
+    assert sliding.loss == pytest.approx(ledger.ceiling(4 * density), rel=1e-3)
+    assert sliding.loss < 4 * loss_by_quilts(belief, [(0, 10**6, density)])
+    assert ledger.extended_loss([Schedule(48, 12, 0, None, density)]) == pytest.approx(sliding.loss, rel=1e-3)
+
+
+@BELIEFS
+def test_a_refused_charge_changes_nothing_and_says_everything(belief):
+    density = Ledger(belief).density_for(1.0)
+    ledger = charged(belief, [(0, 300, density)], budget=1.2)
+    state = pickle.dumps((ledger.loss, ledger.runs, ledger.remaining))
+    wanted = Ledger(belief).loss_of([(0, 300, density), (100, 200, density)])
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.charge(100, 200, density)
+    assert pickle.dumps((ledger.loss, ledger.runs, ledger.remaining)) == state
+    error = caught.value
+    assert (error.spent, error.budget, error.remaining) == (ledger.loss, 1.2, 1.2 - ledger.loss)
+    assert error.spent + error.asked == pytest.approx(wanted, rel=1e-15)
+    for number in (error.spent, error.asked, error.remaining, error.budget):
+        assert repr(number) in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert ledger.charge(300, 600, density).loss_after <= 1.2
+
+
+def test_a_ledger_already_above_its_budget_refuses_even_a_free_charge():
+    ledger = Ledger(BOUNDS, budget=0.5)
+    assert ledger.replay([(0, 500, 0.06)]) > 0.5
+    assert ledger.remaining == 0
+    with pytest.raises(BudgetExceeded, match=r"0\.0 remains"):
+        ledger.charge(10_000, 10_001, 1e-9)
+
+
+def test_asking_what_a_charge_would_cost_needs_no_budget_and_changes_nothing():
+    ledger = charged(BOUNDS, [(0, 500, 0.03)], budget=1.0)
+    before = (ledger.loss, ledger.runs)
+    assert ledger.would_cost(0, 500, 10.0) > 1
+    assert ledger.would_cost(10_000, 10_500, 0.03) == 0
+    assert (ledger.loss, ledger.runs) == before
+
+
+def test_a_bad_charge_in_a_replay_enters_none():
+    ledger = charged(BOUNDS, [(0, 500, 0.03)])
+    before = (ledger.loss, ledger.runs)
+    with pytest.raises(ValueError, match=r"stop is 5.*at least 8"):
+        ledger.replay([(500, 600, 0.03), (7, 5, 0.03)])
+    assert (ledger.loss, ledger.runs) == before
+
+
+@pytest.mark.parametrize(
+    ("charge", "error", "message"),
+    [
+        ((0, 0, 0.1), ValueError, "stop is 0, but must be at least 1"),
+        ((0.0, 5, 0.1), TypeError, "start must be a whole number, not float"),
+        ((0, 5, 0.0), ValueError, "epsilon_dp is 0.0.*above 0"),
+        ((0, 5, math.nan), ValueError, "epsilon_dp is nan"),
+        ((0, 5, math.inf), ValueError, "epsilon_dp is inf"),
+    ],
+)
+def test_malformed_charges_are_refused(charge, error, message):
+    with pytest.raises(error, match=message):
+        Ledger(BOUNDS).charge(*charge)
+
+
+def test_other_malformed_arguments_are_refused():
+    with pytest.raises(ValueError, match=r"budget is 0.0"):
+        Ledger(BOUNDS, budget=0.0)
+    with pytest.raises(ValueError, match=r"density is -1.0"):
+        Ledger(BOUNDS).ceiling(-1.0)
+    with pytest.raises(ValueError, match=r"epsilon is 0.0"):
+        Ledger(BOUNDS).density_for(0.0)
+    with pytest.raises(ChainError, match="reducible"):
+        Ledger(MarkovChain([[1, 0], [0, 1]]))
+
+
+def test_a_chain_with_a_start_is_charged_from_there_on_only():
+    ledger = Ledger(FIXED, start=100)
+    ledger.charge(100, 200, 0.01)
+    for call in (
+        lambda: ledger.charge(99, 200, 0.01),
+        lambda: ledger.would_cost(0, 1, 0.01),
+        lambda: ledger.extended_loss([Schedule(10, 10, 90, None, 0.01)]),
+    ):
+        with pytest.raises(ValueError, match="the chain begins at slot 100"):
+            call()
+    for belief in (BOUNDS, CHAIN):
+        with pytest.raises(ValueError, match=r"start is 100, but the belief holds at every slot"):
+            Ledger(belief, start=100)
+    assert Ledger(CLASS, start=0).loss == 0
+
+
+@BELIEFS
+def test_slots_may_lie_anywhere_on_the_line(belief):
+    charges = [(0, 50, 0.1), (70, 90, 0.3), (40, 75, 0.2)]
+    moved = [(start - 10**12, stop - 10**12, e) for start, stop, e in charges]
+    assert charged(belief, moved).loss == charged(belief, charges).loss
+    assert charged(belief, [(np.int64(s), np.int64(t), np.float64(e)) for s, t, e in charges]).loss > 0
+
+
+@BELIEFS
+@pytest.mark.parametrize("epsilon", [1e-3, 0.3, 1.0, 8.0, 20.0])
+def test_density_and_ceiling_are_inverse(belief, epsilon):
+    ledger, density = Ledger(belief), density_by_quilts(belief, epsilon)
+    # a density of the grid, the quilts', or what the recursion finds
+    assert ledger.density_for(epsilon) >= density
+    assert ledger.ceiling(ledger.density_for(epsilon)) <= epsilon < ledger.ceiling(1.002 * ledger.density_for(epsilon))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_for_mixing_bounds_the_density_of_the_quilts_is_the_calibrated_one(epsilon):
+    assert density_by_quilts(BOUNDS, epsilon) == pytest.approx(mqm_approx(BOUNDS, epsilon).epsilon_dp, rel=1e-12)
+
+
+def test_a_class_loses_what_its_worst_member_loses():
+    charges = [(0, 40, 0.1), (20, 30, 0.4)]
+    found = FiniteClass([CHAIN, MarkovChain(THETA2)])
+    members = [Ledger(chain).loss_of(charges) for chain in found.chains]
+    assert Ledger(found).loss_of(charges) == pytest.approx(max(members), rel=ROUNDING)
+    assert loss_by_quilts(CLASS, charges) == pytest.approx(max(loss_by_quilts(c, charges) for c in CLASS.chains))
+
+
+def test_one_state_loses_nothing():
+    ledger = Ledger(MarkovChain([[1.0]]), budget=1.0)
+    charge = ledger.charge(0, 100, 50.0)
+    assert (charge.loss_after, charge.slot) == (0.0, None)
+    assert charge.rule == "no loss: the belief has no secret pair"
+    assert ledger.density_for(1.0) == math.inf
+    assert ledger.extended_loss([Schedule(10, 10, 0, None, 9.0)]) == 0
+
+
+def test_a_chain_that_never_mixes_is_charged_by_group_privacy():
+    ledger = Ledger(MarkovChain(CYCLE), budget=10.01)
+    charge = ledger.charge(0, 100, 0.05)
+    assert charge.loss_after == pytest.approx(5.0, rel=1e-12)
+    assert ledger.charge(1000, 1100, 0.05).loss_after == pytest.approx(10.0, rel=1e-12)
+    assert ledger.extended_loss([Schedule(10, 10, 0, None, 0.1)]) == math.inf
+    with pytest.raises(ChainError, match=r"no quilt within .* influence below epsilon 1.0"):
+        ledger.density_for(1.0)
+
+
+def test_a_budget_cuts_a_schedule_that_costs_group_privacy():
+    ledger = Ledger(MarkovChain(CYCLE), budget=1.0)
+    assert ledger.admitted_prefix(Schedule(10, 10, 0, None, 0.0101)) == 90
+    assert ledger.admitted_prefix(Schedule(10, 10, 0, 90, 0.0101)) is None
+
+
+def test_densities_are_summed_exactly():
+    tenths = [(0, 10, 0.1), (0, 10, 1e16), (0, 10, 0.2), (0, 10, 1.0)]
+    exact = float(Fraction(0.1) + Fraction(1e16) + Fraction(0.2) + 1)
+    assert charged(BOUNDS, tenths).runs[0].density == exact != sum((0.1, 1e16, 0.2, 1.0))
+
+
+@pytest.mark.parametrize("densities", [(0.1, 0.2), (1e-7, 1.0), (3.7, 1e-3, 0.11)])
+def test_the_loss_is_rounded_outward_and_by_little(densities):
+    # one slot and no neighbour: the loss is the sum of the densities, known exactly
+    ledger = charged(BOUNDS, [(5, 6, density) for density in densities])
+    exact = sum(map(Fraction, densities))
+    assert exact <= Fraction(ledger.loss) <= exact * (1 + Fraction(1, 10**14)) + Fraction(1, 10**14)

@@ -1,0 +1,146 @@
+"""The running loss: what was computed once is not computed again, and nothing depends on how an account grew."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, SidedInfluence, sided_influence
+from quiltstream.privacy.accounting.density import Density, Timeline
+from quiltstream.privacy.accounting.quilt_account import Pricer, Running, undominated
+
+from .. import reference
+from ..strategies import windows
+from .test_ledger_truth import falling_tables
+
+THREE = MarkovChain([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])
+QUICK = MixingBounds(pi_min=0.5, gap=2.0)
+SCHEDULES = pytest.mark.parametrize(
+    "windows_of",
+    [
+        lambda number: (50 * number, 50 * number + 20, 0.03),
+        lambda number: (20 * number, 20 * number + 20, 0.03),
+        lambda number: (20 * number, 20 * number + 80, 0.01),
+        lambda number: (10**4 * number, 10**4 * number + 300, 0.2),
+        lambda number: (-40 * number, -40 * number + 10, 0.4),
+        lambda number: (30 * number, 30 * number + 30, 0.01 * (1 + number % 4)),
+    ],
+    ids=["gaps", "tumbling", "sliding", "far apart", "backwards", "four densities"],
+)
+
+
+@SCHEDULES
+@pytest.mark.parametrize("belief", [QUICK, THREE], ids=["bounds", "chain"])
+def test_a_charge_on_a_schedule_already_seen_computes_nothing_new(windows_of, belief, monkeypatch):
+    evaluated, looked_at = [], []
+    real_place, real_made = Pricer._evaluated, Running._made
+    monkeypatch.setattr(Pricer, "_evaluated", lambda self, place: evaluated.append(place) or real_place(self, place))
+    monkeypatch.setattr(
+        Running, "_made", lambda self, low, high: looked_at.append(high - low) or real_made(self, low, high)
+    )
+    ledger = Ledger(belief)
+    for number in range(60):
+        ledger.charge(*windows_of(number))
+    evaluated.clear()
+    looked_at.clear()
+    for number in range(60, 100):
+        ledger.charge(*windows_of(number))
+    # a run that grows is a new place each time, and is settled by its ceiling
+    assert not [place for place in evaluated if place.length <= 4 * sided_influence(belief).reach]
+    assert max(looked_at) <= 2 * sided_influence(belief).reach
+    assert looked_at[-4:] == looked_at[:4]
+    assert ledger.loss == Ledger(belief).loss_of([windows_of(number) for number in range(100)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(windows(300, most=40), st.integers(0, 40))
+def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
+    for belief in (QUICK, THREE):
+        one, other = Ledger(belief), Ledger(belief)
+        for charge in charges:
+            one.charge(*charge)
+        other.replay(charges[:cut])
+        other.replay(charges[cut:])
+        assert one.loss == other.loss == Ledger(belief).loss_of(charges)
+        assert one.runs == other.runs
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    falling_tables(),
+    st.lists(
+        st.tuples(st.integers(0, 70), st.integers(1, 6), st.sampled_from([0.01, 0.05, 0.2, 0.7])),
+        min_size=4,
+        max_size=14,
+    ),
+)
+def test_after_every_charge_the_loss_is_that_of_the_whole_timeline(tables, shapes):
+    # short windows and a short reach: most runs do not see a charge, and some that do are the worst
+    influence = SidedInfluence(tables[0], tables[1], (), "any")
+    line, density = Timeline(), Density()
+    running = Running(Pricer(influence), line)
+    for start, size, rate in shapes:
+        line.add(start, start + size, Fraction(rate))
+        running.commit(running.patch(start, start + size, Fraction(rate) * size))
+        density = density.plus(start, start + size, rate)
+        assert running.worst.loss == Running(Pricer(influence), Timeline(density)).worst.loss
+
+
+@settings(max_examples=80, deadline=None)
+@given(windows(120, most=6), windows(120, most=3))
+def test_what_a_charge_would_cost_leaves_no_trace(charges, others):
+    ledger, untouched = Ledger(THREE), Ledger(THREE)
+    ledger.replay(charges)
+    untouched.replay(charges)
+    for charge in others:
+        ledger.would_cost(*charge)
+    for charge in others:
+        assert ledger.charge(*charge).loss_after == untouched.charge(*charge).loss_after
+
+
+@settings(max_examples=150, deadline=None)
+@given(falling_tables(), windows(25, most=4, epsilon=(0.01, 1.0)))
+def test_pairs_that_are_dropped_never_decide(tables, charges):
+    left, right = tables
+    rows = undominated(left, right)
+    for row in set(range(len(left))) - set(rows.tolist()):
+        above = [kept for kept in rows if (left[row] <= left[kept]).all() and (right[row] <= right[kept]).all()]
+        assert above
+    density = Density()
+    for charge in charges:
+        density = density.plus(*charge)
+    influence = SidedInfluence(left, right, (), "any")
+    losses = [Running(pricer, Timeline(density)).worst.loss for pricer in (Pricer(influence), Pricer(influence, rows))]
+    assert losses[0] == losses[1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(2, 30),
+    windows(90, most=6, epsilon=(0.001, 0.3)),
+    st.integers(0, 10**6),
+    st.sampled_from([(0.1, 3.0), (0.98, 1.02)]),
+)
+def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed, scales):
+    # influences that cross each other, so that most pairs stay
+    generator = np.random.default_rng(seed)
+    lags = 40
+    tables = [
+        np.sort(
+            generator.exponential(1.0, (pairs, lags)) * generator.uniform(scales[0], scales[1], (pairs, 1)), axis=1
+        )[:, ::-1]
+        for _ in range(2)
+    ]
+    left, right = (np.ascontiguousarray(table) for table in tables)
+    density = Density()
+    for charge in charges:
+        density = density.plus(*charge)
+    pricer = Pricer(SidedInfluence(left, right, (), "any"), undominated(left, right))
+    worst = Running(pricer, Timeline(density)).worst
+    lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
+    rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
+    assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, lags), rel=1e-12)

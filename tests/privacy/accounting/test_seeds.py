@@ -1,0 +1,161 @@
+"""The seeds' bounds beside an account's own loss: each where it applies, and the ledger above none of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import (
+    AnyInitial,
+    BinaryInterval,
+    FiniteClass,
+    Ledger,
+    MarkovChain,
+    MixingBounds,
+    mqm_approx,
+    sided_influence,
+)
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.privacy.accounting.theorems import QuiltRelease, distant_segments, sequential, two_segments
+
+from ..strategies import transitions, windows
+
+ABOVE = 1e-12
+QUICK = MixingBounds(pi_min=0.5, gap=2.0)
+NAMES = ["quilts", "[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2"]
+
+
+def check(ledger):
+    found = ledger.bounds()
+    assert list(found) == NAMES
+    for bound in found.values():
+        assert (bound.loss is None) == bool(bound.reason)
+        if bound.loss is not None:
+            assert ledger.loss <= bound.loss
+            # each theorem is about quilts that the quilts' account has
+            assert found["quilts"].loss <= bound.loss * (1 + ABOVE)
+    return {name: bound.loss for name, bound in found.items()}
+
+
+@st.composite
+def beliefs(draw):
+    matrix = draw(transitions(zeros=draw(st.booleans()), least=0.02))
+    chain = MarkovChain(matrix)
+    start = MarkovChain(matrix, np.eye(len(matrix))[0])
+    found = [start, FiniteClass([start]), AnyInitial([matrix]), BinaryInterval((0.4, 0.6), (0.3, 0.7))]
+    if chain.is_irreducible:
+        found += [chain, FiniteClass([chain, start])]
+        if chain.period == 1 and chain.gap > 1e-3:
+            found += [MixingBounds.of(chain)] * 2
+    return draw(st.sampled_from(found))
+
+
+@st.composite
+def patterns(draw):
+    """Charges of one window, of two apart or adjacent, or of any."""
+    kind = draw(st.sampled_from(["same", "two", "any"]))
+    if kind == "any":
+        return draw(windows(60, most=6))
+    rates = draw(st.lists(st.floats(0.001, 2.0), min_size=2, max_size=4))
+    size = draw(st.integers(1, 40))
+    if kind == "same":
+        return [(3, 3 + size, rate) for rate in rates]
+    other = draw(st.integers(1, 40))
+    start = 3 + size + draw(st.sampled_from([0, 0, 1, 5, max(size, other)]))
+    return [(3, 3 + size, rates[0]), (start, start + other, rates[1])]
+
+
+@settings(max_examples=200, deadline=None)
+@given(beliefs(), patterns())
+def test_the_ledger_is_never_above_a_bound_of_the_seeds(belief, charges):
+    ledger = Ledger(belief)
+    ledger.replay(charges)
+    found = check(ledger)
+    # per-entry privacy always adds up
+    assert found["[SC17] 3.7"] is not None
+    assert found["quilts"] == pytest.approx(loss_by_quilts(belief, charges), rel=1e-12)
+
+
+def test_many_releases_of_one_window():
+    density = mqm_approx(QUICK, 1.0).epsilon_dp
+    ledger = Ledger(QUICK)
+    ledger.replay([(0, 500, density)] * 3)
+    found = check(ledger)
+    assert found["[SWC17] 4.4"] == pytest.approx(3.0)
+    assert found["[SC17] 3.7"] == pytest.approx(3.0)
+    assert found["[BHGKM] 6.2"] is not None
+    assert found["[BHGKM] 6.2"] < 3.0
+    assert ledger.loss < found["[BHGKM] 6.2"] * (1 + ABOVE)
+    assert "1 different windows" in ledger.bounds()["[SC17] 3.1"].reason
+
+
+@pytest.mark.parametrize("belief", [QUICK, MarkovChain([[0.6, 0.4], [0.3, 0.7]])])
+def test_two_adjacent_windows_have_theorem_3_1_and_3_6_and_cost_less(belief):
+    density = density_by_quilts(belief, 1.0)
+    ledger = Ledger(belief)
+    ledger.replay([(0, 300, density), (300, 600, density)])
+    found = check(ledger)
+    assert found["quilts"] == pytest.approx(1.0)
+    tables = sided_influence(belief)
+    assert found["[SC17] 3.1"] == pytest.approx(two_segments((0, 300, 1.0), (300, 600, 1.0), tables))
+    assert found["[SC17] 3.6"] == pytest.approx(2.0 + 2 * float(tables.right[:, 0].max()))
+    assert "2 different windows" in ledger.bounds()["[SWC17] 4.4"].reason
+
+
+def test_two_distant_windows_have_theorem_3_3():
+    calibrations = [mqm_approx(QUICK, epsilon, 200) for epsilon in (1.0, 0.5)]
+    charges = [(0, 200, calibrations[0].epsilon_dp), (400, 600, calibrations[1].epsilon_dp)]
+    ledger = Ledger(QUICK)
+    ledger.replay(charges)
+    releases = [QuiltRelease.of(calibrations[0]), QuiltRelease.of(calibrations[1], start=400)]
+    assert check(ledger)["[SC17] 3.3"] == pytest.approx(distant_segments(*releases)) == pytest.approx(1.0)
+    assert sequential(releases) == 1.5
+    reasons = {name: bound.reason for name, bound in ledger.bounds().items()}
+    assert "200 slots lie between the windows" in reasons["[SC17] 3.1"]
+    close = Ledger(QUICK)
+    close.replay([(0, 200, 0.01), (399, 599, 0.01)])
+    assert "the gap is 199" in close.bounds()["[SC17] 3.3"].reason
+
+
+@pytest.mark.parametrize(
+    ("belief", "charges", "name", "reason"),
+    [
+        (QUICK, [], "[SC17] 3.7", "nothing is charged"),
+        (QUICK, [(0, 9, 0.1), (5, 12, 0.1)], "[SC17] 3.1", r"the windows \[0, 9\] and \[5, 12\] share slots"),
+        (QUICK, [(0, 9, 0.1), (9, 12, 0.1), (12, 15, 0.1)], "[SC17] 3.6", "there are 3 different windows"),
+        (QUICK, [(0, 99, 0.01), (200, 299, 0.01), (200, 299, 0.01)], "[SC17] 3.3", "released more than once"),
+        (QUICK, [(0, 3, 0.01), (200, 203, 0.01)], "[SC17] 3.3", "leaves its window|two-sided"),
+        (
+            MarkovChain([[0.6, 0.4], [0.3, 0.7]]),
+            [(0, 99, 0.1), (200, 299, 0.1)],
+            "[SC17] 3.3",
+            "not one of mixing bounds",
+        ),
+        (MarkovChain([[0, 1], [1, 0]]), [(0, 9, 0.1), (9, 12, 0.1)], "[SC17] 3.6", "a finite max-divergence"),
+    ],
+)
+def test_a_theorem_that_does_not_apply_says_why(belief, charges, name, reason):
+    ledger = Ledger(belief)
+    ledger.replay(charges)
+    bound = ledger.bounds()[name]
+    assert bound.loss is None
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(bound.reason)
+
+
+def test_behind_a_horizon_or_across_a_switch_the_theorems_say_so():
+    ledger = Ledger(QUICK, budget=1.0)
+    ledger.replay([(0, 100, 0.01), (100, 400, 0.01)])
+    ledger.fold(400)
+    assert list(ledger.bounds()) == NAMES
+    assert all("charges lie behind the horizon" in bound.reason for bound in ledger.bounds().values())
+    changed = Ledger(QUICK)
+    changed.charge(0, 100, 0.01)
+    changed.switch(50, QUICK)
+    assert all("the belief changes at a slot" in bound.reason for bound in changed.bounds().values())
+    joined = Ledger(QUICK)
+    joined.join(MarkovChain([[0.6, 0.4], [0.3, 0.7]]))
+    joined.replay([(0, 100, 0.01), (100, 400, 0.01)])
+    check(joined)

@@ -1,0 +1,368 @@
+"""The audit against likelihoods written out, and every calibration and the ledger against the audit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Belief, ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
+from quiltstream.privacy.analysis.planning import METHODS
+from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+
+from .. import audit_truth, reference
+from ..audit_truth import Query
+from ..strategies import distributions, transitions
+
+# slots enumerated, and how many histograms may be released over them
+LENGTH = {2: 6, 3: 4}
+HISTOGRAMS = {2: 3, 3: 2}
+# the ledger rounds outward; the enumeration's own rounding is far less than this
+TINY = 1e-9
+
+BINARY = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+
+
+@st.composite
+def releases(draw, states, length, most=None):
+    """Releases in any overlap, few enough to be enumerated; at most one of them counts transitions."""
+    found = []
+    for number in range(draw(st.integers(1, HISTOGRAMS[states] if most is None else most))):
+        start = draw(st.integers(0, length - 1))
+        stop = draw(st.integers(start + 1, length))
+        kinds = ["histogram", "count", "transitions"] if number == 0 and states == 2 else ["histogram", "count"]
+        statistic = draw(st.sampled_from(kinds))
+        if statistic == "transitions":
+            stop = min(stop, start + 4)
+        state = draw(st.integers(0, states - 1)) if statistic == "count" else None
+        epsilon_dp = draw(st.floats(0.01, 3.0))
+        sensitivity = {"histogram": 2, "count": 1, "transitions": 4}[statistic]
+        found.append(AuditRelease(start, stop, sensitivity / epsilon_dp, statistic, state))
+    return found
+
+
+def written_out(release):
+    return Query(release.start, release.stop, float(release.scale), release.statistic, release.state)
+
+
+def truth(chain, length, found, output, law):
+    """Log-likelihood ratios by slot and pair."""
+    queries = [written_out(release) for release in found]
+    start = chain.stationary if chain.initial is None else chain.initial
+    return audit_truth.ratio(start.tolist(), chain.transition.tolist(), queries, output, length=length, law=law)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_witness_has_the_loss_and_no_other_output_has_more(data):
+    matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
+    initial = data.draw(distributions(len(matrix)))
+    length = data.draw(st.integers(1, LENGTH[len(matrix)] - 1))
+    found = data.draw(releases(len(matrix), length, most=2))
+    chain = MarkovChain(matrix, initial)
+    exact = exact_loss(chain, length, found)
+    if exact.slot is None or exact.pair is None:
+        assert exact.loss == 0
+    else:
+        x, y = exact.pair
+        for law in (audit_truth.continuous, audit_truth.discrete):
+            at_witness = truth(chain, length, found, exact.output, law)
+            assert at_witness[exact.slot, x, y] == pytest.approx(exact.loss, rel=1e-9, abs=1e-12)
+    sizes = [{"histogram": len(matrix), "count": 1, "transitions": len(matrix) ** 2}[one.statistic] for one in found]
+    value = st.one_of(st.floats(-2.0, length + 2.0), st.integers(-3, length + 3))
+    for _ in range(3):
+        output = [data.draw(st.lists(value, min_size=size, max_size=size)) for size in sizes]
+        ratios = truth(chain, length, found, output, audit_truth.continuous)
+        assert max(ratios.values(), default=0.0) <= exact.loss + 1e-9
+
+
+@pytest.mark.parametrize("law", [audit_truth.continuous, audit_truth.discrete])
+def test_a_fine_grid_of_outputs_reaches_the_loss_and_no_more(law):
+    found = [AuditRelease(0, 3, 1.3), AuditRelease(1, 3, 0.8, "count", 1)]
+    exact = exact_loss(BINARY, 3, found)
+    step = 0.5 if law is audit_truth.continuous else 1
+    grid = np.arange(-2, 5 + step, step)
+    best = max(
+        max(truth(BINARY, 3, found, [(a, b), (c,)], law).values()) for a, b, c in itertools.product(grid, repeat=3)
+    )
+    assert best == pytest.approx(exact.loss, rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_counts_agree_with_the_other_enumeration(data):
+    matrix = data.draw(transitions(least=1e-3))
+    initial = data.draw(distributions(len(matrix)))
+    length = data.draw(st.integers(1, LENGTH[len(matrix)]))
+    found = [
+        AuditRelease(start, stop, 1 / epsilon_dp, "count", 1)
+        for start, stop, epsilon_dp in data.draw(
+            st.lists(
+                st.tuples(st.integers(0, length - 1), st.floats(0.01, 3)).flatmap(
+                    lambda head: st.tuples(st.just(head[0]), st.integers(head[0] + 1, length), st.just(head[1]))
+                ),
+                min_size=1,
+                max_size=3,
+            )
+        )
+    ]
+    expected = reference.count_loss(initial, matrix, length, [release.charge for release in found])
+    assert exact_loss(MarkovChain(matrix, initial), length, found).loss == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+class TestWorkedCases:
+    def test_one_cell_of_independent_slots_loses_what_it_is_charged(self):
+        free = MarkovChain([[0.5, 0.5], [0.5, 0.5]])
+        found = exact_loss(free, 3, [AuditRelease(1, 2, scale=4.0)])
+        assert found.loss == pytest.approx(0.5, rel=1e-12)
+        assert (found.slot, found.outputs) == (1, 4)
+        assert set(found.output[0]) == {0, 1}
+
+    def test_a_chain_that_never_moves_loses_the_whole_window(self):
+        still = MarkovChain(np.eye(3), [0.2, 0.3, 0.5])
+        assert exact_loss(still, 4, [AuditRelease(0, 4, scale=2.0)]).loss == pytest.approx(4.0, rel=1e-12)
+
+    def test_one_cell_moves_transitions_by_four(self):
+        # a middle cell whose neighbours are pinned: only it can differ
+        pinned = MarkovChain([[0, 0, 0.5, 0.5], [1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]], [1, 0, 0, 0])
+        found = exact_loss(pinned, 3, [AuditRelease(0, 3, scale=8.0, statistic="transitions")])
+        assert found.loss == pytest.approx(0.5, rel=1e-12)
+        assert found.slot == 1
+
+    def test_nothing_published_and_nothing_secret_lose_nothing(self):
+        assert exact_loss(BINARY, 4, []).loss == 0
+        one = exact_loss(MarkovChain([[1.0]]), 4, [AuditRelease(0, 4, 0.1)])
+        assert (one.loss, one.slot, one.pair) == (0, None, None)
+        certain = MarkovChain([[0, 1], [1, 0]], [1, 0])
+        assert exact_loss(certain, 4, [AuditRelease(0, 4, 0.1)]).slot is None
+
+    def test_a_scale_so_small_that_likelihoods_underflow_is_done_in_logarithms(self):
+        loud = exact_loss(BINARY, 5, [AuditRelease(0, 5, scale=1e-3), AuditRelease(2, 4, 2.0, "count", 1)])
+        assert 2000 < loud.loss < math.inf
+        rare = MarkovChain([[1 - 1e-200, 1e-200], [0.5, 0.5]], [0.5, 0.5])
+        assert exact_loss(rare, 4, [AuditRelease(0, 4, 1.0)]).loss < 4 * 2
+
+    def test_both_ways_to_add_up_agree(self, monkeypatch):
+        found = [AuditRelease(0, 4, 1.5), AuditRelease(2, 6, Fraction(7, 3)), AuditRelease(1, 5, 0.4, "count", 0)]
+        fast = exact_loss(BINARY, 6, found)
+        monkeypatch.setattr("quiltstream.privacy.analysis.audit._SAFE", 0.0)
+        monkeypatch.setattr("quiltstream.privacy.analysis.audit._BLOCK", 3000)
+        slow = exact_loss(BINARY, 6, found)
+        assert slow.loss == pytest.approx(fast.loss, rel=1e-12)
+
+    def test_the_worst_member_of_a_class_counts(self):
+        free, sticky = MarkovChain([[0.5, 0.5], [0.5, 0.5]]), MarkovChain([[0.99, 0.01], [0.01, 0.99]])
+        found = exact_loss(FiniteClass([free, sticky, free]), 5, [AuditRelease(0, 5, 10.0)])
+        assert found.member == 1
+        assert found.loss == exact_loss(sticky, 5, [AuditRelease(0, 5, 10.0)]).loss
+
+    def test_a_charge_says_what_the_ledger_needs(self):
+        assert AuditRelease(2, 5, 8.0).charge == (2, 5, 0.25)
+        assert AuditRelease(2, 5, Fraction(8), "count", 1).charge == (2, 5, 0.125)
+        assert AuditRelease(2, 5, 8.0, "transitions").charge == (2, 5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: AuditRelease(-1, 2, 1.0), r"start is -1, but must be at least 0"),
+        (lambda: AuditRelease(2, 2, 1.0), r"stop is 2, but must be at least 3"),
+        (lambda: AuditRelease(0, 2, 0.0), r"scale is 0\.0, but must be finite and above 0"),
+        (lambda: AuditRelease(0, 2, math.nan), r"scale is nan"),
+        (lambda: AuditRelease(0, 2, 1.0, "mean"), r"statistic is 'mean', but must be one of"),  # pyright: ignore[reportArgumentType]
+        (lambda: AuditRelease(0, 2, 1.0, "count"), r"a count needs the state"),
+        (lambda: AuditRelease(0, 2, 1.0, "histogram", 1), r"nothing else has one"),
+        (lambda: AuditRelease(0, 2, 1.0, "count", -1), r"state is -1"),
+        (lambda: exact_loss(BINARY, 0, []), r"length is 0, but must be at least 1"),
+        (lambda: exact_loss(BINARY, 3, [AuditRelease(0, 4, 1.0)]), r"releases\[0\] ends at slot 4, but length is 3"),
+        (lambda: exact_loss(BINARY, 3, [AuditRelease(0, 3, 1.0, "count", 2)]), r"counts state 2, but the chain has 2"),
+        (lambda: exact_loss(BINARY, 21, []), r"length is 21: 2 states have 2097152 sequences, but at most 1048576"),
+        (lambda: exact_loss(BINARY, 12, [AuditRelease(0, 12, 1.0)] * 4), r"audit fewer or shorter windows"),
+    ],
+)
+def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+def test_a_class_of_infinitely_many_chains_is_refused():
+    with pytest.raises(TypeError, match="not MixingBounds: other classes hold infinitely many"):
+        exact_loss(MixingBounds(0.2, 0.5), 3, [])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ChainError, match="reducible"):
+        exact_loss(MarkovChain(np.eye(2)), 3, [])
+
+
+def mixes(chain):
+    return chain.is_irreducible and chain.period == 1 and chain.gap > 1e-6
+
+
+def beliefs_that_hold(chain: MarkovChain, others: list[MarkovChain]) -> list[Belief]:
+    """What may truly be believed of a series that follows the chain."""
+    found: list[Belief] = [chain, FiniteClass([chain, *others])]
+    plain = MarkovChain(chain.transition)
+    if mixes(plain):
+        found.append(MixingBounds.of(plain))
+        found.append(MixingBounds(min(0.5, plain.pi_min) / 2, plain.gap / 2, "multiplicative"))
+    found.append(AnyInitial([other.transition for other in others] + [chain.transition]))
+    if chain.states == 2:
+        stays = [(max(0.0, stay - 0.05), min(1.0, stay + 0.05)) for stay in np.diag(chain.transition).tolist()]
+        found.append(BinaryInterval(*stays))
+    return found
+
+
+def ledgers(belief: Belief) -> list[Ledger]:
+    """The ledger of a belief, and the one that is told where a chain with an initial distribution begins."""
+    chains = belief.chains if isinstance(belief, FiniteClass) else [belief]
+    begins = any(isinstance(chain, MarkovChain) and chain.initial is not None for chain in chains)
+    return [Ledger(belief), *([Ledger(belief, start=0)] if begins else [])]
+
+
+def drawn_chain(data, states=None):
+    matrix = data.draw(
+        transitions(zeros=data.draw(st.booleans()), least=data.draw(st.sampled_from([0.01, 0.05])))
+        if states is None
+        else transitions(states=st.just(states))
+    )
+    initial = data.draw(st.one_of(st.none(), distributions(len(matrix))))
+    chain = MarkovChain(matrix, initial)
+    assume(initial is not None or chain.is_irreducible)
+    return chain
+
+
+def the_ledger_is_never_below(data):
+    chain = drawn_chain(data)
+    others = [drawn_chain(data, chain.states) for _ in range(data.draw(st.integers(0, 1)))]
+    length = LENGTH[chain.states]
+    found = data.draw(releases(chain.states, length))
+    true_loss = exact_loss(chain, length, found).loss
+    charges = [release.charge for release in found]
+    for belief in beliefs_that_hold(chain, others):
+        for ledger in ledgers(belief):
+            assert ledger.loss_of(charges) >= true_loss - TINY
+    both = FiniteClass([chain, *others])
+    worst = exact_loss(both, length, found).loss
+    for ledger in ledgers(both):
+        assert ledger.loss_of(charges) >= worst - TINY
+
+
+def noise(calibrate, belief, epsilon, length):
+    """Sigma, or None where the method says that it does not apply to the belief."""
+    try:
+        sigma = calibrate(belief, epsilon, length).sigma
+    except ValueError:
+        return None
+    return max(sigma, 1e-3)  # 0 where nothing is secret; then the smallest noise tells nothing either
+
+
+def no_calibration_is_too_small(data):
+    chain = drawn_chain(data)
+    length = data.draw(st.integers(1, LENGTH[chain.states]))
+    epsilon = data.draw(st.sampled_from([0.2, 1.0, 5.0]))
+    assume(mixes(MarkovChain(chain.transition)))
+    cut = data.draw(st.integers(0, length))
+    for belief in beliefs_that_hold(chain, []):
+        for calibrate in (METHODS[name] for name in METHODS if name != "entry-dp"):
+            if (window := noise(calibrate, belief, epsilon, length)) is not None:
+                alone = [AuditRelease(0, length, 2 * window)]
+                assert exact_loss(chain, length, alone).loss <= epsilon + TINY
+            if (stream := noise(calibrate, belief, epsilon, None)) is not None:
+                ends = [(start, stop) for start, stop in ((0, cut), (cut, length)) if start < stop]
+                tumbling = [AuditRelease(start, stop, 2 * stream) for start, stop in ends]
+                assert exact_loss(chain, length, tumbling).loss <= epsilon + TINY
+
+
+QUICKLY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+AT_LENGTH = settings(max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+
+
+@QUICKLY
+@given(st.data())
+def test_the_true_loss_is_never_above_the_ledger(data):
+    the_ledger_is_never_below(data)
+
+
+@settings(QUICKLY, max_examples=120)
+@given(st.data())
+def test_the_true_loss_is_never_above_the_target_of_a_calibration(data):
+    no_calibration_is_too_small(data)
+
+
+@pytest.mark.slow
+@AT_LENGTH
+@given(st.data())
+def test_the_true_loss_is_never_above_the_ledger_in_a_long_search(data):
+    the_ledger_is_never_below(data)
+
+
+@pytest.mark.slow
+@AT_LENGTH
+@given(st.data())
+def test_the_true_loss_is_never_above_the_target_in_a_long_search(data):
+    no_calibration_is_too_small(data)
+
+
+def test_the_slack_of_a_small_chain_is_real():
+    # at epsilon 1 a short window of a chain that mixes well loses less than it is promised
+    sigma = METHODS["mqm-approx"](BINARY, 1.0, 8).sigma
+    loss = exact_loss(BINARY, 8, [AuditRelease(0, 8, 2 * sigma)]).loss
+    assert 0.1 < loss < 0.8
+
+
+def fixed_total_loss(chain, length, found, reach):
+    """The loss by definition with noise of sum zero: outputs keep the totals, up to `reach` beyond the cells there."""
+    states = len(chain.transition)
+    queries = [written_out(release) for release in found]
+    outputs = []
+    for query in queries:
+        cells = query.stop - query.start
+        box = itertools.product(range(-reach, cells + reach + 1), repeat=states)
+        outputs.append([output for output in box if sum(output) == cells])
+
+    def law(distance, scale):
+        # the normaliser is one number for all paths, because the support is the same plane for each
+        return math.exp(-abs(distance) / scale)
+
+    start = chain.stationary if chain.initial is None else chain.initial
+    return max(
+        value
+        for output in itertools.product(*outputs)
+        for value in audit_truth.ratio(
+            start.tolist(), chain.transition.tolist(), queries, output, length=length, law=law
+        ).values()
+    )
+
+
+class TestNoiseThatKeepsTheTotal:
+    def test_one_cell_of_independent_slots_loses_what_it_is_charged(self):
+        for states in (2, 3):
+            free = MarkovChain(np.full((states, states), 1 / states))
+            found = [AuditRelease(1, 2, scale=4.0)]
+            assert fixed_total_loss(free, 2, found, reach=2) == pytest.approx(found[0].epsilon_dp, rel=1e-12)
+
+    @pytest.mark.parametrize(
+        ("matrix", "spans"),
+        [
+            ([[0.9, 0.1], [0.4, 0.6]], [(0, 4, 3.0)]),
+            ([[0.9, 0.1], [0.4, 0.6]], [(0, 3, 2.0), (1, 4, 5.0)]),
+            ([[0.1, 0.9], [0.6, 0.4]], [(0, 2, 1.5), (2, 4, 1.5)]),
+            ([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], [(0, 3, 2.0)]),
+        ],
+    )
+    def test_the_exact_loss_is_within_that_of_independent_noise_and_the_account(self, matrix, spans):
+        chain = MarkovChain(matrix)
+        found = [AuditRelease(start, stop, scale) for start, stop, scale in spans]
+        ledger = Ledger(chain)
+        for one in found:
+            ledger.charge(*one.charge)
+        kept, independent = fixed_total_loss(chain, 4, found, reach=1), exact_loss(chain, 4, found).loss
+        assert 0 < kept <= independent + 1e-9
+        assert independent <= ledger.loss + TINY
+        # two states have outputs on a line, and the ends of it are among those that keep the total
+        if len(matrix) == 2:
+            assert kept == pytest.approx(independent, rel=1e-9)

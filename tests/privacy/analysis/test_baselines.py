@@ -1,0 +1,180 @@
+"""Baselines: their numbers, the influence matrix from the definition, and the promise of the bound derived from it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy.analysis.baselines import (
+    LONGEST_WINDOW,
+    OutsideDomain,
+    entry_dp,
+    gk16,
+    gk16_influence,
+    group_dp,
+)
+
+from .. import reference
+from ..models.test_chains import THETA1
+from ..strategies import transitions
+
+
+def test_group_privacy_needs_the_longest_chain_over_epsilon():
+    found = group_dp(0.5, [48, 336, 1])
+    assert (found.sigma, found.length, found.method) == (672.0, 336, "group-dp")
+    assert found.epsilon_dp == 1 / 672
+    assert found.protects_correlated
+    assert any("independent of each other" in note for note in found.assumptions)
+    assert group_dp(1.0, 100).sigma == 100
+    assert len(group_dp(1.0, 100).assumptions) == 1
+
+
+@pytest.mark.parametrize("windows", [[(0, 4, 1.0)], [(0, 3, 0.5), (1, 4, 0.5)]])
+def test_group_privacy_holds_for_slots_that_copy_each_other_and_entry_privacy_does_not(windows):
+    copies = np.eye(2)
+    entry = reference.response_loss(np.array([0.5, 0.5]), copies, 4, windows)
+    assert entry > 1.0
+    density = group_dp(1.0, 4).epsilon_dp
+    grouped = [(start, stop, rate * density) for start, stop, rate in windows]
+    assert reference.response_loss(np.array([0.5, 0.5]), copies, 4, grouped) <= 1 + 1e-12
+
+
+def test_entry_privacy_says_what_it_does_not_protect():
+    found = entry_dp(2.0)
+    assert (found.sigma, found.method, found.length) == (0.5, "entry-dp", None)
+    assert not found.protects_correlated
+    assert "does not protect correlated slots" in found.assumptions[0]
+
+
+def literal_influence(initial, transition, length):
+    """Gamma from all pairs of sequences that differ in one slot: conditional laws given all the other slots."""
+    every, chance = reference.sequences(initial, transition, length)
+    index = {tuple(row): place for place, row in enumerate(every.tolist())}
+    states = len(transition)
+    gamma = np.zeros((length, length))
+
+    def law(row, slot):
+        weights = np.array([chance[index[(*row[:slot], state, *row[slot + 1 :])]] for state in range(states)])
+        return weights / weights.sum() if weights.sum() > 0 else None
+
+    for row, (i, j) in itertools.product(index, itertools.permutations(range(length), 2)):
+        for state in range(states):
+            other = (*row[:j], state, *row[j + 1 :])
+            p, q = law(row, i), law(other, i)
+            if p is not None and q is not None:
+                gamma[i, j] = max(gamma[i, j], reference.worst_ratio(p, q) / 2)
+    return gamma
+
+
+@st.composite
+def chains(draw, most=3):
+    transition = draw(transitions(states=st.integers(2, most), least=0.05))
+    start = draw(st.sampled_from(["stationary", "fixed", "certain"]))
+    if start == "stationary":
+        return MarkovChain(transition)
+    row = np.eye(len(transition))[0] if start == "certain" else np.arange(1, len(transition) + 1)
+    return MarkovChain(transition, row / row.sum())
+
+
+def start_of(chain):
+    return reference.stationary(chain.transition) if chain.initial is None else chain.initial
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_influence_matrix_is_that_of_the_definition(data):
+    chain = data.draw(chains())
+    length = data.draw(st.integers(1, 4 if chain.states == 2 else 3))
+    found = gk16_influence(chain, length)
+    assert found == pytest.approx(literal_influence(start_of(chain), chain.transition, length), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0.2, 3.0))
+def test_sigma_is_the_solution_of_the_stated_equations(data, epsilon):
+    chain = data.draw(chains())
+    length = data.draw(st.integers(1, 30))
+    gamma = gk16_influence(chain, length)
+    norm = np.linalg.norm(gamma, 2)
+    if norm >= 1:
+        with pytest.raises(
+            OutsideDomain, match=rf"over {length} slots has the spectral norm [0-9.e+]+, but"
+        ) as refusal:
+            gk16(chain, epsilon, length)
+        said = str(refusal.value).split("spectral norm ")[1].split(",")[0]
+        assert float(said) == pytest.approx(norm, rel=1e-5)
+        return
+    phi = np.linalg.inv(np.eye(length) - gamma)
+    expected = max((phi[:, i] / phi[i, i]).sum() for i in range(length)) / epsilon
+    assert gk16(chain, epsilon, length).sigma == pytest.approx(expected, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0.2, 3.0))
+def test_releases_with_this_noise_lose_at_most_epsilon(data, epsilon):
+    chain = data.draw(chains())
+    length = data.draw(st.integers(1, 5 if chain.states == 2 else 4))
+    assume(np.linalg.norm(gk16_influence(chain, length), 2) < 1)
+    density = gk16(chain, epsilon, length).epsilon_dp
+    arguments = (start_of(chain), chain.transition, length, [(0, length, density)])
+    assert reference.response_loss(*arguments) <= epsilon + 1e-9
+    assert reference.count_loss(*arguments) <= epsilon + 1e-9
+
+
+def test_independent_slots_need_the_noise_of_one_slot():
+    found = gk16(MarkovChain([[0.3, 0.7]] * 2), 2.0, 50)
+    assert found.sigma == pytest.approx(0.5)
+    assert found.protects_correlated
+    assert "spectral norm" in found.assumptions[1]
+
+
+def test_a_weakly_correlated_chain_by_numbers():
+    # one step either way multiplies the odds by at most 9/4: gamma = 1/2 max |log ratio of full conditionals|
+    chain = MarkovChain([[0.6, 0.4], [0.4, 0.6]])
+    assert gk16_influence(chain, 2)[0, 1] == pytest.approx(math.log(1.5) / 2)
+    assert [round(gk16(chain, 1.0, length).sigma, 4) for length in (1, 2, 3, 100)] == [1.0, 1.2027, 1.4055, 1.6992]
+
+
+def test_the_worst_member_of_a_class_decides_and_may_be_outside():
+    mild, milder = MarkovChain([[0.6, 0.4], [0.4, 0.6]]), MarkovChain([[0.55, 0.45], [0.45, 0.55]])
+    assert gk16(FiniteClass([milder, mild]), 1.0, 20).sigma == gk16(mild, 1.0, 20).sigma
+    with pytest.raises(OutsideDomain, match=r"of member 1 over 20 slots .* use a quilt mechanism"):
+        gk16(FiniteClass([mild, MarkovChain(THETA1)]), 1.0, 20)
+
+
+def test_a_transition_that_cannot_be_is_outside_the_domain():
+    with pytest.raises(OutsideDomain, match="spectral norm inf"):
+        gk16(MarkovChain([[0.0, 1.0], [0.5, 0.5]]), 1.0, 5)
+    assert gk16(MarkovChain([[0.0, 1.0], [0.5, 0.5]]), 1.0, 1).sigma == 1
+    assert gk16(MarkovChain([[1.0]]), 1.0, 9).sigma == 1
+
+
+def test_long_windows_cost_little_and_agree_with_short_ones():
+    chain = MarkovChain([[0.6, 0.4], [0.4, 0.6]])
+    assert gk16(chain, 1.0, 2000).sigma == pytest.approx(gk16(chain, 1.0, 200).sigma, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: group_dp(0.0, 5), ValueError, r"epsilon is 0\.0"),
+        (lambda: group_dp(1.0, []), ValueError, "lengths is empty"),
+        (lambda: group_dp(1.0, [3, 0]), ValueError, "lengths is 0"),
+        (lambda: group_dp(1.0, 2.5), TypeError, "lengths must be a whole number, not float"),  # pyright: ignore[reportArgumentType]
+        (lambda: entry_dp(math.nan), ValueError, "epsilon is nan"),
+        (lambda: gk16(MixingBounds(0.2, 0.75), 1.0, 5), TypeError, "belief is a Mixing"),  # pyright: ignore[reportArgumentType]
+        (lambda: gk16(MarkovChain(THETA1), math.inf, 5), ValueError, "epsilon is inf"),
+        (lambda: gk16(MarkovChain(THETA1), 1.0, 0), ValueError, "length is 0"),
+        (lambda: gk16(MarkovChain(THETA1), 1.0, LONGEST_WINDOW + 1), ValueError, "at most 20000 slots"),
+        (lambda: gk16(MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 1.0, 5), ChainError, "reducible"),
+    ],
+)
+def test_bad_input_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

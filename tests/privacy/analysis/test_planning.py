@@ -1,0 +1,244 @@
+"""Plans against the law of the noise, written out, and against simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Calibration, ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy.analysis.planning import (
+    LARGEST_WINDOW,
+    METHODS,
+    NotApplicable,
+    Plan,
+    compare_methods,
+    plan_release,
+    plan_table,
+    smallest_group,
+    smallest_window,
+)
+from quiltstream.privacy.models import DobrushinBounds
+
+LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
+QUICK = MixingBounds(pi_min=0.4, gap=0.9)
+CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+
+FALSE_ALARM = 1e-9
+
+
+def calibration(sigma, method="fixed"):
+    return Calibration(1.0, sigma, Quilt(None, None), None, 0.0, None, method, None, ("for the test",))
+
+
+def fixed(sigma):
+    def calibrate(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
+        return calibration(sigma)
+
+    return calibrate
+
+
+def mean_and_moment(scale, power):
+    """E|Z|^power by summation."""
+    values = np.arange(1, int(60 * scale) + 60)
+    rate = 1 / scale
+    chance = 2 * math.tanh(rate / 2) * np.exp(-values * rate)
+    return float((values**power * chance).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sigma=st.floats(0.05, 300),
+    window=st.integers(1, 1000),
+    group=st.integers(1, 100),
+    bins=st.integers(1, 60),
+    overlap=st.integers(1, 4),
+)
+def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, overlap):
+    found = plan_release(
+        LONDON, 1.0, window, group=group, bins=bins, method="x", overlap=overlap, methods={"x": fixed(sigma)}
+    )
+    scale = 2 * sigma * overlap
+    error = mean_and_moment(scale, 1)
+    assert found.bin_error == pytest.approx(error, rel=1e-8)
+    assert found.bin_std == pytest.approx(math.sqrt(mean_and_moment(scale, 2)), rel=1e-8)
+    assert found.l1_error == pytest.approx(bins * error, rel=1e-8)
+    assert found.relative_error == pytest.approx(bins * error / (window * group), rel=1e-8)
+    inside = found.half_width(0.9)
+    share = math.tanh(0.5 / scale)
+    held = share * (1 + 2 * sum(math.exp(-z / scale) for z in range(1, inside + 1)))
+    assert held >= 0.9 * (1 - 1e-8)
+
+
+def chernoff(scale, samples, error):
+    """Ends that the mean of as many |Z| leaves with probability at most error: Chernoff's bound on either side."""
+    r = math.exp(-1 / scale)
+    mean = 2 * r / (1 - r * r)
+    t = np.geomspace(1e-5, 0.999, 4000) / scale
+
+    def log_moment(s):
+        return np.log((1 - r) / (1 + r)) + np.log1p(r * np.exp(s)) - np.log1p(-r * np.exp(s))
+
+    spend = math.log(2 / error) / samples
+    high = ((log_moment(t) + spend) / t).min()
+    low = (-(log_moment(-t) + spend) / t).max()
+    assert low < mean < high
+    return low, high
+
+
+@pytest.mark.parametrize(("window", "group", "bins"), [(336, 30, 5), (48, 1, 5), (1, 1, 2)])
+def test_drawn_releases_have_the_planned_error(window, group, bins):
+    """Chernoff's bound holds for any number of draws, so the false-alarm rate is at most 1e-9 without approximation."""
+    found = plan_release(LONDON, 1.0, window, group=group, bins=bins)
+    repeats = 400_000 // bins
+    counts = np.zeros((repeats, bins), dtype=np.int64)
+    counts[:, 0] = found.cells
+    errors = np.abs(found.mechanism.randomise(counts) - counts)
+    low, high = chernoff(float(found.mechanism.scale), errors.size, FALSE_ALARM)
+    assert low <= errors.mean() <= high
+    assert low <= found.bin_error <= high
+    assert high / low < 1.05
+    assert low * bins <= errors.sum(axis=1).mean() <= high * bins
+
+
+def test_the_stated_sizes_are_reproduced():
+    day, week = plan_release(LONDON, 1.0, 48, bins=5), plan_release(LONDON, 1.0, 336, group=30, bins=5)
+    assert day.sigma == pytest.approx(84.4445, abs=0.01)
+    assert day.relative_error > 10  # one home's day drowns
+    assert week.relative_error == pytest.approx(0.08, abs=0.005)
+
+
+class TestSmallest:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        target=st.floats(0.01, 3), window=st.integers(1, 500), bins=st.integers(2, 20), guarantee=st.sampled_from("sw")
+    )
+    def test_group_is_the_least_that_reaches_the_target(self, target, window, bins, guarantee):
+        kind = "stream" if guarantee == "s" else "window"
+        found = smallest_group(QUICK, 1.0, window, target=target, bins=bins, guarantee=kind)
+        assert found.relative_error <= target * (1 + 1e-12)
+        if found.group > 1:
+            less = plan_release(QUICK, 1.0, window, group=found.group - 1, bins=bins, guarantee=kind)
+            assert less.relative_error > target * (1 - 1e-12)
+        assert found == plan_release(QUICK, 1.0, window, group=found.group, bins=bins, guarantee=kind)
+
+    @settings(max_examples=60, deadline=None)
+    @given(target=st.floats(0.05, 3), group=st.integers(1, 40), bins=st.integers(2, 20), overlap=st.integers(1, 3))
+    def test_window_of_a_stream_is_the_least_that_reaches_the_target(self, target, group, bins, overlap):
+        found = smallest_window(QUICK, 1.0, target=target, group=group, bins=bins, overlap=overlap)
+        assert found.relative_error <= target * (1 + 1e-12)
+        if found.window > 1:
+            less = plan_release(QUICK, 1.0, found.window - 1, group=group, bins=bins, overlap=overlap)
+            assert less.relative_error > target * (1 - 1e-12)
+
+    @settings(max_examples=30, deadline=None)
+    @given(target=st.floats(0.1, 3), group=st.integers(1, 40), epsilon=st.sampled_from([0.5, 1.0, 4.0]))
+    def test_window_alone_is_the_least_of_all_shorter_ones(self, target, group, epsilon):
+        found = smallest_window(QUICK, epsilon, target=target, group=group, bins=3, guarantee="window")
+        assert found.relative_error <= target * (1 + 1e-12)
+        for window in range(1, min(found.window, 40)):
+            shorter = plan_release(QUICK, epsilon, window, group=group, bins=3, guarantee="window")
+            assert shorter.relative_error > target * (1 - 1e-12)
+
+    def test_window_alone_has_noise_that_does_not_fall_with_its_length(self):
+        sigmas = [mqm_approx(LONDON, 1.0, length).sigma for length in [*range(1, 300, 7), None]]
+        assert all(one <= other * (1 + 1e-12) for one, other in itertools.pairwise(sigmas))
+
+    def test_window_that_does_not_exist_is_refused(self):
+        def over_all(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
+            return calibration(10**9 if length is None else length / epsilon)
+
+        with pytest.raises(ValueError, match=rf"target is 0\.1, but with all .* up to {LARGEST_WINDOW} slots"):
+            smallest_window(
+                QUICK, 1.0, target=0.1, group=4, bins=3, guarantee="window", method="all", methods={"all": over_all}
+            )
+
+
+def test_methods_are_set_side_by_side_the_least_noise_first():
+    def none(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
+        raise ChainError("no quilt is usable: merge rare bins")
+
+    methods = {"mqm-approx": mqm_approx, "loud": fixed(1000.0), "none": none, "quiet": fixed(1.0)}
+    found = compare_methods(LONDON, 1.0, 336, group=30, bins=5, methods=methods)
+    assert [one.method for one in found] == ["quiet", "mqm-approx", "loud", "none"]
+    assert found[-1] == NotApplicable("none", "no quilt is usable: merge rare bins")
+    text = plan_table(found)
+    assert len(text.splitlines()) == 1 + 3 + 4
+    assert "quiet: for the test" in text
+    assert "none: does not apply: no quilt is usable" in text
+    assert f"{plan_release(LONDON, 1.0, 336, group=30, bins=5).relative_error:.1%}" in text.splitlines()[2]
+
+
+def test_the_quilt_mechanisms_stand_in_their_order():
+    found = [one.method for one in compare_methods(CHAIN, 1.0, 1000, guarantee="window")]
+    quilts = ["pairwise", "mqm-exact", "mqm-approx-spectral", "mqm-approx"]
+    sigma = {name: plan_release(CHAIN, 1.0, 1000, method=name, guarantee="window").sigma for name in quilts}
+    assert list(sigma.values()) == sorted(sigma.values())
+    assert found.index("mqm-approx") < found.index("group-dp")
+    assert found[0] == "entry-dp"
+
+
+def test_a_belief_without_a_secret_has_no_noise_to_plan():
+    one_state = MarkovChain([[1.0]])
+    with pytest.raises(ValueError, match="mqm-exact finds nothing secret under this belief"):
+        plan_release(one_state, 1.0, 10, method="mqm-exact")
+
+
+def test_every_method_known_by_name_gives_a_plan_or_a_reason():
+    for guarantee in ("stream", "window"):
+        found = compare_methods(CHAIN, 1.0, 100, guarantee=guarantee)
+        assert {one.method for one in found} == set(METHODS)
+        assert any(isinstance(one, Plan) and one.method == "mqm-approx" and one.bins == 2 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: plan_release(LONDON, 0, 48, bins=5), r"epsilon is 0\.0, but must be finite and above 0"),
+        (lambda: plan_release(LONDON, math.inf, 48, bins=5), r"epsilon is inf"),
+        (lambda: plan_release(LONDON, 1.0, 0, bins=5), r"window is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=0), r"bins is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48), r"bins is left out, but MixingBounds has no states"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, group=0), r"group is 0, but must be at least 1"),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=0), r"overlap is 0"),
+        (
+            lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=2, guarantee="window"),
+            r"overlap is 2, but windows .* alone",
+        ),
+        (
+            lambda: plan_release(LONDON, 1.0, 48, bins=5, method="magic"),
+            r"method is 'magic', but must be one of mqm-approx",
+        ),
+        (lambda: plan_release(LONDON, 1.0, 48, bins=5, guarantee="day"), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
+        (lambda: smallest_group(LONDON, 1.0, 48, bins=5, target=0), r"target is 0\.0"),
+        (lambda: smallest_window(LONDON, 1.0, bins=5, target=math.nan), r"target is nan"),
+        (lambda: smallest_window(LONDON, 1.0, bins=5, target=0.1, method="magic"), r"method is 'magic'"),
+        (lambda: compare_methods(LONDON, 1.0, 0, bins=5), r"window is 0"),
+        (lambda: compare_methods(LONDON, 1.0, 48), r"bins is left out"),
+    ],
+)
+def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+def test_the_states_of_the_belief_are_the_bins():
+    assert plan_release(CHAIN, 1.0, 100).bins == 2
+    assert plan_release(FiniteClass([CHAIN]), 1.0, 100).bins == 2
+    with pytest.raises(ValueError, match="SimpleNamespace has no states"):
+        plan_release(SimpleNamespace(), 1.0, 100)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
+    belief = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
+    plans = {plan.method: plan for plan in compare_methods(belief, 1.0, window=336, bins=5)}
+    assert [name for name, plan in plans.items() if isinstance(plan, Plan)] == ["entry-dp", "forward-backward"]
+    reason = plans["mqm-exact"]
+    assert isinstance(reason, NotApplicable)
+    assert "belief is a DobrushinBounds" in reason.reason
+    assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]

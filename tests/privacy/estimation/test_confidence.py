@@ -1,0 +1,234 @@
+"""The confidence class: its ends from the formula, its coverage by simulation, its bounds by members and a search."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
+from quiltstream.privacy.estimation.confidence import class_between, confidence_class, mixture_ends
+from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
+
+from ..homes import moves, runs_by_home
+from ..models.test_interval_chains import gap_of, random_member
+
+FALSE_ALARM = 1e-9
+COUNTS = st.integers(0, 10**7)
+
+
+def log_mixture(hits, misses, p):
+    """log M(p), from the formula with factorials."""
+    beta = math.lgamma(hits + 0.5) + math.lgamma(misses + 0.5) - math.lgamma(hits + misses + 1) - math.log(math.pi)
+    return beta - (hits * math.log(p) if hits else 0) - (misses * math.log1p(-p) if misses else 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hits=COUNTS, misses=COUNTS, threshold=st.floats(0.01, 40))
+def test_the_ends_are_where_the_mixture_reaches_the_threshold(hits, misses, threshold):
+    low, high = (float(end) for end in mixture_ends(np.array(hits), np.array(misses), threshold))
+    mean = (hits + 0.5) / (hits + misses + 1)
+    assert low < mean < high
+    loose = 1e-4 * (1 + threshold)
+    if hits:
+        assert log_mixture(hits, misses, low) == pytest.approx(threshold, abs=loose)
+        assert log_mixture(hits, misses, low) >= threshold - 1e-6
+    else:
+        assert low == 0
+    if misses and high < 1:
+        assert log_mixture(hits, misses, high) >= threshold - 1e-6
+        if 1 - high > 1e-9:  # nearer to 1 the floats are too far apart
+            assert log_mixture(hits, misses, high) == pytest.approx(threshold, abs=loose)
+    else:
+        assert high == 1
+    # the posterior mean is never excluded, as the module proves
+    assert log_mixture(hits, misses, mean) <= 1e-6
+
+
+@settings(max_examples=200, deadline=None)
+@given(hits=COUNTS, misses=COUNTS, more=st.integers(0, 1000), threshold=st.floats(0.1, 30))
+def test_both_ends_rise_with_hits_and_fall_with_misses(hits, misses, more, threshold):
+    here = mixture_ends(np.array(hits), np.array(misses), threshold)
+    up = mixture_ends(np.array(hits + more), np.array(misses), threshold)
+    down = mixture_ends(np.array(hits), np.array(misses + more), threshold)
+    for end in (0, 1):
+        assert up[end] >= here[end] - 1e-10
+        assert down[end] <= here[end] + 1e-10
+
+
+def simulate(rng, matrix, repeats, length):
+    """Paths of a chain started in state 0, shape (repeats, length)."""
+    steps = np.cumsum(matrix, axis=1)
+    state = np.zeros(repeats, dtype=np.int64)
+    found = np.empty((repeats, length), dtype=np.int64)
+    for slot in range(length):
+        found[:, slot] = state
+        state = (rng.random(repeats)[:, np.newaxis] > steps[state][:, :-1]).sum(axis=1)
+    return found
+
+
+@pytest.mark.parametrize("matrix", [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5, 0], [0.01, 0.9, 0.09], [0.3, 0.3, 0.4]]])
+def test_the_level_holds_even_if_the_history_ends_when_it_looks_worst(matrix):
+    """Every path is looked at 25 times, and counted as a failure if the class misses the chain at any of them.
+
+    The failures of a right class are at most binomial with probability 0.3, so the false-alarm rate is 1e-9 (the seed
+    is fixed).
+    """
+    matrix, level, repeats = np.array(matrix), 0.7, 1000
+    paths = simulate(np.random.default_rng(11), matrix, repeats, 1500)
+    k, chain = len(matrix), MarkovChain(matrix)
+    moves = paths[:, :-1] * k + paths[:, 1:] + k * k * np.arange(repeats)[:, np.newaxis]
+    looks = np.unique(np.geomspace(2, 1500, 25).astype(int))
+    tables = np.array(
+        [np.bincount(moves[:, : look - 1].ravel(), minlength=repeats * k * k).reshape(-1, k, k) for look in looks]
+    )
+    cells = k if k == 2 else k * k
+    low, high = mixture_ends(tables, tables.sum(axis=-1, keepdims=True) - tables, math.log(cells / (1 - level)))
+    missed = np.any((matrix < low) | (matrix > high), axis=(-2, -1))
+    # the class is these intervals, and the tightening by the sums of the rows takes no true chain away
+    some = np.array([[confidence_class(table, level).contains(chain) for table in row[:40]] for row in tables[::6]])
+    assert (some == ~missed[::6, :40]).all()
+    failed = missed.any(axis=0)
+    assert failed.sum() <= stats.binom.isf(FALSE_ALARM, repeats, 1 - level)
+    assert failed.sum() > 0  # a class that is never wrong at this level would be far too wide
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    states=st.integers(2, 5),
+    length=st.sampled_from([10**4, 10**6]),
+    level=st.sampled_from([0.5, 0.95, 0.999]),
+)
+def test_the_bounds_hold_for_every_member(seed, states, length, level):
+    rng = np.random.default_rng(seed)
+    matrix = rng.dirichlet(np.ones(states), size=states)
+    counts = np.array([rng.multinomial(length, row) for row in matrix])
+    known = confidence_class(counts, level)
+    plug_in = MarkovChain(counts / counts.sum(axis=1, keepdims=True))
+    assert known.contains(plug_in)
+    assert ((known.row_widths > 0) & (known.row_widths <= 1)).all()
+    try:
+        bounds = known.bounds()
+    except EstimationError:
+        return  # says that nothing holds for all
+    assert bounds.pi_min <= plug_in.pi_min
+    assert bounds.gap <= plug_in.gap
+    worst = plug_in.transition
+    for _ in range(30):
+        for member in (random_member(rng, known.members), np.array(worst)):
+            one = MarkovChain(member / member.sum(axis=1, keepdims=True))
+            # a search: rows of the slower chain are kept
+            if gap_of(one.transition) <= gap_of(worst):
+                worst = one.transition
+            assert one.pi_min >= bounds.pi_min - 1e-12
+            assert gap_of(one.transition) >= bounds.gap - 1e-9
+            row = int(rng.integers(states))
+            mixed = np.array(worst)
+            mixed[row] = member[row] / member[row].sum()
+            assert gap_of(mixed) >= bounds.gap - 1e-9
+
+
+def test_more_history_at_the_same_level_comes_near_the_plug_in():
+    rows = np.array([[9, 1, 0], [2, 7, 1], [0, 3, 7]])
+    plug_in = MixingBounds.of(MarkovChain(rows / 10))
+    gaps, rarest = [], []
+    for size in (10**3, 10**5, 10**7):
+        bounds = confidence_class(rows * size, 0.95).bounds()
+        gaps.append(bounds.gap / plug_in.gap)
+        rarest.append(bounds.pi_min / plug_in.pi_min)
+    assert gaps == sorted(gaps)
+    assert rarest == sorted(rarest)
+    assert gaps[-1] > 0.97
+    assert rarest[-1] > 0.99
+
+
+def test_a_history_that_is_too_short_says_so_and_what_to_do():
+    advice = "give more history, merge rare bins, or state a floor"
+    with pytest.raises(EstimationError, match=f"pi_min has no bound above 0: .* never visited, 0, 1. .*{advice}"):
+        confidence_class(np.array([[2, 0], [0, 1]]), 0.95).bounds()
+    never = np.array([[900_000, 100_000, 0], [100_000, 900_000, 0], [0, 0, 0]])
+    with pytest.raises(EstimationError, match=r"at level 0\.95, pi_min .* known least are those of the states 2, "):
+        confidence_class(never).bounds()
+    assert confidence_class(never).row_widths[2] == 1
+
+
+def test_a_history_without_a_shown_gap_says_so_and_what_to_do():
+    # P has two deterministic rows, so P P* is reducible though every state is visited
+    counts = np.array([[0, 10**6, 0], [0, 0, 10**6], [500_000, 0, 500_000]])
+    with pytest.raises(EstimationError, match=r"at level 0\.95, their gap has no bound above 0\. The rows"):
+        confidence_class(counts).bounds()
+
+
+def test_a_floor_is_an_assumption_that_helps_and_is_on_record():
+    counts = np.array([[900_000, 100_000, 0], [100_000, 900_000, 0], [0, 0, 0]])
+    known = confidence_class(counts, floor=1e-6)
+    assert known.bounds().pi_min > 0
+    assert (known.lower >= 1e-6).all()
+    assert "at least 1e-06 by assumption" in known.basis
+    assert "assumption" not in confidence_class(counts).basis
+    with pytest.raises(EstimationError, match=r"floor: 0\.01 is contradicted by the counts at level 0\.95"):
+        confidence_class(counts, floor=0.01)
+
+
+def test_two_states_make_an_interval_class_whose_bounds_are_the_better_ones():
+    known = confidence_class(np.array([[9000, 1000], [4000, 6000]]))
+    interval = known.binary()
+    assert interval.stay_0 == (known.lower[0, 0], known.upper[0, 0])
+    assert interval.stay_1 == (known.lower[1, 1], known.upper[1, 1])
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        # a little inside, as corners are rounded
+        member = 0.999 * random_member(rng, known.members) + 0.001 * np.array([[0.9, 0.1], [0.4, 0.6]])
+        assert interval.contains(MarkovChain(member / member.sum(axis=1, keepdims=True)))
+    assert interval.bounds.pi_min == pytest.approx(known.bounds().pi_min, rel=1e-9)
+    assert 1 - interval.bounds.gap / 2 < known.bounds().rho
+    with pytest.raises(EstimationError, match="the chains have 3 states"):
+        confidence_class(np.ones((3, 3), dtype=int)).binary()
+
+
+def test_series_are_pooled():
+    tables = np.array([[[90, 10], [9, 41]], [[900, 100], [90, 410]]])
+    visits = np.maximum(tables.sum(axis=1), tables.sum(axis=2))
+    series = TransitionCounts(("a", "b"), tables, visits)
+    assert (confidence_class(series).lower == confidence_class(tables.sum(axis=0)).lower).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: confidence_class(np.ones((2, 3), dtype=np.int64)), r"shape is \(2, 3\)"),
+        (lambda: confidence_class(np.array([[1, -1], [1, 1]])), r"a count is negative"),
+        (
+            lambda: confidence_class(np.ones((2, 2), dtype=np.int64), 1.0),
+            r"level: 1\.0 is not strictly between 0 and 1",
+        ),
+        (lambda: confidence_class(np.ones((2, 2), dtype=np.int64), math.nan), r"level: nan"),
+        (
+            lambda: confidence_class(np.ones((2, 2), dtype=np.int64), floor=0.5),
+            r"floor: 0\.5 is outside 0 to 1/k = 0\.5",
+        ),
+        (
+            lambda: class_between(np.ones((2, 2), dtype=np.int64), np.ones((2, 2), dtype=np.int64), 0.9, 0.0),
+            r"sampling_level: 0\.0 is not",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
+    with pytest.raises(EstimationError, match=message):
+        wrong()
+
+
+def test_sixty_homes_pooled_are_known_well_enough(shared_data):
+    counts = sum(moves(runs) for runs in runs_by_home(shared_data).values())
+    bounds = confidence_class(np.asarray(counts), 0.95).bounds()
+    assert bounds.pi_min == pytest.approx(0.02556, abs=1e-4)
+    assert bounds.gap == pytest.approx(0.3176, abs=1e-3)
+    plug_in = MarkovChain(counts / np.sum(counts, axis=1, keepdims=True))
+    known, guessed = mqm_approx(bounds, 1.0).sigma, mqm_approx(plug_in, 1.0).sigma
+    assert guessed == pytest.approx(84.4445, abs=1e-3)
+    assert known == pytest.approx(106.5, abs=0.1)

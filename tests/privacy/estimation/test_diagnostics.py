@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from quiltstream.privacy.estimation.diagnostics import diagnose, outside
+from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
+from quiltstream.privacy.models.classes import MixingBounds
+
+SOUND = np.array([[900, 100], [90, 410]])
+
+
+def test_a_sound_history_has_facts_and_no_warning() -> None:
+    found = diagnose(SOUND)
+    assert found.warnings() == ()
+    assert (found.states, found.transitions, found.rarest_visits) == (2, 1500, 510)
+    assert (found.never_visited, found.never_left) == ((), ())
+    assert (found.irreducible, found.period, found.multiplicity) == (True, 1, 1)
+    # P = [[.9, .1], [.18, .82]]: pi = (9, 5) / 14, eigenvalue .72, reversible like every chain of two states
+    assert found.pi_min == pytest.approx(5 / 14)
+    assert found.gap == pytest.approx(1 - 0.72**2)
+    assert found.asymmetry == pytest.approx(0, abs=1e-15)
+
+
+def test_the_asymmetry_of_a_drift_round_a_circle_is_that_of_its_flows() -> None:
+    # flows of 1/4 each way round, three quarters of it forwards: half of |.25 - .0833| six times over
+    found = diagnose(np.array([[0, 300, 100], [100, 0, 300], [300, 100, 0]]))
+    assert found.asymmetry == pytest.approx(0.5)
+
+
+def test_a_rare_state_is_warned_of_with_its_visits_and_the_limit() -> None:
+    counts = np.array([[900, 1], [1, 0]])
+    (warning,) = diagnose(counts).warnings()
+    assert "visited 1 times" in warning
+    assert "about 100" in warning
+    assert "floor" in warning
+    assert diagnose(counts).warnings(few_visits=1) == ()
+
+
+def test_cells_without_a_successor_count_as_visits() -> None:
+    assert diagnose(SOUND, np.array([1000, 520])).rarest_visits == 520
+
+
+def test_a_reducible_product_is_found_though_the_chain_is_irreducible_and_aperiodic() -> None:
+    found = diagnose(np.array([[0, 500, 0], [0, 0, 800], [500, 300, 0]]))
+    assert (found.irreducible, found.period, found.multiplicity, found.gap) == (True, 1, 2, 0.0)
+    (warning,) = found.warnings()
+    assert "P P* is reducible though P is not" in warning
+    assert "Lemma 4.8 is void" in warning
+
+
+def test_a_reducible_chain_is_found() -> None:
+    found = diagnose(np.array([[500, 5], [0, 500]]))
+    assert not found.irreducible
+    assert (found.period, found.multiplicity, found.pi_min, found.gap, found.asymmetry) == (None,) * 5
+    (warning,) = found.warnings()
+    assert "reducible" in warning
+
+
+def test_a_periodic_chain_is_found() -> None:
+    found = diagnose(np.array([[0, 500], [500, 0]]))
+    assert found.period == 2
+    assert any("period 2" in warning for warning in found.warnings())
+
+
+def test_a_state_never_visited_is_named_and_the_rest_described() -> None:
+    counts = np.zeros((4, 4), dtype=np.int64)
+    counts[np.ix_([0, 2], [0, 2])] = SOUND
+    found = diagnose(counts)
+    assert found.never_visited == (1, 3)
+    assert found.pi_min == pytest.approx(5 / 14)
+    (warning,) = found.warnings()
+    assert "never visited: state 1, 3" in warning
+
+
+def test_a_state_never_left_is_named() -> None:
+    found = diagnose(np.array([[900, 1], [0, 0]]))
+    assert found.never_left == (1,)
+    assert not found.irreducible
+    assert "visited but never left: state 1" in found.warnings()[0]
+
+
+def test_a_state_seen_only_apart_from_all_others_was_visited_and_never_left() -> None:
+    found = diagnose(np.array([[900, 0], [0, 0]]), np.array([901, 1]))
+    assert found.never_left == (1,)
+    assert found.never_visited == ()
+
+
+def test_a_history_of_one_state_is_said_to_be_one() -> None:
+    found = diagnose(np.array([[0, 0], [0, 900]]))
+    assert (found.irreducible, found.pi_min) == (True, 1.0)
+    assert any("stays in one state" in warning for warning in found.warnings())
+
+
+def test_an_empty_history_says_nothing() -> None:
+    (warning,) = diagnose(np.zeros((3, 3), dtype=np.int64)).warnings()
+    assert "no transition" in warning
+
+
+def test_is_a_frozen_value() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        diagnose(SOUND).states = 3  # pyright: ignore[reportAttributeAccessIssue] - frozen is the point
+    assert diagnose(SOUND) == diagnose(SOUND)
+
+
+@pytest.mark.parametrize(
+    ("visits", "message"),
+    [(np.array([1, 2, 3]), r"the shape is \(3,\)"), (np.array([1000, 499]), "fewer visits than transitions")],
+)
+def test_visits_of_another_history_are_refused(visits: np.ndarray, message: str) -> None:
+    with pytest.raises(EstimationError, match=message):
+        diagnose(SOUND, visits)
+
+
+def test_a_series_is_outside_if_it_mixes_worse_or_visits_too_little() -> None:
+    tables = {
+        "inside": SOUND,
+        "rarer": np.array([[990, 10], [10, 1]]),
+        "slower": np.array([[990, 10], [10, 990]]),
+        "one state": np.array([[900, 0], [0, 0]]),
+        "never left": np.array([[900, 1], [0, 0]]),
+        "reducible": np.array([[900, 1], [0, 900]]),
+    }
+    counts = np.stack(list(tables.values()))
+    visits = np.maximum(counts.sum(axis=1), counts.sum(axis=2))
+    strays = outside(MixingBounds(pi_min=0.3, gap=0.4), TransitionCounts(tuple(tables), counts, visits))
+    assert strays == ("never left", "one state", "rarer", "reducible", "slower")

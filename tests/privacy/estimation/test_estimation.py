@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from quiltstream.privacy.estimation.diagnostics import diagnose, outside
+from quiltstream.privacy.estimation.transition_counts import (
+    EstimationError,
+    TransitionCounts,
+    chain_from_counts,
+    visited_states,
+)
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.privacy.models.markov_chain import MarkovChain
+from quiltstream.privacy.quilts.calibration import mqm_approx
+
+STATES = 3
+
+histories = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=2), st.lists(st.integers(0, STATES - 1), min_size=1, max_size=12), max_size=5
+)
+
+
+def count(histories: dict[str, list[int]], states: int = STATES) -> TransitionCounts:
+    """Counts of whole histories without gaps, one plain loop."""
+    counts = np.zeros((len(histories), states, states), dtype=np.int64)
+    visits = np.zeros((len(histories), states), dtype=np.int64)
+    for row, path in enumerate(histories.values()):
+        for state in path:
+            visits[row, state] += 1
+        for before, after in pairwise(path):
+            counts[row, before, after] += 1
+    return TransitionCounts(tuple(histories), counts, visits)
+
+
+class TestTransitionCounts:
+    @given(first=histories, second=histories, third=histories)
+    def test_add_up_in_any_order(
+        self, first: dict[str, list[int]], second: dict[str, list[int]], third: dict[str, list[int]]
+    ) -> None:
+        a, b, c = count(first), count(second), count(third)
+        assert a.merge(b) == b.merge(a)
+        assert a.merge(b).merge(c) == a.merge(b.merge(c)) == TransitionCounts.merged([c, a, b])
+        assert a.merge(TransitionCounts.empty(STATES)) == a
+        assert hash(a.merge(b)) == hash(b.merge(a))
+
+    @given(first=histories, second=histories)
+    def test_add_up_by_name(self, first: dict[str, list[int]], second: dict[str, list[int]]) -> None:
+        a, b = count(first), count(second)
+        both = a.merge(b)
+        assert both.series == tuple(sorted({*first, *second}))
+        for name in both.series:
+            expected = sum(part.subset([name]).pooled() for part in (a, b) if name in part.series)
+            assert np.array_equal(both.subset([name]).pooled(), expected)
+        assert np.array_equal(both.pooled(), a.pooled() + b.pooled())
+        assert np.array_equal(both.pooled_visits(), a.pooled_visits() + b.pooled_visits())
+
+    @given(found=histories)
+    def test_do_not_depend_on_the_order_they_are_given_in(self, found: dict[str, list[int]]) -> None:
+        assert count(found) == count(dict(reversed(found.items())))
+
+    def test_survive_pickling_and_stay_closed_to_writing(self) -> None:
+        counts = pickle.loads(pickle.dumps(count({"b": [0, 1, 2], "a": [1, 1]})))
+        assert counts == count({"b": [0, 1, 2], "a": [1, 1]})
+        assert counts.series == ("a", "b")
+        for array in (counts.counts, counts.visits):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
+    def test_are_private_copies(self) -> None:
+        table = np.zeros((1, 2, 2), dtype=np.int64)
+        counts = TransitionCounts(("a",), table, np.full((1, 2), 9, dtype=np.int64))
+        table[0, 0, 0] = 7
+        assert counts.pooled().sum() == 0
+
+    def test_differ_from_other_things_and_other_counts(self) -> None:
+        assert count({"a": [0, 1]}) != count({"a": [1, 0]})
+        assert count({"a": [0, 1]}) != count({"b": [0, 1]})
+        assert count({"a": [0, 1]}) != "a"
+
+    def test_show_sizes_and_no_data(self) -> None:
+        assert repr(count({"secret": [0, 1, 1]})) == "TransitionCounts(series=1, states=3)"
+
+    def test_an_unknown_name_is_refused_without_being_named(self) -> None:
+        with pytest.raises(EstimationError, match="names: 2 of 3 are not among the 1 series") as caught:
+            count({"a": [0]}).subset(["a", "secret", "hidden"])
+        assert "secret" not in str(caught.value)
+
+    def test_different_bins_do_not_add_up(self) -> None:
+        with pytest.raises(EstimationError, match=r"numbers of states are \[3, 4\]"):
+            count({"a": [0]}).merge(count({"a": [0]}, states=4))
+        with pytest.raises(EstimationError, match=r"numbers of states are \[\]"):
+            TransitionCounts.merged([])
+
+    @pytest.mark.parametrize(
+        ("series", "counts", "visits", "message"),
+        [
+            (("a",), np.zeros((1, 2, 2)), np.zeros((1, 2), dtype=np.int64), "must be int64"),
+            (("a",), np.zeros((1, 2, 3), dtype=np.int64), np.zeros((1, 2), dtype=np.int64), "the shapes are"),
+            (("a",), np.zeros((1, 2, 2), dtype=np.int64), np.zeros((1, 3), dtype=np.int64), "the shapes are"),
+            (("a", "b"), np.zeros((1, 2, 2), dtype=np.int64), np.zeros((1, 2), dtype=np.int64), "2 names for 1 tables"),
+            (("a", "a"), np.zeros((2, 2, 2), dtype=np.int64), np.zeros((2, 2), dtype=np.int64), "occurs twice"),
+            (("a",), np.full((1, 2, 2), -1), np.zeros((1, 2), dtype=np.int64), "a count is negative"),
+            (("a",), np.array([[[0, 2], [0, 0]]]), np.array([[1, 2]]), "more transitions than visits"),
+            (("a",), np.array([[[0, 2], [0, 0]]]), np.array([[2, 1]]), "more transitions than visits"),
+        ],
+    )
+    def test_impossible_counts_are_refused(
+        self, series: tuple[str, ...], counts: np.ndarray, visits: np.ndarray, message: str
+    ) -> None:
+        with pytest.raises(EstimationError, match=message):
+            TransitionCounts(series, counts, visits)
+
+
+class TestChainFromCounts:
+    def test_divides_each_row_by_its_sum(self) -> None:
+        chain = chain_from_counts(np.array([[9, 1], [4, 6]]))
+        assert chain == MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+
+    def test_smooths_every_cell_of_a_row(self) -> None:
+        chain = chain_from_counts(np.array([[8, 0], [0, 0]]), smoothing=1.0)
+        assert chain.transition == pytest.approx(np.array([[0.9, 0.1], [0.5, 0.5]]))
+
+    @given(
+        counts=hnp.arrays(np.int64, (4, 4), elements=st.integers(0, 50)),
+        smoothing=st.sampled_from([0.01, 0.25, 1.0]),
+        floor=st.sampled_from([1e-6, 0.01, 0.2]),
+    )
+    def test_a_floor_bounds_every_transition_and_every_stationary_probability(
+        self, counts: np.ndarray, smoothing: float, floor: float
+    ) -> None:
+        chain = chain_from_counts(counts, smoothing, floor=floor)
+        assert chain.transition.min() >= floor * (1 - 1e-12)
+        assert chain.pi_min >= floor * (1 - 1e-9)
+        assert chain.is_irreducible
+        assert chain.gap_multiplicity == 1
+
+    @pytest.mark.parametrize(
+        ("counts", "message"),
+        [
+            ([[5, 1, 0], [1, 1, 0], [0, 0, 0]], r"3 states lead \(never visited: 2\): smooth the counts"),
+            ([[5, 1, 1], [1, 1, 0], [0, 0, 0]], r"\(visited but never left: 2\): smooth the counts"),
+            ([[0, 0, 0], [0, 3, 1], [0, 0, 0]], r"\(never visited: 0; visited but never left: 2\)"),
+        ],
+    )
+    def test_an_unknown_row_is_an_error_that_names_the_states(self, counts: list[list[int]], message: str) -> None:
+        with pytest.raises(EstimationError, match=message):
+            chain_from_counts(np.array(counts))
+
+    def test_an_unknown_row_is_named_by_its_label_too(self) -> None:
+        with pytest.raises(EstimationError, match=r"never visited: 1 \(above 2000 W\)"):
+            chain_from_counts(np.array([[5, 0], [0, 0]]), labels=["below 2000 W", "above 2000 W"])
+
+    def test_many_unknown_rows_are_counted(self) -> None:
+        with pytest.raises(EstimationError, match=r"1, 2, 3, 4, 5, 6, 7, 8 and 11 more"):
+            chain_from_counts(np.diag([3] + [0] * 19))
+
+    def test_a_floor_alone_does_not_invent_an_unknown_row(self) -> None:
+        with pytest.raises(EstimationError, match="never visited"):
+            chain_from_counts(np.array([[5, 0], [0, 0]]), floor=0.01)
+
+    @pytest.mark.parametrize("smoothing", [-0.1, np.inf, np.nan])
+    def test_refuses_an_impossible_smoothing(self, smoothing: float) -> None:
+        with pytest.raises(EstimationError, match=r"smoothing: .* negative or not finite"):
+            chain_from_counts(np.eye(2, dtype=np.int64), smoothing)
+
+    @pytest.mark.parametrize("floor", [-0.1, 0.5, 1.0, np.nan])
+    def test_refuses_an_impossible_floor(self, floor: float) -> None:
+        with pytest.raises(EstimationError, match=r"floor: .* outside 0 to 1/k = 0.5"):
+            chain_from_counts(np.eye(2, dtype=np.int64), floor=floor)
+
+    @pytest.mark.parametrize(
+        ("counts", "message"),
+        [
+            (np.zeros((2, 3), dtype=np.int64), "the shape is"),
+            (np.zeros((0, 0), dtype=np.int64), "at least 1"),
+            (np.zeros(4, dtype=np.int64), "the shape is"),
+            (np.eye(2), "must be of integers"),
+            (np.array([[1, -1], [1, 1]]), "negative"),
+        ],
+    )
+    def test_refuses_what_is_not_a_table_of_counts(self, counts: np.ndarray, message: str) -> None:
+        for function in (chain_from_counts, diagnose, visited_states):
+            with pytest.raises(EstimationError, match=message):
+                function(counts)
+
+    def test_the_visited_states_are_those_left_or_entered(self) -> None:
+        assert visited_states(np.array([[1, 0, 1], [0, 0, 0], [0, 0, 0]])).tolist() == [0, 2]
+
+
+def london_counts(watts_to_state: pl.Expr, states: int, file: Path) -> TransitionCounts:
+    """Counts of adjacent half hours per home, by polars alone."""
+    frame = (
+        pl.read_parquet(file)
+        .with_columns(
+            pl.col("household").cast(pl.String),
+            watts_to_state.cast(pl.Int64).alias("state"),
+            (pl.col("ts").dt.epoch("s") // 1800).alias("slot"),
+        )
+        .sort("household", "slot")
+        .with_columns(
+            pl.col("state").shift(-1).over("household").alias("next"),
+            (pl.col("slot").shift(-1).over("household") == pl.col("slot") + 1).alias("adjacent"),
+        )
+    )
+    names = frame["household"].unique().sort().to_list()
+    row = {name: index for index, name in enumerate(names)}
+    counts = np.zeros((len(names), states, states), dtype=np.int64)
+    visits = np.zeros((len(names), states), dtype=np.int64)
+    for name, before, after, times in (
+        frame.filter(pl.col("adjacent")).group_by("household", "state", "next").len().iter_rows()
+    ):
+        counts[row[name], before, after] = times
+    for name, state, times in frame.group_by("household", "state").len().iter_rows():
+        visits[row[name], state] = times
+    return TransitionCounts(tuple(names), counts, visits)
+
+
+@pytest.fixture(scope="module")
+def london(shared_data: Path) -> TransitionCounts:
+    """60 homes, five bands; a mean power on an edge belongs to the band above it."""
+    watts = pl.col("kwh").cast(pl.Float64) * 2000
+    state = sum((watts >= edge).cast(pl.Int64) for edge in (250, 500, 1000, 2000))
+    assert isinstance(state, pl.Expr)
+    return london_counts(state, 5, shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet")
+
+
+def test_the_pooled_london_homes_need_the_known_noise(london: TransitionCounts) -> None:
+    assert len(london.series) == 60
+    assert london.pooled().sum() == 1_018_230
+    assert london.pooled_visits().sum() == 1_018_416
+    bounds = MixingBounds.of(chain_from_counts(london.pooled()))
+    assert mqm_approx(bounds, epsilon=1.0).sigma == pytest.approx(84.4445, abs=5e-5)
+
+
+def test_53_of_the_60_london_homes_lie_outside_their_pooled_chain(london: TransitionCounts) -> None:
+    bounds = MixingBounds.of(chain_from_counts(london.pooled()))
+    strays = outside(bounds, london)
+    assert len(strays) == 53
+    assert set(strays) < set(london.series)
+    # three homes miss a band altogether, and count as outside
+    incomplete = {name for name, table in zip(london.series, london.counts, strict=True) if not table.sum(axis=1).all()}
+    assert len(incomplete) == 3
+    assert incomplete < set(strays)
+
+
+def test_wider_bounds_leave_fewer_homes_outside(london: TransitionCounts) -> None:
+    assert len(outside(MixingBounds(pi_min=1e-3, gap=0.1), london)) < 53
+    assert outside(MixingBounds(pi_min=0.03, gap=0.39), TransitionCounts.empty(5)) == ()
+
+
+@pytest.mark.parametrize(
+    ("width", "states", "facts"),
+    [(1000, 11, (202, 0.000198, 0.3471, 0.0035)), (200, 51, (29, 2.85e-05, 0.3190, 0.03))],
+)
+def test_the_pooled_london_homes_have_the_published_facts(
+    shared_data: Path, width: int, states: int, facts: tuple[int, float, float, float]
+) -> None:
+    visits, pi_min, gap, asymmetry = facts
+    # the facts file beside the data: visits there are of the rarest state, over equal bins with an open last one
+    watts = pl.col("kwh").cast(pl.Float64) * 2000
+    state = (watts / width).floor().clip(0, states - 1)
+    counts = london_counts(state, states, shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet")
+    found = diagnose(counts.pooled(), counts.pooled_visits())
+    assert found.transitions == 1_018_230
+    assert found.rarest_visits == visits
+    assert (found.irreducible, found.period, found.multiplicity) == (True, 1, 1)
+    assert found.pi_min == pytest.approx(pi_min, rel=5e-3)
+    assert found.gap == pytest.approx(gap, abs=5e-5)
+    assert found.asymmetry == pytest.approx(asymmetry, rel=0.05)

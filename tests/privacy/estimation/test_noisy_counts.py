@@ -1,0 +1,213 @@
+"""Noisy transition counts: their sensitivity from the definition, their noise, and what is made of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
+from quiltstream.privacy.estimation.confidence import confidence_class
+from quiltstream.privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, noise_half_width, release_counts
+from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
+
+from ..analysis.test_planning import FALSE_ALARM, chernoff
+
+
+def moves(path: tuple[int | None, ...]) -> Counter[tuple[int | None, int | None]]:
+    """Transitions between adjacent present cells; None is a missing cell."""
+    return Counter(pair for pair in itertools.pairwise(path) if None not in pair)
+
+
+def test_one_changed_cell_moves_the_table_by_at_most_four():
+    largest = 0
+    for path in itertools.product((0, 1, 2, None), repeat=4):
+        for slot, state in itertools.product(range(4), range(3)):
+            if path[slot] is None:
+                continue  # which cells are present does not change
+            other = (*path[:slot], state, *path[slot + 1 :])
+            one, two = moves(path), moves(other)
+            largest = max(largest, sum(abs(one[pair] - two[pair]) for pair in one | two))
+    assert largest == SENSITIVITY
+
+
+def with_missing(path: tuple[int | None, ...], state: int) -> Counter[tuple[int, int]]:
+    """Transitions of all slots, where a missing cell is in a state of its own."""
+    return Counter(itertools.pairwise(state if cell is None else cell for cell in path))
+
+
+def trimmed(path: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """From the first present cell to the last."""
+    there = [slot for slot, cell in enumerate(path) if cell is not None]
+    return path[there[0] : there[-1] + 1] if there else ()
+
+
+def test_where_missing_is_a_state_the_whole_window_must_be_counted():
+    """There a cell may come or go; from the first present one to the last, one cell moves the table without limit."""
+    fixed, floating = 0, 0
+    for path in itertools.product((0, 1, None), repeat=6):
+        for slot, cell in itertools.product(range(6), (0, 1, None)):
+            other = (*path[:slot], cell, *path[slot + 1 :])
+            for whole in (True, False):
+                one, two = (with_missing(cells if whole else trimmed(cells), 2) for cells in (path, other))
+                moved = sum(abs(one[pair] - two[pair]) for pair in one | two)
+                fixed, floating = (max(fixed, moved), floating) if whole else (fixed, max(floating, moved))
+    assert fixed == SENSITIVITY
+    assert floating > SENSITIVITY
+
+
+def test_counts_with_a_missing_state_that_do_not_cover_the_window_are_refused():
+    whole = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 4]]]), np.array([[3, 2], [0, 5]]))
+    assert release_counts(whole, 0.5, start=10, stop=15, missing_state=True).charge[:2] == (10, 15)
+    short = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 2]]]), np.array([[3, 2], [0, 3]]))
+    cut = TransitionCounts(("a",), np.array([[[2, 1], [0, 0]]]), np.array([[3, 2]]))
+    for counts in (short, cut):
+        with pytest.raises(EstimationError, match="not counted in each of the 5 slots") as refusal:
+            release_counts(counts, 0.5, start=10, stop=15, missing_state=True)
+        assert "'b'" not in str(refusal.value)
+    with pytest.raises(EstimationError, match="each of the 4 slots"):
+        release_counts(whole, 0.5, start=10, stop=14, missing_state=True)
+
+
+def history(table):
+    counts = np.asarray(table, dtype=np.int64)[np.newaxis]
+    return TransitionCounts(("a",), counts, np.maximum(counts.sum(axis=1), counts.sum(axis=2)))
+
+
+def test_a_release_is_charged_what_its_noise_costs():
+    released = release_counts(history([[5, 1], [1, 3]]), 0.25, start=100, stop=110)
+    assert released.charge == (100, 110, released.epsilon_dp)
+    assert released.epsilon_dp == pytest.approx(0.25, rel=1e-9)
+    assert released.epsilon_dp <= 0.25
+    ledger = Ledger(MixingBounds(0.2, 0.5))
+    ledger.charge(*released.charge)
+    assert 0 < ledger.loss <= 2.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    first=st.floats(0.05, 0.95), second=st.floats(0.05, 0.95), epsilon_dp=st.floats(0.05, 3), length=st.integers(2, 5)
+)
+def test_the_charge_covers_the_true_loss_of_the_table(first, second, epsilon_dp, length):
+    chain = MarkovChain([[first, 1 - first], [1 - second, second]])
+    audited = AuditRelease(0, length, SENSITIVITY / epsilon_dp, "transitions")
+    assert exact_loss(chain, length, [audited]).loss <= Ledger(chain).loss_of([(0, length, epsilon_dp)]) + 1e-9
+
+
+def test_the_noise_has_its_scale():
+    """Mean absolute noise of 40,000 entries within Chernoff's bound; false-alarm rate 1e-9."""
+    released = release_counts(history(np.full((200, 200), 1000)), 0.5, start=0, stop=10)
+    noise = np.abs(released.table - 1000)
+    low, high = chernoff(8.0, noise.size, FALSE_ALARM)
+    assert low <= noise.mean() <= high
+
+
+def test_two_releases_differ_and_are_closed_to_writing():
+    first, second = (release_counts(history(np.full((20, 20), 9)), 0.01, start=0, stop=9) for _ in range(2))
+    assert (first.table != second.table).any()  # 400 equal draws of scale 400 have probability below 1e-900
+    with pytest.raises(ValueError, match="read-only"):
+        first.table[0, 0] = 0
+
+
+def noisy(table, scale=Fraction(8)):
+    return NoisyCounts(np.array(table, dtype=np.int64), scale, 0, 10)
+
+
+class TestChain:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        table=st.lists(st.lists(st.integers(-50, 500), min_size=3, max_size=3), min_size=3, max_size=3),
+        total=st.one_of(st.none(), st.integers(0, 3000)),
+    )
+    def test_is_valid_whatever_the_noise_did(self, table, total):
+        chain = noisy(table).chain(floor=1e-3, transitions=total)
+        assert chain.is_irreducible
+        assert chain.transition.min() >= 1e-3 * (1 - 1e-12)
+        assert chain.pi_min >= 1e-3 * (1 - 1e-9)
+
+    def test_keeps_what_needs_no_mending(self):
+        chain = noisy([[80, 20], [40, 60]]).chain(floor=0.01)
+        assert chain.transition == pytest.approx(0.98 * np.array([[0.8, 0.2], [0.4, 0.6]]) + 0.01)
+
+    def test_uses_a_public_number_of_transitions(self):
+        # 6 too many in all: each of the entries gives 2, and the negative one becomes 0
+        chain = noisy([[82, 22], [102, -5]]).chain(floor=0.001, transitions=200)
+        assert chain.transition[1, 1] == pytest.approx(0.001)
+        assert chain.transition[0, 0] == pytest.approx(0.998 * 80 / 100 + 0.001)
+
+    def test_a_row_without_anything_becomes_uniform(self):
+        assert noisy([[10, 0], [-3, -1]]).chain(floor=0.01).transition[1].tolist() == pytest.approx([0.5, 0.5])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), states=st.integers(2, 5), level=st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_class_holds_the_class_of_the_exact_counts_when_the_noise_is_as_usual(seed, states, level):
+    rng = np.random.default_rng(seed)
+    exact = rng.integers(0, 100_000, (states, states)) * (rng.random((states, states)) < 0.8)
+    share = (1 - level) / 2 / (2 * states * states)
+    own = noise_half_width(Fraction(20), 1, share)
+    noise = rng.integers(-own, own + 1, (states, states))
+    rest = np.abs(noise.sum(axis=1, keepdims=True) - noise)
+    noise[rest.max(axis=1) > noise_half_width(Fraction(20), states - 1, share)] = 0
+    known = noisy(exact + noise, Fraction(20)).confidence_class(level)
+    alone = confidence_class(exact, (1 + level) / 2)
+    assert (known.lower <= alone.lower + 1e-12).all()
+    assert (known.upper >= alone.upper - 1e-12).all()
+    assert known.level == level
+
+
+def test_little_noise_on_a_long_history_leaves_a_useful_class():
+    table = np.array([[9, 1, 0], [2, 7, 1], [0, 3, 7]]) * 100_000
+    released = release_counts(history(table), 0.1, start=0, stop=1000)
+    bounds = released.confidence_class(0.95).bounds()
+    exact = confidence_class(table, 0.95).bounds()
+    assert 0.9 * exact.gap < bounds.gap <= exact.gap
+    assert 0.9 * exact.pi_min < bounds.pi_min <= exact.pi_min
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5, 50])
+@pytest.mark.parametrize("error", [0.1, 1e-3, 1e-6])
+def test_sums_of_noise_pass_their_half_width_as_rarely_as_said(terms, error):
+    scale = Fraction(7, 2)
+    values = np.arange(-400, 401)
+    single = math.tanh(0.5 / float(scale)) * np.exp(-np.abs(values) / float(scale))
+    law = single
+    for _ in range(terms - 1):
+        law = np.convolve(law, single, mode="same")
+    width = noise_half_width(scale, terms, error)
+    assert law[np.abs(values) > width].sum() <= error
+    # not far too wide either: Chernoff's bound loses a factor, not an order
+    assert law[np.abs(values) > width / 2].sum() > error
+
+
+def test_no_noise_sums_to_nothing():
+    assert noise_half_width(Fraction(5), 0, 0.1) == 0
+    one = NoisyCounts(np.array([[40]]), Fraction(5), 0, 50).confidence_class()
+    assert [one.lower[0, 0], one.upper[0, 0]] == pytest.approx([1.0, 1.0], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: release_counts(history([[1]]), 0, start=0, stop=1), r"epsilon_dp is 0\.0"),
+        (lambda: release_counts(history([[1]]), math.nan, start=0, stop=1), r"epsilon_dp is nan"),
+        (lambda: release_counts(history([[1]]), 1, start=3, stop=3), r"stop is 3, but must be at least 4"),
+        (lambda: NoisyCounts(np.zeros((2, 3), dtype=np.int64), Fraction(1), 0, 1), r"shape and type are \(2, 3\)"),
+        (lambda: NoisyCounts(np.zeros((2, 2)), Fraction(1), 0, 1), r"and float64, and must be"),  # pyright: ignore[reportArgumentType]
+        (lambda: NoisyCounts(np.zeros((2, 2), dtype=np.int64), Fraction(0), 0, 1), r"scale: 0 is not positive"),
+        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0), r"floor: 0 is outside 0 to 1/k"),
+        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0.5), r"floor: 0\.5 is outside"),
+        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0.1, transitions=-1), r"transitions is -1"),
+        (lambda: noisy([[1, 1], [1, 1]]).confidence_class(1.0), r"level: 1\.0 is not strictly between"),
+    ],
+)
+def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()

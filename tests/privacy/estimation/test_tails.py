@@ -1,0 +1,187 @@
+"""Exponential moments and variances of counts, against sums over every path."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import DiscreteLaplace, MarkovChain
+from quiltstream.privacy.estimation.drift import (
+    chain_log_moments,
+    count_variance,
+    log_growth,
+    log_start,
+    noise_log_moments,
+    noise_log_tails,
+    public_noise_log_tails,
+)
+from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+
+from ..strategies import transitions
+
+TILTS = st.floats(-3, 3)
+
+
+def stationary(matrix):
+    """By powers of the lazy chain; nothing of the product."""
+    return np.linalg.matrix_power((matrix + np.eye(len(matrix))) / 2, 2**14)[0]
+
+
+def laws(matrix, start, counted, state):
+    """Distribution of the number of counted slots in a state: every path, one by one."""
+    law = np.zeros(len(counted) + 1)
+    for path in itertools.product(range(len(matrix)), repeat=len(counted)):
+        chance = start[path[0]] * math.prod(matrix[one, two] for one, two in itertools.pairwise(path))
+        law[sum(here == state for here, used in zip(path, counted, strict=True) if used)] += chance
+    return law
+
+
+def log_moment(law, t):
+    return math.log(float(law @ np.exp(t * np.arange(len(law)))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=transitions(), slots=st.integers(1, 5), t=TILTS, data=st.data())
+def test_the_moments_of_a_chain_are_those_of_its_paths(matrix, slots, t, data):
+    state = data.draw(st.integers(0, len(matrix) - 1))
+    chain, every = MarkovChain(matrix), (True,) * slots
+    truth = log_moment(laws(matrix, stationary(matrix), every, state), t)
+    assert chain_log_moments(chain, state, np.array([t]), slots=slots)[0] == pytest.approx(truth, abs=1e-9)
+    for before in (0, 3):
+        starts = np.linalg.matrix_power(matrix, before)
+        worst = max(log_moment(laws(matrix, start, every, state), t) for start in starts)
+        found = chain_log_moments(chain, state, np.array([t]), slots=slots, before=before)[0]
+        assert found == pytest.approx(worst, abs=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    matrix=transitions(zeros=True),
+    counted=st.lists(st.booleans(), min_size=1, max_size=6).filter(any),
+    t=TILTS,
+    before=st.integers(0, 4),
+    data=st.data(),
+)
+def test_no_pattern_of_missing_cells_and_no_start_passes_the_bounds(matrix, counted, t, before, data):
+    chain = MarkovChain(matrix)
+    assume(chain.is_irreducible)
+    state = data.draw(st.integers(0, len(matrix) - 1))
+    t, share = np.array([t]), float(chain.stationary[state])
+    growth = log_growth(share, chain.rho, t)
+    bound = float(sum(counted) * growth[0])
+    assert log_moment(laws(matrix, chain.stationary, counted, state), t[0]) <= bound + 1e-9
+    excess = chain.rho**before * math.sqrt(1 / chain.pi_min - 1)
+    bound += float(log_start(growth, excess, t)[0])
+    for start in np.linalg.matrix_power(matrix, before):
+        assert log_moment(laws(matrix, start, counted, state), t[0]) <= bound + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(share=st.floats(0.001, 0.999), rho=st.floats(0, 0.999), t=TILTS, more=st.floats(0, 1))
+def test_the_growth_is_that_of_the_chain_of_two_states_that_reaches_it_and_monotone(share, rho, t, more):
+    """That chain stays with rho, else draws afresh; its tilted matrix has the largest eigenvalue g."""
+    fresh = rho * np.eye(2) + (1 - rho) * np.array([share, 1 - share])
+    top = np.linalg.eigvals(np.diag([math.exp(t), 1.0]) @ fresh).real.max()
+    tilt = np.array([t])
+    found = float(log_growth(share, rho, tilt)[0])
+    assert found == pytest.approx(math.log(top), abs=1e-9)
+    assert found >= t * share - 1e-12
+    assert float(log_growth(share, rho + more * (1 - rho), tilt)[0]) >= found - 1e-12
+    higher = float(log_growth(share + more * (1 - share), rho, tilt)[0])
+    assert (higher - found) * math.copysign(1, t) >= -1e-12
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=transitions(zeros=True), slots=st.integers(1, 40))
+def test_the_variance_is_the_sum_of_all_covariances(matrix, slots):
+    chain = MarkovChain(matrix)
+    assume(chain.is_irreducible)
+    pi = stationary(matrix)
+    powers = [np.linalg.matrix_power(matrix, lag) for lag in range(slots)]
+    truth = sum(pi * (np.diag(powers[abs(one - two)]) - pi) for one, two in itertools.product(range(slots), repeat=2))
+    assert count_variance(chain, slots) == pytest.approx(truth, abs=1e-8 * slots**2)
+
+
+def test_the_variance_of_a_long_history_is_that_of_the_fundamental_matrix():
+    matrix = np.array([[0.5, 0.5, 0], [0.01, 0.9, 0.09], [0.3, 0.3, 0.4]])
+    pi = stationary(matrix)
+    fundamental = np.linalg.inv(np.eye(3) - matrix + pi)
+    asymptotic = pi * (2 * np.diag(fundamental) - 1 - pi)
+    assert count_variance(MarkovChain(matrix), 10**7) / 10**7 == pytest.approx(asymptotic, rel=1e-5)
+
+
+def test_long_histories_neither_overflow_nor_vanish():
+    chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+    tilts = np.array([-50.0, -1.0, 1e-6, 1.0, 50.0])
+    found = chain_log_moments(chain, 0, tilts, slots=10**6) / 10**6
+    top = [math.log(np.linalg.eigvals(np.diag([math.exp(t), 1.0]) @ chain.transition).real.max()) for t in tilts]
+    assert found == pytest.approx(top, abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
+def test_the_moments_of_the_noise_are_sums_over_its_law(scale):
+    reach = int(300 * scale)
+    values = np.arange(-reach, reach + 1)
+    law = np.array([DiscreteLaplace(scale).pmf(int(value)) for value in values])
+    for share in (-0.9, -0.3, 0.0, 0.5, 0.9):
+        t = share / float(scale)
+        truth = math.log(float(law @ np.exp(t * values)))
+        assert noise_log_moments(scale, np.array([t]))[0] == pytest.approx(truth, abs=1e-9)
+    assert np.isinf(noise_log_moments(scale, np.array([1.0, -1.5]) / float(scale))).all()
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
+@pytest.mark.parametrize("draws", [1, 2, 3])
+def test_the_tails_of_sums_of_noise_are_below_their_bound_and_touch_it_for_one_term(scale, draws):
+    """For a rest X that is a fixed number, at every distance, and for a random one of two values."""
+    reach = int(40 * scale) + 5
+    single = np.array([DiscreteLaplace(scale).pmf(value) for value in range(-reach, reach + 1)])
+    law = np.array([1.0])
+    for _ in range(draws):
+        law = np.convolve(law, single)
+    upper = np.cumsum(law[::-1])[::-1]
+    m = np.arange(len(law)) - draws * reach
+    for share in (0.01, 0.3, 0.7, 0.95, *([1.0] if draws == 1 else [])):
+        t = share / float(scale)
+        bound = float(noise_log_tails(scale, np.array([t]), draws)[0])
+        assert noise_log_tails(scale, np.array([-t]), draws)[0] == bound
+        assert bound <= draws * noise_log_moments(scale, np.array([t]))[0] + 1e-12
+        gaps = np.log(np.maximum(upper, 1e-300)) + t * m - bound
+        assert gaps.max() <= 1e-9
+        if draws == 1 and scale > 1:
+            assert gaps.max() > -0.1
+        two = 0.5 * (upper[:-7] + upper[7:])  # X is 7 or 0
+        moment = math.log(0.5 * (math.exp(t * 7) + 1))
+        assert (np.log(np.maximum(two, 1e-300)) + t * (m[:-7] + 7) <= bound + moment + 1e-9).all()
+    assert np.isinf(noise_log_tails(scale, np.array([1.01, -2]) / float(scale), draws)).all()
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("bins", [None, 2, 5])
+def test_the_tails_of_noise_where_totals_are_public_are_below_their_bound_under_either_law(bins, draws, scale):
+    reach = int(40 * scale) + 5
+    one = DiscreteLaplace(scale) if bins is None else ZeroSumLaplace(scale, bins)
+    single = np.array([one.pmf(value) for value in range(-reach, reach + 1)])
+    law = np.array([1.0])
+    for _ in range(draws):
+        law = np.convolve(law, single)
+    upper = np.cumsum(law[::-1])[::-1]
+    m = np.arange(len(law)) - draws * reach
+    for share in (0.01, 0.3, 0.95, *([1.0] if draws == 1 else [])):
+        t = share / float(scale)
+        bound = float(public_noise_log_tails(scale, np.array([t]), draws)[0])
+        assert public_noise_log_tails(scale, np.array([-t]), draws)[0] == bound
+        assert (np.log(np.maximum(upper, 1e-300)) + t * m - bound).max() <= 1e-9
+        # with the factor of independent noise it would not hold for two bins
+        if bins == 2 and draws == 1 and scale > 1:
+            assert (np.log(upper[upper > 1e-300]) + t * m[upper > 1e-300]).max() > noise_log_tails(
+                scale, np.array([t]), draws
+            )[0]
+    assert np.isinf(public_noise_log_tails(scale, np.array([1.01, -2]) / float(scale), draws)).all()

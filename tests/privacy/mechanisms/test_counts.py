@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, rational_scale
+from quiltstream.privacy.mechanisms.histogram import HistogramMechanism, LaplaceCount, check_counts
+
+
+class ScriptedBits:
+    """The same bits in every run."""
+
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng(20130102)
+
+    def bits(self, width: int, count: int) -> NDArray[Any]:
+        return self._generator.integers(0, 2**width, count, dtype=np.uint64)
+
+
+def test_a_count_costs_half_of_what_a_histogram_of_the_same_noise_costs() -> None:
+    mechanism = LaplaceCount.from_sigma(31.7098)
+    assert mechanism.scale == rational_scale(31.7098, 1)
+    assert Fraction(mechanism.epsilon_dp) >= 1 / mechanism.scale
+    assert mechanism.epsilon_dp == pytest.approx(1 / 31.7098, rel=1e-10)
+    assert mechanism.half_width() == DiscreteLaplace(mechanism.scale).half_width(0.95) == 95
+
+
+def test_it_is_a_mechanism_of_one_bin_and_survives_pickling() -> None:
+    mechanism = LaplaceCount(Fraction(7, 2))
+    assert isinstance(mechanism, HistogramMechanism)
+    assert mechanism.bins == 1
+    assert pickle.loads(pickle.dumps(mechanism)) == mechanism
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2), (4, 1), (0,)])
+def test_every_count_gets_noise_of_its_own_and_the_counts_stay(shape: tuple[int, ...]) -> None:
+    counts = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+    before = counts.copy()
+    noise = DiscreteLaplace(Fraction(7, 2)).draw(shape, ScriptedBits())
+    assert np.array_equal(LaplaceCount(Fraction(7, 2)).randomise(counts, ScriptedBits()), counts + noise)
+    assert np.array_equal(counts, before)
+
+
+@given(
+    states=st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), min_size=1, max_size=4),
+    counted=st.sets(st.integers(0, 3)),
+    member=st.integers(0, 3),
+    slot=st.integers(0, 4),
+    state=st.integers(0, 3),
+)
+def test_one_changed_cell_moves_the_count_of_a_series_or_a_group_by_at_most_one(
+    states: list[list[int]], counted: set[int], member: int, slot: int, state: int
+) -> None:
+    before = np.array(states)
+    after = before.copy()
+    after[member % len(states), slot] = state
+    counts = [np.isin(cells, list(counted)).sum() for cells in (before, after)]
+    assert abs(int(counts[0]) - int(counts[1])) <= LaplaceCount.sensitivity
+
+
+def test_the_sensitivity_is_reached() -> None:
+    assert abs((np.array([0, 1]) == 1).sum() - (np.array([1, 1]) == 1).sum()) == LaplaceCount.sensitivity
+
+
+def test_what_is_no_array_of_counts_is_refused_without_naming_a_count() -> None:
+    mechanism = LaplaceCount(Fraction(3))
+    with pytest.raises(TypeError, match="counts: the type is float64, the limit is int64"):
+        mechanism.randomise(np.array([1.0]))
+    with pytest.raises(TypeError, match="counts: the type is list"):
+        mechanism.randomise([1])  # pyright: ignore[reportArgumentType] - the wrong type is the point
+    for bad in (-4711, 2**62 + 4711):
+        with pytest.raises(ValueError, match="counts: a count is negative or above") as caught:
+            mechanism.randomise(np.array([bad]))
+        assert "4711" not in str(caught.value)
+        assert str(bad) not in str(caught.value)
+    with pytest.raises(ValueError, match=r"counts: the shape is \(2,\), and must be \(rows, 2\)"):
+        check_counts(np.array([1, 2]), bins=2)
+
+
+def test_a_scale_that_the_noise_refuses_is_refused() -> None:
+    with pytest.raises(ValueError, match="not positive"):
+        LaplaceCount(Fraction(0))
+    with pytest.raises(TypeError, match="rational_scale"):
+        LaplaceCount(2.0)  # pyright: ignore[reportArgumentType] - the wrong type is the point
+    with pytest.raises(ValueError, match=r"sigma is -1\.0"):
+        LaplaceCount.from_sigma(-1.0)

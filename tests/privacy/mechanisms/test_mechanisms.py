@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from fractions import Fraction
+from operator import add, sub
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, rational_scale
+from quiltstream.privacy.mechanisms.histogram import (
+    LARGEST_COUNT,
+    ExactHistogram,
+    FixedTotalHistogram,
+    HistogramMechanism,
+    LaplaceHistogram,
+    noisy_histogram,
+)
+from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+
+COUNTS = np.array([[48, 0, 0], [10, 30, 8], [0, 0, 0]])
+
+
+class ScriptedBits:
+    """The same bits in every run."""
+
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng(20130101)
+
+    def bits(self, width: int, count: int) -> NDArray[Any]:
+        return self._generator.integers(0, 2**width, count, dtype=np.uint64)
+
+
+class ContractOfAMechanism:
+    """What every mechanism for histograms promises."""
+
+    def make(self, bins: int) -> HistogramMechanism:
+        raise NotImplementedError
+
+    def test_is_a_mechanism_and_survives_pickling(self) -> None:
+        mechanism = self.make(3)
+        assert isinstance(mechanism, HistogramMechanism)
+        assert pickle.loads(pickle.dumps(mechanism)) == mechanism
+        assert mechanism.bins == 3
+
+    def test_keeps_shape_and_type_and_leaves_the_counts_alone(self) -> None:
+        before = COUNTS.copy()
+        released = self.make(3).randomise(COUNTS)
+        assert released.shape == COUNTS.shape
+        assert released.dtype == np.int64
+        assert not np.shares_memory(released, COUNTS)
+        assert np.array_equal(before, COUNTS)
+
+    def test_takes_no_rows(self) -> None:
+        assert self.make(3).randomise(np.zeros((0, 3), dtype=np.int64)).shape == (0, 3)
+
+    @pytest.mark.parametrize("counts", [COUNTS.astype(float), COUNTS.astype(np.int32), COUNTS.astype(bool)])
+    def test_refuses_counts_of_another_type(self, counts: NDArray[Any]) -> None:
+        with pytest.raises(TypeError, match=r"counts: the type is .* int64"):
+            self.make(3).randomise(counts)
+
+    @pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[:, :2], COUNTS[None]])
+    def test_refuses_another_shape(self, counts: NDArray[np.int64]) -> None:
+        with pytest.raises(ValueError, match=r"counts: the shape is .* must be \(rows, 3\)"):
+            self.make(3).randomise(counts)
+
+    @pytest.mark.parametrize("bad", [-4711, LARGEST_COUNT + 4711])
+    def test_refuses_impossible_counts_without_naming_them(self, bad: int) -> None:
+        with pytest.raises(ValueError, match="counts: a count is negative or above") as caught:
+            self.make(3).randomise(np.array([[0, bad, 0]]))
+        assert "4711" not in str(caught.value)
+        assert str(bad) not in str(caught.value)
+
+    @pytest.mark.parametrize("bins", [0, -1])
+    def test_refuses_bins_below_one(self, bins: int) -> None:
+        with pytest.raises(ValueError, match=f"bins is {bins}"):
+            self.make(bins)
+
+
+class TestLaplaceHistogram(ContractOfAMechanism):
+    def make(self, bins: int) -> HistogramMechanism:
+        return LaplaceHistogram(bins, Fraction(7, 2))
+
+    def test_charges_two_over_its_scale(self) -> None:
+        mechanism = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert mechanism.scale == rational_scale(31.7098, 2)
+        assert Fraction(mechanism.epsilon_dp) >= 2 / mechanism.scale
+        assert mechanism.epsilon_dp == pytest.approx(1 / 31.7098, rel=1e-10)
+        assert mechanism.epsilon_dp < 1 / 31.7098
+
+    def test_says_what_it_is_and_how_far_it_strays(self) -> None:
+        mechanism = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert mechanism.name == "discrete-laplace"
+        assert mechanism.sensitivity == 2
+        assert mechanism.half_width() == DiscreteLaplace(mechanism.scale).half_width(0.95) == 190
+        assert mechanism.half_width(0.99) > mechanism.half_width(0.95)
+
+    def test_adds_the_noise_of_its_law_to_each_bin_by_itself(self) -> None:
+        mechanism = LaplaceHistogram(3, Fraction(7, 2))
+        noise = DiscreteLaplace(Fraction(7, 2)).draw((3, 3), ScriptedBits())
+        assert len(set(noise.ravel().tolist())) > 3
+        assert np.array_equal(mechanism.randomise(COUNTS, ScriptedBits()), COUNTS + noise)
+
+    def test_draws_anew_at_every_call(self) -> None:
+        """Equal noise twice in 60 values of a scale of 2^40 has probability below 2^-2000."""
+        mechanism = LaplaceHistogram(3, Fraction(2**40))
+        counts = np.zeros((20, 3), dtype=np.int64)
+        assert not np.array_equal(mechanism.randomise(counts), mechanism.randomise(counts))
+
+    @given(
+        states=st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), min_size=1, max_size=4),
+        member=st.integers(0, 3),
+        slot=st.integers(0, 4),
+        state=st.integers(0, 3),
+    )
+    def test_has_the_sensitivity_of_one_changed_cell_in_a_series_or_a_group(
+        self, states: list[list[int]], member: int, slot: int, state: int
+    ) -> None:
+        before = np.array(states)
+        after = before.copy()
+        after[member % len(states), slot] = state
+        moved = np.abs(np.bincount(before.ravel(), minlength=4) - np.bincount(after.ravel(), minlength=4)).sum()
+        assert moved in (0, LaplaceHistogram.sensitivity)
+
+    def test_reaches_its_sensitivity_so_that_no_smaller_one_is_sound(self) -> None:
+        before, after = np.array([0, 1, 1]), np.array([0, 1, 2])
+        moved = np.abs(np.bincount(before, minlength=3) - np.bincount(after, minlength=3)).sum()
+        assert moved == LaplaceHistogram.sensitivity
+
+    def test_the_largest_count_and_the_largest_noise_fit_together(self) -> None:
+        largest = LARGEST_SCALE * 2**16 - 1
+        assert LARGEST_COUNT + largest <= np.iinfo(np.int64).max
+        released = LaplaceHistogram(1, Fraction(3)).randomise(np.full((100, 1), LARGEST_COUNT))
+        assert (np.abs(released - LARGEST_COUNT) < 1000).all()
+
+    def test_refuses_a_scale_that_its_noise_refuses(self) -> None:
+        with pytest.raises(ValueError, match="not positive"):
+            LaplaceHistogram(3, Fraction(0))
+        with pytest.raises(TypeError, match="rational_scale"):
+            LaplaceHistogram(3, 2.0)  # pyright: ignore[reportArgumentType] - the wrong type is the point
+
+
+class TestFixedTotalHistogram(ContractOfAMechanism):
+    def make(self, bins: int) -> HistogramMechanism:
+        return FixedTotalHistogram(bins, Fraction(7, 2))
+
+    def test_costs_what_independent_noise_of_its_scale_costs(self) -> None:
+        mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
+        plain = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert (mechanism.scale, mechanism.epsilon_dp) == (plain.scale, plain.epsilon_dp)
+
+    def test_keeps_every_total_and_strays_less(self) -> None:
+        mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
+        counts = np.arange(500, dtype=np.int64).reshape(100, 5)
+        released = mechanism.randomise(counts)
+        assert np.array_equal(released.sum(axis=1), counts.sum(axis=1))
+        assert (released != counts).any()
+        plain = LaplaceHistogram.from_sigma(5, 31.7098)
+        assert (mechanism.half_width(), plain.half_width()) == (146, 190)
+        assert mechanism.mean_abs < plain.mean_abs
+
+    def test_adds_the_noise_of_its_law_to_each_row_by_itself(self) -> None:
+        mechanism = FixedTotalHistogram(3, Fraction(7, 2))
+        noise = ZeroSumLaplace(Fraction(7, 2), 3).draw(3, ScriptedBits())
+        assert len(set(noise.ravel().tolist())) > 3
+        assert np.array_equal(mechanism.randomise(COUNTS, ScriptedBits()), COUNTS + noise)
+
+    @pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(3)), (3, Fraction(3, 2)), (4, Fraction(5, 4))])
+    def test_loses_exactly_two_over_its_scale_for_a_cell_that_changes(self, bins: int, scale: Fraction) -> None:
+        """All outputs in a box, histograms of neighbours and every pair of states: the definition, written out."""
+        reach = 8
+        noise = [z for z in itertools.product(range(-reach, reach + 1), repeat=bins) if sum(z) == 0]
+        weight = {z: math.exp(-sum(map(abs, z)) / float(scale)) for z in noise}
+        histogram = (3, *[1] * (bins - 1))
+        losses: list[float] = []
+        for x, y in itertools.permutations(range(bins), 2):
+            other = list(histogram)
+            other[x], other[y] = other[x] - 1, other[y] + 1
+            for z in noise:
+                output = tuple(map(add, histogram, z))
+                neighbour = weight.get(tuple(map(sub, output, other)))
+                if neighbour is not None:  # the normaliser is that of both
+                    losses.append(math.log(weight[z] / neighbour))
+        assert max(losses) == pytest.approx(2 / float(scale), rel=1e-12)
+        assert max(losses) <= FixedTotalHistogram(bins, scale).epsilon_dp * (1 + 1e-12)
+
+    def test_the_count_of_a_single_bin_is_the_total_and_has_no_noise_to_be_asked_for(self) -> None:
+        with pytest.raises(ValueError, match="bins is 1"):
+            FixedTotalHistogram(1, Fraction(3))
+
+    def test_is_found_by_the_name_in_rows_and_records(self) -> None:
+        for mechanism in (LaplaceHistogram(3, Fraction(2)), FixedTotalHistogram(3, Fraction(2))):
+            assert noisy_histogram(mechanism.name, 3, Fraction(2)) == mechanism
+        with pytest.raises(ValueError, match="noise_law is 'none'"):
+            noisy_histogram("none", 3, Fraction(2))
+
+
+class TestExactHistogram(ContractOfAMechanism):
+    def make(self, bins: int) -> HistogramMechanism:
+        return ExactHistogram(bins)
+
+    def test_publishes_the_counts_and_says_so(self) -> None:
+        mechanism = ExactHistogram(3)
+        assert np.array_equal(mechanism.randomise(COUNTS), COUNTS)
+        assert mechanism.name == "none"
+        assert mechanism.epsilon_dp == math.inf
+        assert mechanism.scale == 0
+        assert mechanism.half_width() == 0

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+import os
+import pickle
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.privacy.mechanisms.discrete_laplace import (
+    LARGEST_SCALE,
+    LARGEST_SCALE_DENOMINATOR,
+    DiscreteLaplace,
+    epsilon_dp_of,
+    rational_scale,
+)
+from quiltstream.privacy.mechanisms.sampling import SystemEntropy
+
+sigmas = st.floats(min_value=2.0**-26, max_value=2.0**43, allow_nan=False)
+sensitivities = st.integers(1, 4)
+scales = st.fractions(min_value=Fraction(1, 50), max_value=500, max_denominator=997)
+
+WIDE = DiscreteLaplace(Fraction(2**40))
+"""Two equal values of this law have probability below 2^-40, so two streams of 64 values never agree by chance."""
+
+
+def power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+class TestTheScale:
+    @given(sigma=sigmas, sensitivity=sensitivities)
+    def test_is_rounded_up_within_the_stated_bounds(self, sigma: float, sensitivity: int) -> None:
+        exact = Fraction(sigma) * sensitivity
+        relative = rational_scale(sigma, sensitivity) / exact - 1
+        assert Fraction(1, 2**36) < relative <= Fraction(1, 2**34)
+
+    @given(sigma=sigmas, sensitivity=sensitivities)
+    def test_is_a_numerator_of_36_bits_over_a_power_of_two(self, sigma: float, sensitivity: int) -> None:
+        scale = rational_scale(sigma, sensitivity)
+        assert power_of_two(scale.denominator)
+        odd_part = scale.numerator // (scale.numerator & -scale.numerator)
+        assert odd_part <= 2**36 + 1
+
+    @pytest.mark.parametrize("sigma", [1.0, 2.0**20, 0.5, math.nextafter(1.0, 0), math.nextafter(1.0, 2)])
+    def test_powers_of_two_and_their_neighbours_are_rounded_alike(self, sigma: float) -> None:
+        relative = rational_scale(sigma, 1) / Fraction(sigma) - 1
+        assert Fraction(1, 2**36) < relative <= Fraction(1, 2**34)
+
+    @given(sigma=sigmas, sensitivity=sensitivities)
+    def test_is_charged_a_little_less_than_calibrated(self, sigma: float, sensitivity: int) -> None:
+        charged = Fraction(epsilon_dp_of(rational_scale(sigma, sensitivity), sensitivity))
+        calibrated = 1 / Fraction(sigma)
+        assert calibrated * (1 - Fraction(1, 10**10)) < charged < calibrated
+
+    @given(scale=scales, sensitivity=sensitivities)
+    def test_gives_an_epsilon_rounded_outward(self, scale: Fraction, sensitivity: int) -> None:
+        charged = epsilon_dp_of(scale, sensitivity)
+        assert Fraction(charged) >= sensitivity / scale
+        assert Fraction(math.nextafter(charged, 0)) < sensitivity / scale
+
+    def test_accepts_a_numpy_float(self) -> None:
+        assert rational_scale(float(np.float64(31.7098)), 2) == rational_scale(31.7098, 2)
+
+    @pytest.mark.parametrize("sigma", [0.0, -1.0, math.inf, -math.inf, math.nan])
+    def test_refuses_a_sigma_that_is_not_positive_and_finite(self, sigma: float) -> None:
+        with pytest.raises(ValueError, match=r"sigma is .* calibration"):
+            rational_scale(sigma, 2)
+
+    @pytest.mark.parametrize("sensitivity", [0, -2])
+    def test_refuses_a_sensitivity_below_one(self, sensitivity: int) -> None:
+        with pytest.raises(ValueError, match=f"sensitivity is {sensitivity}"):
+            rational_scale(1.0, sensitivity)
+        with pytest.raises(ValueError, match=f"sensitivity is {sensitivity}"):
+            epsilon_dp_of(Fraction(1), sensitivity)
+
+    @pytest.mark.parametrize("sigma", [2.0**46, 1e300])
+    def test_refuses_what_64_bits_cannot_hold(self, sigma: float) -> None:
+        with pytest.raises(ValueError, match=r"2\^46 = 70368744177664: choose a larger epsilon"):
+            rational_scale(sigma, 2)
+
+    @pytest.mark.parametrize("sigma", [2.0**-40, 5e-324])
+    def test_refuses_what_is_too_fine(self, sigma: float) -> None:
+        with pytest.raises(ValueError, match=r"limit is 2\^62 = 4611686018427387904: choose a smaller epsilon"):
+            rational_scale(sigma, 1)
+
+
+class TestTheLaw:
+    @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-3, 2)])
+    def test_refuses_a_scale_that_is_not_positive(self, scale: Fraction) -> None:
+        with pytest.raises(ValueError, match=f"scale: {scale} is not positive"):
+            DiscreteLaplace(scale)
+
+    @pytest.mark.parametrize("scale", [1.5, 2, math.inf, math.nan])
+    def test_refuses_a_scale_that_is_not_a_fraction(self, scale: float) -> None:
+        with pytest.raises(TypeError, match="rational_scale"):
+            DiscreteLaplace(scale)  # pyright: ignore[reportArgumentType] - the wrong type is the point
+
+    def test_states_its_largest_and_finest_scale(self) -> None:
+        assert DiscreteLaplace(Fraction(LARGEST_SCALE)).scale == LARGEST_SCALE
+        with pytest.raises(ValueError, match="numerator of 47 bits"):
+            DiscreteLaplace(Fraction(LARGEST_SCALE + 1))
+        assert DiscreteLaplace(Fraction(1, LARGEST_SCALE_DENOMINATOR)).draw(3).tolist() == [0, 0, 0]
+        with pytest.raises(ValueError, match="denominator of 63 bits"):
+            DiscreteLaplace(Fraction(1, LARGEST_SCALE_DENOMINATOR + 1))
+
+    @given(scale=scales)
+    def test_sums_to_one_and_agrees_with_its_moments_and_cdf(self, scale: Fraction) -> None:
+        law = DiscreteLaplace(scale)
+        reach = math.ceil(50 * scale) + 5
+        values = np.arange(-reach, reach + 1)
+        masses = np.array([law.pmf(int(value)) for value in values])
+        assert masses.sum() == pytest.approx(1, abs=1e-12)
+        assert (masses * values**2).sum() == pytest.approx(law.std**2, rel=1e-9, abs=1e-15)
+        assert (masses * np.abs(values)).sum() == pytest.approx(law.mean_abs, rel=1e-9, abs=1e-15)
+        for value in (-reach // 7, -1, 0, 1, reach // 7):
+            assert law.cdf(value) == pytest.approx(masses[: value + reach + 1].sum(), abs=1e-12)
+
+    @given(scale=scales, shift=st.integers(-9, 9), value=st.integers(-99, 99))
+    def test_changes_by_at_most_its_epsilon_when_shifted(self, scale: Fraction, shift: int, value: int) -> None:
+        law = DiscreteLaplace(scale)
+        ours, theirs = law.pmf(value), law.pmf(value + shift)
+        if min(ours, theirs) > sys.float_info.min:  # what is smaller has few digits
+            assert math.log(ours / theirs) <= abs(shift) / float(scale) + 1e-9
+
+    @given(scale=scales, level=st.floats(0.001, 0.999999))
+    def test_has_the_smallest_half_width_that_reaches_the_level(self, scale: Fraction, level: float) -> None:
+        law = DiscreteLaplace(scale)
+        half = law.half_width(level)
+        ratio = (-1 / (Decimal(scale.numerator) / Decimal(scale.denominator))).exp()
+
+        def within(width: int) -> Decimal:
+            return 1 - 2 * ratio ** (width + 1) / (1 + ratio)
+
+        assert within(half) >= Decimal(level)
+        assert half == 0 or within(half - 1) < Decimal(level)
+
+    @given(scale=scales, level=st.floats(1e-6, 0.999999))
+    def test_has_the_smallest_quantile_that_reaches_the_level(self, scale: Fraction, level: float) -> None:
+        law = DiscreteLaplace(scale)
+        value = law.quantile(level)
+        assert law.cdf(value) >= level - 1e-14
+        assert law.cdf(value - 1) < level + 1e-14
+
+    def test_has_the_numbers_of_the_papers_example(self) -> None:
+        law = DiscreteLaplace(rational_scale(31.7098, 2))
+        assert law.half_width() == 190
+        assert law.quantile(0.5) == 0
+        assert law.quantile(0.975) == 190
+        assert law.quantile(0.025) == -190
+        assert law.std == pytest.approx(math.sqrt(2) * 63.4196, rel=1e-4)
+
+    @pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 95.0, math.nan])
+    def test_refuses_a_level_that_is_no_probability(self, level: float) -> None:
+        law = DiscreteLaplace(Fraction(2))
+        with pytest.raises(ValueError, match="level"):
+            law.half_width(level)
+        with pytest.raises(ValueError, match="level"):
+            law.quantile(level)
+
+
+class TestADraw:
+    @pytest.mark.parametrize("shape", [0, 5, (0, 3), (3, 0), (2, 3, 4), ()])
+    def test_has_the_shape_asked_for(self, shape: int | tuple[int, ...]) -> None:
+        drawn = WIDE.draw(shape)
+        assert drawn.shape == ((shape,) if isinstance(shape, int) else shape)
+        assert drawn.dtype == np.int64
+
+    def test_has_no_state_to_share(self) -> None:
+        assert [field.name for field in dataclasses.fields(WIDE)] == ["scale"]
+        assert not dataclasses.fields(SystemEntropy())
+        assert pickle.loads(pickle.dumps(WIDE)) == WIDE
+
+    def test_differs_between_two_calls_and_two_unpickled_copies(self) -> None:
+        stored = pickle.dumps(WIDE)
+        streams = [pickle.loads(stored).draw(64) for _ in range(2)] + [WIDE.draw(64) for _ in range(2)]
+        assert_all_different(streams)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+    @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking a process with threads
+    def test_differs_between_two_forked_processes_and_their_parent(self) -> None:
+        WIDE.draw(64)
+        streams: list[np.ndarray] = []
+        for _ in range(2):
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(writing, WIDE.draw(64).tobytes())
+                finally:
+                    os._exit(0)  # the child must never go on with the parent's tests
+            os.close(writing)
+            with os.fdopen(reading, "rb") as stream:
+                streams.append(np.frombuffer(stream.read(), dtype=np.int64))
+            os.waitpid(child, 0)
+        assert_all_different([*streams, WIDE.draw(64)])
+
+    def test_differs_between_two_spawned_processes(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        streams: list[np.ndarray] = []
+        for _ in range(2):
+            with ProcessPoolExecutor(1, mp_context=context) as pool:
+                streams.append(pool.submit(WIDE.draw, 64).result())
+        assert_all_different([*streams, WIDE.draw(64)])
+
+
+def assert_all_different(streams: list[np.ndarray]) -> None:
+    """No two streams of 64 wide values agree in even two places: by chance below 2^-60."""
+    for first in range(len(streams)):
+        assert streams[first].shape == (64,)
+        for second in range(first):
+            assert np.count_nonzero(streams[first] == streams[second]) < 2
+
+
+class TestTheSystemsEntropy:
+    @pytest.mark.parametrize("width", [1, 3, 8, 9, 16, 17, 32, 36, 46, 63, 64])
+    def test_uses_every_bit_of_the_width_and_no_more(self, width: int) -> None:
+        """A bit that is set in none, or in all, of 200 values: below 64 * 2 * 2^-200."""
+        drawn = SystemEntropy().bits(width, 200).astype(np.uint64)
+        assert int(np.bitwise_or.reduce(drawn)) == 2**width - 1
+        assert int(np.bitwise_and.reduce(drawn)) == 0
+
+    @pytest.mark.parametrize("width", [0, -1, 65])
+    def test_refuses_a_width_that_is_not_1_to_64(self, width: int) -> None:
+        with pytest.raises(ValueError, match=f"width: {width} is outside 1 to 64"):
+            SystemEntropy().bits(width, 1)

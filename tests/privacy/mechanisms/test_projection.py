@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.privacy.mechanisms.projection import project_to_total
+
+rows = st.integers(1, 8).flatmap(
+    lambda bins: st.lists(
+        st.tuples(st.lists(st.integers(-5000, 5000), min_size=bins, max_size=bins), st.integers(0, 20_000)),
+        min_size=1,
+        max_size=6,
+    )
+)
+
+
+def by_trying_every_support(noisy: list[int], total: int) -> list[Fraction]:
+    """The least-squares solution in exact arithmetic: the best feasible one over all numbers of positive entries."""
+    order = sorted(range(len(noisy)), key=lambda index: -noisy[index])
+    best: tuple[Fraction, list[Fraction]] | None = None
+    for kept in range(1, len(noisy) + 1):
+        support = order[:kept]
+        shift = Fraction(sum(noisy[index] for index in support) - total, kept)
+        solution = [Fraction(0)] * len(noisy)
+        for index in support:
+            solution[index] = noisy[index] - shift
+        if min(solution) >= 0:
+            distance = sum(((ours - theirs) ** 2 for ours, theirs in zip(solution, noisy, strict=True)), Fraction(0))
+            if best is None or distance < best[0]:
+                best = distance, solution
+    assert best is not None
+    return best[1]
+
+
+def by_bisection(noisy: list[int], total: int) -> list[float]:
+    """Find the shift at which the positive parts add up to the total."""
+    low, high = min(noisy) - total - 1.0, max(noisy) + 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if sum(max(value - middle, 0.0) for value in noisy) > total:
+            low = middle
+        else:
+            high = middle
+    return [max(value - high, 0.0) for value in noisy]
+
+
+@given(cases=rows)
+def test_agrees_with_exact_arithmetic_and_with_bisection(cases: list[tuple[list[int], int]]) -> None:
+    projected = project_to_total(np.array([noisy for noisy, _ in cases]), np.array([total for _, total in cases]))
+    for ours, (noisy, total) in zip(projected, cases, strict=True):
+        exact = [float(value) for value in by_trying_every_support(noisy, total)]
+        assert ours == pytest.approx(exact, abs=1e-8)
+        assert ours == pytest.approx(by_bisection(noisy, total), abs=1e-7)
+
+
+@given(cases=rows)
+def test_is_feasible_keeps_the_order_and_changes_nothing_twice(cases: list[tuple[list[int], int]]) -> None:
+    noisy = np.array([row for row, _ in cases])
+    total = np.array([row_total for _, row_total in cases])
+    projected = project_to_total(noisy, total)
+    assert (projected >= 0).all()
+    assert projected.sum(axis=1) == pytest.approx(total, abs=1e-8)
+    assert project_to_total(projected, total) == pytest.approx(projected, abs=1e-8)
+    for ours, row in zip(projected, noisy, strict=True):
+        assert (np.diff(ours[np.argsort(row, kind="stable")]) >= 0).all()
+
+
+@given(cases=rows, seed=st.integers(0, 2**32 - 1))
+def test_is_never_farther_from_a_possible_histogram_than_the_noisy_counts(
+    cases: list[tuple[list[int], int]], seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    for noisy, total in cases:
+        truth = generator.multinomial(total, np.full(len(noisy), 1 / len(noisy)))
+        ours = project_to_total(np.array([noisy]), np.array([total]))[0]
+        assert np.linalg.norm(ours - truth) <= np.linalg.norm(np.array(noisy) - truth) * (1 + 1e-9) + 1e-8
+
+
+def test_a_total_of_zero_gives_zeros() -> None:
+    assert project_to_total(np.array([[5, -3, 9], [0, 0, 0]]), np.array([0, 0])).tolist() == [[0.0] * 3] * 2
+
+
+def test_one_bin_gets_the_total() -> None:
+    assert project_to_total(np.array([[-7], [900]]), np.array([48, 3])).tolist() == [[48.0], [3.0]]
+
+
+def test_a_possible_histogram_stays() -> None:
+    assert project_to_total(np.array([[40, 8, 0]]), np.array([48])).tolist() == [[40.0, 8.0, 0.0]]
+
+
+def test_ties_are_shared_alike() -> None:
+    assert project_to_total(np.array([[7, 7, -50]]), np.array([9])).tolist() == [[4.5, 4.5, 0.0]]
+
+
+def test_large_counts_keep_their_differences() -> None:
+    base = 2**52
+    assert project_to_total(np.array([[base + 3, base + 1]]), np.array([10])).tolist() == [[6.0, 4.0]]
+
+
+def test_no_rows_give_no_rows() -> None:
+    assert project_to_total(np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)).shape == (0, 4)
+
+
+def test_the_input_is_left_alone() -> None:
+    noisy = np.array([[5.0, -3.0]])
+    project_to_total(noisy, np.array([4]))
+    assert noisy.tolist() == [[5.0, -3.0]]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "total", "message"),
+    [
+        (np.zeros(3), np.zeros(1), r"noisy: the shape is \(3,\)"),
+        (np.zeros((2, 0)), np.zeros(2), "at least one bin"),
+        (np.zeros((2, 3)), np.zeros(3), r"total: the shape is \(3,\), and must be \(2,\)"),
+        (np.array([[1.0, np.nan]]), np.array([3]), "noisy: a value is not finite"),
+        (np.array([[1.0, 2.0]]), np.array([-3]), "total: -3.0 is negative"),
+        (np.array([[1.0, 2.0]]), np.array([np.inf]), "total: inf is negative or not finite"),
+    ],
+)
+def test_refuses_what_has_no_projection(noisy: np.ndarray, total: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        project_to_total(noisy, total)

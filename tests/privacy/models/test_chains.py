@@ -1,0 +1,158 @@
+"""Markov chains: validation, and the quantities that follow from the transition matrix."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from quiltstream.privacy import ChainError, MarkovChain
+
+from .. import reference
+from ..strategies import transitions
+
+THETA1 = [[0.9, 0.1], [0.4, 0.6]]
+CYCLE = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+# from 0 only to 1 and 2 evenly, from 1 and 2 only to 0 or 0 and 1: P primitive, P P* reducible
+HIDDEN = [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+def primitive_with_reducible_product(share=0.5):
+    """0 -> 1 -> 2 -> {0, 1}: every power from the fifth on is positive, yet no two of rows 0 and 1 share a target."""
+    return MarkovChain([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [share, 1 - share, 0.0]])
+
+
+def test_the_papers_first_chain_has_the_papers_gap_and_rarest_state():
+    chain = MarkovChain(THETA1)
+    assert chain.stationary == pytest.approx([0.8, 0.2], rel=1e-14)
+    assert chain.pi_min == pytest.approx(0.2, rel=1e-14)
+    assert chain.gap == pytest.approx(0.75, rel=1e-14)
+    assert chain.rho == pytest.approx(0.5, rel=1e-14)
+    assert chain.reversible_gap == pytest.approx(1.0, rel=1e-14)
+    assert (chain.period, chain.gap_multiplicity, chain.is_reversible) == (1, 1, True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(transitions())
+def test_the_gap_is_that_of_the_eigenvalues_of_p_times_its_reversal(matrix):
+    chain = MarkovChain(matrix)
+    weights = reference.stationary(chain.transition)
+    reversal = chain.transition.T * weights[np.newaxis, :] / weights[:, np.newaxis]
+    values = np.sort(np.abs(np.linalg.eigvals(chain.transition @ reversal)))
+    assert chain.stationary == pytest.approx(weights, rel=1e-9)
+    assert chain.reversal == pytest.approx(reversal, rel=1e-9)
+    assert chain.gap == pytest.approx(1 - values[-2], abs=1e-9)
+    assert chain.rho**2 == pytest.approx(values[-2], abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(transitions())
+def test_a_symmetrised_chain_is_reversible_with_twice_its_absolute_gap(matrix):
+    chain = MarkovChain(matrix)
+    both = MarkovChain((chain.transition + chain.reversal) / 2)
+    assert both.is_reversible
+    values = np.sort(np.abs(np.linalg.eigvals(both.transition)))
+    assert both.reversible_gap == pytest.approx(2 * (1 - values[-2]), abs=1e-8)
+
+
+def test_rare_states_keep_their_relative_accuracy():
+    rare = 1e-14
+    chain = MarkovChain([[1 - rare, rare], [0.5, 0.5]])
+    assert chain.pi_min == pytest.approx(rare / (rare + 0.5), rel=1e-13)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.123, 0.9])
+def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero_with_its_multiplicity(share):
+    chain = primitive_with_reducible_product(share)
+    assert (chain.is_irreducible, chain.period) == (True, 1)
+    assert (chain.gap, chain.rho, chain.gap_multiplicity) == (0.0, 1.0, 2)
+
+
+def test_a_periodic_chain_says_its_period_and_has_no_gap():
+    chain = MarkovChain(CYCLE)
+    assert (chain.period, chain.gap, chain.gap_multiplicity) == (3, 0.0, 3)
+    assert MarkovChain(HIDDEN).period == 2
+    assert MarkovChain([[0.0, 1.0], [1.0, 0.0]]).reversible_gap == 0.0
+
+
+def test_a_reducible_chain_can_be_made_but_names_its_classes_when_asked_for_more():
+    chain = MarkovChain([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.1, 0.9]], initial=[0, 0, 1])
+    assert not chain.is_irreducible
+    for name in ("stationary", "pi_min", "reversal", "gap", "period", "gap_multiplicity", "reversible_gap"):
+        with pytest.raises(ChainError, match=r"reducible.*2 classes.*\{0, 1\}, \{2\}.*merge rare bins"):
+            getattr(chain, name)
+
+
+def test_a_chain_that_is_not_reversible_has_no_reversible_gap():
+    chain = MarkovChain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    assert not chain.is_reversible
+    with pytest.raises(ChainError, match="not reversible"):
+        _ = chain.reversible_gap
+
+
+def test_one_state_is_a_chain():
+    chain = MarkovChain([[1.0]])
+    assert (chain.states, chain.pi_min, chain.gap, chain.rho, chain.period, chain.reversible_gap) == (1, 1, 1, 0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("transition", "initial", "message"),
+    [
+        ([[0.5, 0.5]], None, r"shape \(1, 2\).*square"),
+        ([], None, r"shape \(0,\).*square"),
+        ([[0.5, 0.5], [1.0]], None, "rows of equal length"),
+        ([[0.5, 0.5], ["a", 1.0]], None, "array of numbers"),
+        ([[0.5, 0.5], [float("nan"), 1.0]], None, r"transition\[1, 0\] is nan.*finite"),
+        ([[0.5, 0.5], [float("inf"), 1.0]], None, r"transition\[1, 0\] is inf"),
+        ([[1.5, -0.5], [0.5, 0.5]], None, r"transition\[0, 1\] is -0.5.*not negative"),
+        ([[0.5, 0.5], [0.5, 0.4]], None, r"transition row 1 sums to 0\.9.*1e-09"),
+        ([[0.5, 0.5], [0.5, 0.5 + 2e-9]], None, "transition row 1 sums to 1.000000002"),
+        (THETA1, [1.0], r"initial has shape \(1,\).*2 states"),
+        (THETA1, [0.5, 0.6], "initial sums to 1.1"),
+        (THETA1, [1.5, -0.5], r"initial\[1\] is -0.5"),
+    ],
+)
+def test_bad_matrices_are_refused_with_place_value_limit_and_next_step(transition, initial, message):
+    with pytest.raises(ChainError, match=message) as caught:
+        MarkovChain(transition, initial)
+    assert ": " in str(caught.value)
+
+
+def test_rows_within_the_tolerance_are_divided_by_their_sum():
+    chain = MarkovChain([[0.5, 0.5 + 1e-10], [0.4, 0.6]])
+    assert abs(chain.transition[0].sum() - 1) < 1e-15
+    assert chain.transition[1].tolist() == [0.4, 0.6]
+
+
+def test_arrays_are_copies_that_cannot_be_written():
+    mine = np.array(THETA1)
+    chain = MarkovChain(mine, [1, 0])
+    mine[0, 0] = 7
+    assert chain.transition[0, 0] == 0.9
+    assert chain.initial is not None
+    for array in (chain.transition, chain.initial, chain.stationary, chain.reversal):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    again = pickle.loads(pickle.dumps(chain))
+    assert again == chain
+    assert not again.transition.flags.writeable
+
+
+@settings(max_examples=60, deadline=None)
+@given(transitions(zeros=True))
+def test_a_chain_survives_json_bit_for_bit(matrix):
+    chain = MarkovChain(matrix * (1 + 3e-10), initial=matrix[0])
+    again = MarkovChain.from_dict(json.loads(json.dumps(chain.to_dict())))
+    assert again == chain
+    assert hash(again) == hash(chain)
+    assert again.transition.tobytes() == chain.transition.tobytes()
+
+
+def test_chains_differ_by_their_start():
+    assert MarkovChain(THETA1) != MarkovChain(THETA1, [0.8, 0.2])
+    assert MarkovChain([[-0.0, 1.0], [1.0, 0.0]]) == MarkovChain([[0.0, 1.0], [1.0, 0.0]])
+    with pytest.raises(ChainError, match="field transition"):
+        MarkovChain.from_dict({"initial": None})

@@ -1,0 +1,217 @@
+"""Classes of chains: bounds that hold for all members, and who is a member."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
+
+from ..strategies import transitions
+from .test_chains import CYCLE, THETA1, primitive_with_reducible_product
+
+THETA2 = [[0.8, 0.2], [0.3, 0.7]]
+
+
+def test_the_papers_class_has_pi_min_a_fifth_and_gap_three_quarters():
+    bounds = MixingBounds.of([MarkovChain(THETA1, [1, 0]), MarkovChain(THETA2, [0.9, 0.1])])
+    assert bounds.pi_min == pytest.approx(0.2, rel=1e-14)
+    assert bounds.gap == pytest.approx(0.75, rel=1e-14)
+    assert bounds.kind == "multiplicative"
+    assert MixingBounds.of(MarkovChain(THETA1), reversible=True).gap == pytest.approx(1.0, rel=1e-14)
+
+
+def test_the_rate_depends_on_the_kind_of_gap():
+    assert MixingBounds(0.2, 0.75, kind="multiplicative").rho == pytest.approx(0.5)
+    assert MixingBounds(0.2, 0.75, kind="reversible").rho == pytest.approx(0.625)
+    assert MixingBounds(0.2, 0.75).rho == pytest.approx(0.625)
+    assert MixingBounds(0.5, 2.0, kind="reversible").rho == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(transitions())
+def test_bounds_cover_the_chains_they_were_made_of(matrix):
+    chain = MarkovChain(matrix)
+    bounds = MixingBounds.of(chain)
+    assert bounds.covers(chain)
+    assert MixingBounds(bounds.pi_min, bounds.gap).covers(chain)
+    assert not MixingBounds(min(0.5, bounds.pi_min * 1.01), bounds.gap).covers(chain) or bounds.pi_min * 1.01 > 0.5
+    assert not MixingBounds(bounds.pi_min, min(1.0, bounds.gap * 1.01), "multiplicative").covers(chain) or (
+        bounds.gap * 1.01 > 1
+    )
+
+
+def test_gaps_are_compared_with_gaps_of_their_kind_only():
+    chain = MarkovChain(THETA1)  # gap of P P* 0.75, twice the gap of P 1
+    assert not MixingBounds(0.19, 0.9, "multiplicative").covers(chain)
+    assert MixingBounds(0.19, 0.9, "reversible").covers(chain)
+    assert MixingBounds(0.19, 0.9).covers(chain)
+    turning = MarkovChain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    assert not MixingBounds(0.1, 0.01, "reversible").covers(turning)
+    assert MixingBounds(0.1, 0.01).covers(turning)
+
+
+def test_a_chain_that_never_mixes_is_covered_by_no_bounds():
+    bounds = MixingBounds(1e-6, 1e-6)
+    assert not bounds.covers(MarkovChain(CYCLE))
+    assert not bounds.covers(MarkovChain([[1, 0], [0, 1]]))
+    assert not bounds.covers(primitive_with_reducible_product())
+    assert bounds.covers(MarkovChain([[1.0]]))
+
+
+def test_a_chain_of_one_state_has_bounds_too():
+    assert MixingBounds.of([MarkovChain([[1.0]]), MarkovChain(THETA1)]).pi_min == pytest.approx(0.2)
+    assert MixingBounds.of(MarkovChain([[1.0]])).pi_min == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pi_min": 0.0, "gap": 0.5}, "pi_min is 0.0.*above 0.*floor"),
+        ({"pi_min": 0.6, "gap": 0.5}, "pi_min is 0.6.*at most 0.5"),
+        ({"pi_min": float("nan"), "gap": 0.5}, "pi_min is nan"),
+        ({"pi_min": 0.2, "gap": 0.0}, "gap of kind unknown is 0.0.*merge rare bins, or smooth"),
+        ({"pi_min": 0.2, "gap": -1.0}, "gap of kind unknown is -1.0"),
+        ({"pi_min": 0.2, "gap": 1.5, "kind": "multiplicative"}, "at most 1"),
+        ({"pi_min": 0.2, "gap": 2.5, "kind": "reversible"}, "at most 2"),
+        ({"pi_min": 0.2, "gap": 0.5, "kind": "fast"}, "kind is 'fast'.*unknown, multiplicative, reversible"),
+    ],
+)
+def test_bounds_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ChainError, match=message):
+        MixingBounds(**arguments)
+
+
+def test_chains_without_bounds_say_why_and_what_to_do():
+    with pytest.raises(ChainError, match=r"P P\* is reducible though P is not.*2 classes.*merge rare bins"):
+        MixingBounds.of(primitive_with_reducible_product())
+    with pytest.raises(ChainError, match="periodic with period 3"):
+        MixingBounds.of(MarkovChain(CYCLE))
+    with pytest.raises(ChainError, match=r"reducible.*\{0\}, \{1\}"):
+        MixingBounds.of(MarkovChain([[1, 0], [0, 1]]))
+    with pytest.raises(ChainError, match="cannot be told from 0"):
+        MixingBounds.of(MarkovChain([[1 - 1e-14, 1e-14], [1e-14, 1 - 1e-14]]))
+    with pytest.raises(ChainError, match="no chain"):
+        MixingBounds.of([])
+
+
+def test_a_finite_class_needs_chains_over_the_same_states():
+    with pytest.raises(ChainError, match="no chain"):
+        FiniteClass([])
+    with pytest.raises(ChainError, match=r"\[1, 2\] states.*same bins"):
+        FiniteClass([MarkovChain(THETA1), MarkovChain([[1.0]])])
+    assert FiniteClass(iter([MarkovChain(THETA1)])).states == 2
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        MarkovChain(THETA1, [1, 0]),
+        MixingBounds(0.2, 0.75, "reversible"),
+        FiniteClass([MarkovChain(THETA1), MarkovChain(THETA2)]),
+        AnyInitial([THETA1, THETA2]),
+        BinaryInterval((0.1, 0.9), (1 / 3, 2 / 3)),
+    ],
+)
+def test_beliefs_survive_json_by_their_kind(belief):
+    for again in (belief_from_dict(json.loads(json.dumps(belief.to_dict()))), pickle.loads(pickle.dumps(belief))):
+        assert again == belief
+        assert hash(again) == hash(belief)
+
+
+def test_an_unknown_or_unfinished_belief_is_refused():
+    with pytest.raises(ChainError, match="belief kind is None"):
+        belief_from_dict({})
+    with pytest.raises(ChainError, match="field gap"):
+        belief_from_dict({"kind": "mixing-bounds", "pi_min": 0.2})
+    with pytest.raises(ChainError, match="field chains"):
+        belief_from_dict({"kind": "finite-class"})
+    with pytest.raises(ChainError, match="field transitions"):
+        belief_from_dict({"kind": "any-initial"})
+    with pytest.raises(ChainError, match="field stay_1"):
+        belief_from_dict({"kind": "binary-interval", "stay_0": [0.1, 0.2]})
+
+
+@pytest.mark.parametrize(
+    ("transitions_", "message"),
+    [
+        ([], "AnyInitial got no chain"),
+        (THETA1, r"shape \(2,\).*square"),
+        ([THETA1, [[1.0]]], r"\[1, 2\] states.*same bins"),
+        ([[[0.5, 0.5], [0.5, 0.4]]], "transition row 1 sums to 0.9"),
+        ([[[float("nan"), 0.5], [0.5, 0.5]]], r"transition\[0, 0\] is nan"),
+    ],
+)
+def test_any_initial_needs_transition_matrices_over_the_same_states(transitions_, message):
+    with pytest.raises(ChainError, match=message):
+        AnyInitial(transitions_)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ((0.9, 0.8), (0.1, 0.2), r"stay_0 is \(0.9, 0.8\).*0 <= least <= largest <= 1"),
+        ((0.1, 0.2), (-0.1, 0.2), "stay_1 is"),
+        ((0.1, 0.2), (0.1, 1.2), "stay_1 is"),
+        ((float("nan"), 0.2), (0.1, 0.2), "stay_0 is"),
+        ((0.1, 0.2, 0.3), (0.1, 0.2), "must be two numbers"),
+        (0.5, (0.1, 0.2), "stay_0 is 0.5, but must be two numbers"),
+        (("0.1", "0.2"), (0.1, 0.2), "stay_0 is"),
+        ((False, True), (0.1, 0.2), "stay_0 is"),
+        ((None, 0.2), (0.1, 0.2), "must be two numbers"),
+    ],
+)
+def test_intervals_that_are_none_are_refused(first, second, message):
+    with pytest.raises(ChainError, match=message):
+        BinaryInterval(first, second)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_bounds_of_an_interval_cover_every_member(data):
+    ends = [sorted(data.draw(st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)))) for _ in range(2)]
+    belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))
+    bounds = mixing_bounds(belief)
+    for _ in range(5):
+        stays = [min(end[1], max(end[0], end[0] + data.draw(st.floats(0, 1)) * (end[1] - end[0]))) for end in ends]
+        chain = MarkovChain([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
+        assert belief.contains(chain)
+        assert chain.pi_min >= bounds.pi_min
+        assert chain.reversible_gap >= bounds.gap * (1 - 1e-9)
+
+
+def test_an_interval_with_a_member_that_does_not_mix_has_no_bounds():
+    with pytest.raises(ChainError, match=r"pi_min is 0\.0"):
+        mixing_bounds(BinaryInterval((0.5, 1.0), (0.5, 0.6)))
+    with pytest.raises(ChainError, match=r"gap of kind reversible is 0\.0"):
+        mixing_bounds(BinaryInterval((0.0, 0.5), (0.0, 0.6)))
+    assert not BinaryInterval((0.5, 0.6), (0.5, 0.6)).contains(MarkovChain(THETA1))
+    assert not BinaryInterval((0.0, 1.0), (0.0, 1.0)).contains(MarkovChain([[1.0]]))
+
+
+def test_only_chains_without_a_start_of_their_own_start_stationary():
+    stationary = MarkovChain(THETA1)
+    assert starts_stationary(stationary)
+    assert starts_stationary(FiniteClass([stationary]))
+    for belief in (
+        MarkovChain(THETA1, [1, 0]),
+        FiniteClass([stationary, MarkovChain(THETA1, [1, 0])]),
+        MixingBounds(0.2, 0.5),
+        AnyInitial([THETA1]),
+        BinaryInterval((0.1, 0.2), (0.1, 0.2)),
+    ):
+        assert not starts_stationary(belief)
+
+
+@pytest.mark.parametrize("belief", [AnyInitial([THETA1, THETA2]), BinaryInterval((0.1, 0.9), (0.3, 0.7))])
+def test_the_ledger_takes_the_beliefs_with_any_start(belief):
+    ledger = Ledger(belief, budget=1.0)
+    density = ledger.density_for(1.0) * (1 - 1e-10)
+    for week in range(3):
+        ledger.charge(100 * week, 100 * (week + 1), density)
+    assert 0.99 < ledger.loss <= 1.0

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy.exact_fractions import exact_distribution, exact_number, exact_stationary
+from quiltstream.privacy.models.joint_distribution import LARGEST_JOINT, JointTable
+
+from .. import reference
+
+
+def test_a_float_is_the_simple_fraction_that_it_stands_for_or_the_decimal_that_it_prints_as() -> None:
+    for numerator, denominator in ((1, 3), (5, 7), (999_983, 999_999)):
+        quotient = numerator / denominator
+        for value in (quotient, np.nextafter(quotient, 0), np.nextafter(quotient, 1)):
+            assert exact_number("x", value) == Fraction(numerator, denominator)
+    for value in (0.123456789012345, 1e-300, np.pi / 4):
+        assert exact_number("x", value) == Fraction(repr(float(value)))
+    assert exact_number("x", 0.1) == Fraction(1, 10)
+    assert exact_number("x", 1e-05) == Fraction(1, 100_000)
+    assert exact_number("x", np.float64(0.3)) == Fraction(3, 10)
+    assert exact_number("x", Fraction(1, 3)) == Fraction(1, 3)
+    assert exact_number("x", 7) == 7
+
+
+def test_what_a_row_misses_by_rounding_goes_to_its_largest_entry() -> None:
+    assert exact_distribution("row", [0.1, 0.2, 0.7]) == (Fraction(1, 10), Fraction(1, 5), Fraction(7, 10))
+    rough = exact_distribution("row", [0.123456789012345, 0.876543210987654])
+    assert sum(rough) == 1
+    assert rough[0] == Fraction("0.123456789012345")
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ([], ValueError, "row is empty"),
+        ([0.5, 0.6], ValueError, r"row sums to 1\.1, but must sum to 1 within"),
+        ([1.5, -0.5], ValueError, r"row\[1\] is -0\.5"),
+        ([float("nan"), 1], ValueError, r"row\[0\] is nan"),
+        ([True], TypeError, r"row\[0\] must be a number, not bool"),
+        (["1"], TypeError, r"row\[0\] must be a number, not str"),
+        ([None], TypeError, r"row\[0\] must be a number, not NoneType"),
+    ],
+)
+def test_a_row_that_is_no_distribution_is_refused(row: list[object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        exact_distribution("row", row)  # pyright: ignore[reportArgumentType] - wrong types are the point
+
+
+def test_the_exact_stationary_distribution_solves_its_equations_exactly() -> None:
+    generator = np.random.default_rng(4)
+    for states in (1, 2, 3, 5):
+        rows = [exact_distribution("row", row) for row in generator.dirichlet(np.ones(states), states).tolist()]
+        weights = exact_stationary(rows)
+        assert sum(weights) == 1
+        for state in range(states):
+            assert sum(weights[other] * rows[other][state] for other in range(states)) == weights[state]
+
+
+def test_a_table_of_a_chain_is_its_joint_law() -> None:
+    transition = np.array([[0.9, 0.1], [0.4, 0.6]])
+    every, chance = reference.sequences(np.array([0.25, 0.75]), transition, 4)
+    table = JointTable.from_chain(MarkovChain(transition, [0.25, 0.75]), 4)
+    assert np.array_equal(np.array(table.outcomes), every)
+    assert [float(weight) for weight in table.weights] == pytest.approx(chance.tolist(), rel=1e-14)
+    assert sum(table.weights) == 1
+    stationary = JointTable.from_chain(MarkovChain(transition), 2)
+    assert stationary.law_given([0, 1, 0, 1], 0, 0)[1] == (Fraction(9, 10), Fraction(1, 10))
+
+
+def test_the_law_of_a_query_given_a_state() -> None:
+    table = JointTable([(0, 0), (0, 1), (1, 1), (2, 0)], [0.5, 0.25, 0.25, 0.0])
+    assert table.states_of(0) == (0, 1)
+    assert table.values_of(sum) == (0, 1, 2, 2)
+    assert table.law_given(table.values_of(sum), record=1, state=1) == ((1, 2), (Fraction(1, 2), Fraction(1, 2)))
+    assert pickle.loads(pickle.dumps(table)) == table
+    assert repr(table) == "JointTable(records=2, size=4)"
+
+
+def test_an_array_has_one_axis_per_record() -> None:
+    table = JointTable.from_array([[0.1, 0.2], [0.3, 0.4]])
+    assert table.outcomes == ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert table.weights[2] == Fraction(3, 10)
+
+
+def test_a_table_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="probabilities has 1 entries, but outcomes has 2 rows"):
+        JointTable([(0,), (1,)], [1.0])
+    with pytest.raises(ValueError, match=r"outcomes has rows of \[1, 2\] records"):
+        JointTable([(0,), (1, 1)], [0.5, 0.5])
+    with pytest.raises(ValueError, match="outcomes has a row twice"):
+        JointTable([(0,), (0,)], [0.5, 0.5])
+    with pytest.raises(ValueError, match="outcomes is -1"):
+        JointTable([(-1,)], [1.0])
+    with pytest.raises(TypeError, match="outcomes must be a whole number"):
+        JointTable([(0.5,)], [1.0])  # pyright: ignore[reportArgumentType] - the wrong type is the point
+    table = JointTable([(0,), (1,)], [0.5, 0.5])
+    with pytest.raises(ValueError, match="query has 1 values, but the table has 2 rows"):
+        table.values_of([1])
+    with pytest.raises(ValueError, match="record is 1, but the table has the records 0 to 0"):
+        table.law_given([0, 1], 1, 0)
+    with pytest.raises(ValueError, match="state is 5, but record 0 is never in it"):
+        table.law_given([0, 1], 0, 5)
+
+
+def test_a_chain_that_is_too_long_or_has_no_stationary_start_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"at most {LARGEST_JOINT} are written out"):
+        JointTable.from_chain(MarkovChain([[0.5, 0.5], [0.5, 0.5]]), 18)
+    with pytest.raises(ChainError, match="reducible"):
+        JointTable.from_chain(MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 2)

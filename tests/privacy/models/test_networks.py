@@ -1,0 +1,364 @@
+"""Bayesian networks: separation against the moral graph, inference and calibration against joint laws written out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy.models.bayesian_network import LARGEST_FACTOR, BayesianNetwork, NetworkError, log_marginal
+from quiltstream.privacy.quilts.network import max_influence, network_mqm, network_quilts
+
+from .. import reference
+from ..strategies import transitions
+
+RAIN = BayesianNetwork(
+    {"rain": [], "sprinkler": ["rain"], "grass": ["rain", "sprinkler"]},
+    {
+        "rain": [0.8, 0.2],
+        "sprinkler": [[0.6, 0.4], [0.99, 0.01]],
+        "grass": [[[1.0, 0.0], [0.1, 0.9]], [[0.2, 0.8], [0.01, 0.99]]],
+    },
+)
+COLLIDER = BayesianNetwork(
+    {"a": [], "b": [], "c": ["a", "b"], "d": ["c"]},
+    {
+        "a": [0.5, 0.5],
+        "b": [0.3, 0.7],
+        "c": [[[0.9, 0.1], [0.5, 0.5]], [[0.4, 0.6], [0.2, 0.8]]],
+        "d": [[0.7, 0.3], [0.2, 0.8]],
+    },
+)
+
+
+@st.composite
+def networks(draw, most=5, zeros=True):
+    """A random network; its variables come in an order that is not that of the arrows."""
+    size = draw(st.integers(1, most))
+    names = draw(st.permutations([f"V{place}" for place in range(size)]))
+    states = {name: draw(st.integers(1, 3)) for name in names}
+    parents, tables = {}, {}
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    for place, name in enumerate(names):
+        above = draw(st.lists(st.sampled_from(names[:place]), unique=True, max_size=3)) if place else []
+        table = generator.dirichlet(np.ones(states[name]), size=[states[other] for other in above])
+        if zeros and draw(st.booleans()):
+            table = np.where((table < 0.2) & (table < table.max(axis=-1, keepdims=True)), 0, table)
+        parents[name], tables[name] = above, table / table.sum(axis=-1, keepdims=True)
+    order = draw(st.permutations(names))
+    return BayesianNetwork({name: parents[name] for name in order}, tables)
+
+
+def joint_law(network):
+    """The joint law with one axis per variable, summed up combination by combination."""
+    place = {name: axis for axis, name in enumerate(network.names)}
+    law = np.ones([network.states(name) for name in network.names])
+    for row in np.ndindex(law.shape):
+        for name in network.names:
+            above = tuple(row[place[other]] for other in network.parents[name])
+            law[row] *= network.tables[name][(*above, row[place[name]])]
+    return law
+
+
+def separated_in_the_moral_graph(network, name, other, known):
+    """d-separation by the moralised ancestral graph (Lauritzen and others)."""
+    wanted, stack = set(), [name, other, *known]
+    while stack:
+        here = stack.pop()
+        if here not in wanted:
+            wanted.add(here)
+            stack.extend(network.parents[here])
+    edges = set()
+    for child in wanted:
+        family = [*network.parents[child], child]
+        edges |= {frozenset(pair) for pair in itertools.combinations(family, 2)}
+    reached, stack = set(), [name]
+    while stack:
+        here = stack.pop()
+        if here not in reached and here not in known:
+            reached.add(here)
+            stack.extend(end for edge in edges if here in edge for end in edge)
+    return other not in reached
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_the_ball_finds_what_the_moral_graph_finds(data):
+    network = data.draw(networks(most=6))
+    name = data.draw(st.sampled_from(network.names))
+    known = data.draw(st.sets(st.sampled_from(network.names))) - {name}
+    found = network.separated_from(name, known)
+    expected = [
+        other
+        for other in network.names
+        if other != name and other not in known and separated_in_the_moral_graph(network, name, other, known)
+    ]
+    assert list(found) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_separated_variables_are_independent_given_the_others(data):
+    network = data.draw(networks())
+    name = data.draw(st.sampled_from(network.names))
+    known = data.draw(st.sets(st.sampled_from(network.names))) - {name}
+    remote = network.separated_from(name, known)
+    law = joint_law(network)
+    axes = {other: axis for axis, other in enumerate(network.names)}
+
+    def marginal(names):
+        return law.sum(axis=tuple(axes[other] for other in network.names if other not in names), keepdims=True)
+
+    both = marginal({name, *known, *remote}) * marginal(known)
+    assert both == pytest.approx(marginal({name, *known}) * marginal({*known, *remote}), abs=1e-12)
+
+
+def test_a_collider_opens_where_it_or_something_below_it_is_known():
+    assert COLLIDER.separated_from("a", []) == ("b",)
+    assert COLLIDER.separated_from("a", ["c"]) == ("d",)
+    assert COLLIDER.separated_from("a", ["d"]) == ()
+    assert COLLIDER.separated_from("a", ["b"]) == ()
+    assert RAIN.separated_from("rain", ["sprinkler"]) == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_elimination_gives_the_marginals_of_the_joint_law(data):
+    network = data.draw(networks())
+    kept = data.draw(st.lists(st.sampled_from(network.names), unique=True))
+    law = joint_law(network)
+    axes = [network.names.index(name) for name in kept]
+    rest = tuple(axis for axis in range(law.ndim) if axis not in axes)
+    expected = np.transpose(law.sum(axis=rest), [sorted(axes).index(axis) for axis in axes])
+    assert np.exp(log_marginal(network, kept)) == pytest.approx(expected, abs=1e-13)
+    table = network.joint()
+    assert [float(weight) for weight in table.weights] == pytest.approx(law.ravel().tolist(), abs=1e-13)
+
+
+def influence_of(law, node, quilt):
+    """Max-influence from a joint law with one axis per variable."""
+    rest = tuple(axis for axis in range(law.ndim) if axis != node and axis not in quilt)
+    table = np.moveaxis(law.sum(axis=rest, keepdims=True), node, 0).reshape(law.shape[node], -1)
+    laws = [row / row.sum() for row in table if row.sum() > 0]
+    return max((reference.worst_ratio(p, q) for p, q in itertools.permutations(laws, 2)), default=0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0.5, 8.0))
+def test_calibration_is_that_of_every_quilt_tried_on_the_joint_law(data, epsilon):
+    network = data.draw(networks(most=4))
+    law = joint_law(network)
+    worst = 0.0
+    for node, name in enumerate(network.names):
+        best = math.inf
+        others = [axis for axis in range(law.ndim) if axis != node]
+        for size in range(law.ndim):
+            for quilt in itertools.combinations(others, size):
+                known = {network.names[axis] for axis in quilt}
+                away = sum(
+                    separated_in_the_moral_graph(network, name, network.names[axis], known)
+                    for axis in others
+                    if axis not in quilt
+                )
+                influence = influence_of(law, node, quilt)
+                assert max_influence(network, name, known) == pytest.approx(influence, abs=1e-9)
+                if influence < epsilon - 1e-9:
+                    best = min(best, (law.ndim - size - away) / (epsilon - influence))
+        worst = max(worst, best)
+    found = network_mqm(network, epsilon)
+    assert found.sigma == pytest.approx(worst, rel=1e-6)
+    assert found.quilt.score == found.sigma
+    assert found.epsilon_dp == 1 / found.sigma
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.floats(0.5, 5.0))
+def test_answers_of_every_variable_with_this_noise_lose_at_most_epsilon(data, epsilon):
+    """Each variable is answered by randomised response of the calibration's eps_dp; all outputs are tried."""
+    network = data.draw(networks(most=4))
+    law = joint_law(network)
+    rate = network_mqm(network, epsilon).epsilon_dp
+    rows = list(np.ndindex(law.shape))
+    agree = np.array([[sum(x == y for x, y in zip(row, output, strict=True)) for row in rows] for output in rows])
+    likelihood = np.exp(rate * agree)
+    chance = law.ravel()
+    for node in range(law.ndim):
+        laws = []
+        for state in range(law.shape[node]):
+            here = np.array([row[node] == state for row in rows])
+            if chance[here].sum() > 0:
+                laws.append(likelihood[:, here] @ chance[here] / chance[here].sum())
+        for p, q in itertools.permutations(laws, 2):
+            assert reference.worst_ratio(p, q) <= epsilon + 1e-9
+
+
+def test_the_worked_example_of_the_paper():
+    network = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2]), 3)
+    found = {entry.quilt: entry for entry in network_quilts(network, "X2", epsilon=10.0)}
+    assert found[()].influence == 0
+    assert found["X1",].influence == pytest.approx(math.log(6), rel=1e-12)
+    assert found["X3",].influence == pytest.approx(math.log(6), rel=1e-12)
+    assert found["X1", "X3"].influence == pytest.approx(math.log(36), rel=1e-12)
+    assert [round(found[quilt].score, 4) for quilt in ((), ("X1",), ("X3",), ("X1", "X3"))] == [
+        0.3,
+        0.2437,
+        0.2437,
+        0.1558,
+    ]
+    assert found["X1",].nearby == ("X2", "X3")
+    assert network_quilts(network, "X2", epsilon=10.0)[0].quilt == ("X1", "X3")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.floats(0.5, 6.0))
+def test_a_chain_as_a_network_needs_the_noise_of_the_chain(data, epsilon):
+    transition = data.draw(transitions(states=st.integers(2, 3)))
+    length = data.draw(st.integers(1, 5))
+    start = np.full(len(transition), 1 / len(transition))
+    worst = 0.0
+    for node in range(length):
+        best = length / epsilon
+        for a, b in itertools.product([None, *range(1, node + 1)], [None, *range(1, length - node)]):
+            quilt = [slot for slot, side in ((node - (a or 0), a), (node + (b or 0), b)) if side]
+            nearby = (node if a is None else a - 1) + (length - node - 1 if b is None else b - 1) + 1
+            influence = max(
+                reference.joint_influence(start, transition, length, node=node, quilt=quilt, pair=pair)
+                for pair in itertools.permutations(range(len(transition)), 2)
+            )
+            if influence < epsilon:
+                best = min(best, nearby / (epsilon - influence))
+        worst = max(worst, best)
+    network = BayesianNetwork.from_chain(MarkovChain(transition, start), length)
+    assert network_mqm(network, epsilon).sigma == pytest.approx(worst, rel=1e-9)
+
+
+def test_numbers_that_underflow_keep_their_ratios():
+    tiny = Fraction(1, 10**200)
+    exact = [[1 - tiny, tiny], [1 - 3 * tiny, 3 * tiny]]
+    network = BayesianNetwork.from_chain(MarkovChain([[1.0, 1e-200], [1.0, 3e-200]], [0.5, 0.5]), 4)
+
+    def power(steps):
+        table = [[Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)]]
+        for _ in range(steps):
+            table = [[sum(row[m] * exact[m][y] for m in range(2)) for y in range(2)] for row in table]
+        return table
+
+    # P(X2 = X4 = 1 | X1) is of the order of 1e-400
+    expected = max(
+        math.log((power(1)[1][y] * power(2)[y][z]) / (power(1)[0][y] * power(2)[y][z]))
+        for y, z in itertools.product(range(2), repeat=2)
+    )
+    assert np.isfinite(log_marginal(network, ["X2", "X3", "X4"])).all()
+    assert log_marginal(network, ["X2", "X3", "X4"]).min() == pytest.approx(
+        math.log(2) + 2 * math.log(3) + 3 * math.log(1e-200), rel=1e-12
+    )
+    assert max_influence(network, "X1", ["X2", "X4"]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_empty_quilt_covers_what_the_graph_makes_independent():
+    entry = network_quilts(COLLIDER, "b", 1.0, quilts=[])[0]
+    assert (entry.quilt, entry.nearby, entry.remote) == ((), ("b", "c", "d"), ("a",))
+    apart = BayesianNetwork({"a": [], "b": []}, {"a": [0.5, 0.5], "b": [0.1, 0.9]})
+    assert network_mqm(apart, 2.0).sigma == 0.5
+
+
+def test_quilts_may_be_given_or_limited_in_size():
+    network = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2]), 5)
+    free = network_mqm(network, 8.0)
+    assert network_mqm(network, 8.0, size=2).sigma == free.sigma
+    assert network_mqm(network, 8.0, size=0).sigma == 5 / 8
+    given_quilts = {name: [] for name in network.names} | {free.quilt.node: [free.quilt.quilt]}
+    assert network_mqm(network, 8.0, given_quilts).sigma == 5 / 8
+    assert network_quilts(network, "X3", 8.0, [["X2", "X4"]])[0].quilt == ("X2", "X4")
+
+
+def test_a_class_needs_the_noise_of_its_worst_member():
+    mild = BayesianNetwork.from_chain(MarkovChain([[0.5, 0.5], [0.4, 0.6]], [0.8, 0.2]), 4)
+    strong = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.1, 0.9]], [0.8, 0.2]), 4)
+    found = network_mqm([mild, strong], 3.0)
+    assert (found.sigma, found.member) == (network_mqm(strong, 3.0).sigma, 1)
+
+
+def test_a_quilt_that_rules_a_state_out_is_unusable_and_no_error():
+    copy = BayesianNetwork({"a": [], "b": ["a"]}, {"a": [0.5, 0.5], "b": [[1.0, 0.0], [0.0, 1.0]]})
+    assert max_influence(copy, "a", ["b"]) == math.inf
+    assert network_quilts(copy, "a", 1.0)[-1].score == math.inf
+    assert network_mqm(copy, 1.0).sigma == 2
+
+
+def test_a_state_that_cannot_be_is_no_secret():
+    network = BayesianNetwork({"a": [], "b": ["a"]}, {"a": [0, 0.5, 0.5], "b": [[1, 0], [0.5, 0.5], [0.5, 0.5]]})
+    assert max_influence(network, "a", ["b"]) == 0
+
+
+def test_a_network_survives_pickling():
+    again = pickle.loads(pickle.dumps(COLLIDER))
+    assert again.names == COLLIDER.names
+    assert again.parents == COLLIDER.parents
+    assert all(np.array_equal(again.tables[name], COLLIDER.tables[name]) for name in again.names)
+    assert not again.tables["c"].flags.writeable
+    assert repr(again) == "BayesianNetwork(a, b, c, d)"
+    assert again.order.index("c") > again.order.index("b")
+
+
+@pytest.mark.parametrize(
+    ("parents", "tables", "message"),
+    [
+        ({}, {}, "parents is empty"),
+        ({"a": ["b"], "b": ["a"]}, {"a": [[1.0]], "b": [[1.0]]}, "parents has a cycle among 'a', 'b'"),
+        ({"a": ["a"]}, {"a": [[1.0]]}, "parents has a cycle among 'a'"),
+        ({"a": ["z"]}, {"a": [[1.0]]}, "parents of 'a': 'z' is not a variable"),
+        ({"a": [], "b": ["a", "a"]}, {"a": [1.0], "b": [[[1.0]]]}, "parents of 'b' has one of them twice"),
+        ({"a": []}, {"a": [1.0], "b": [1.0]}, "tables and parents differ in 'b'"),
+        ({"a": []}, {"a": [[0.5, 0.5]]}, r"table of 'a' has shape \(1, 2\)"),
+        ({"a": [], "b": ["a"]}, {"a": [0.5, 0.5], "b": [[1.0]]}, r"table of 'b' has shape \(1, 1\).* of \[2\] states"),
+        ({"a": []}, {"a": [0.5, 0.6]}, r"table of 'a'\[\] sums to 1\.1"),
+        ({"a": [], "b": ["a"]}, {"a": [0.5, 0.5], "b": [[1, 0], [0.5, 0.4]]}, r"table of 'b'\[1\] sums to 0\.9"),
+        ({"a": []}, {"a": [1.5, -0.5]}, r"table of 'a'\[1\] is -0\.5"),
+        ({"a": []}, {"a": [math.nan, 1]}, r"table of 'a'\[0\] is nan"),
+        ({"a": []}, {"a": ["x"]}, "table of 'a' must be an array of numbers"),
+    ],
+)
+def test_what_is_no_network_is_refused(parents, tables, message):
+    with pytest.raises(NetworkError, match=message):
+        BayesianNetwork(parents, tables)
+
+
+def test_questions_that_do_not_fit_are_refused():
+    with pytest.raises(NetworkError, match="variable 'z' is not in the network"):
+        network_quilts(RAIN, "z", 1.0)
+    with pytest.raises(NetworkError, match="variable 'z' is not in the network"):
+        network_mqm(RAIN, 1.0, {"z": []})
+    with pytest.raises(NetworkError, match="given contains the variable 'rain' itself"):
+        RAIN.separated_from("rain", ["rain"])
+    with pytest.raises(NetworkError, match="quilt contains the variable 'rain'"):
+        max_influence(RAIN, "rain", ["rain"])
+    with pytest.raises(NetworkError, match="names has a variable twice"):
+        log_marginal(RAIN, ["rain", "rain"])
+    with pytest.raises(NetworkError, match="networks is empty"):
+        network_mqm([], 1.0)
+    with pytest.raises(ValueError, match="epsilon is -1"):
+        network_mqm(RAIN, -1.0)
+    with pytest.raises(ValueError, match="size is -1"):
+        network_mqm(RAIN, 1.0, size=-1)
+    with pytest.raises(ChainError, match="reducible"):
+        BayesianNetwork.from_chain(MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 3)
+
+
+def test_what_is_too_large_is_refused_with_the_limit():
+    long = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 24)
+    with pytest.raises(NetworkError, match=f"at most {LARGEST_FACTOR} are formed"):
+        log_marginal(long, long.names)
+    with pytest.raises(NetworkError, match="limit their size, or give the quilts"):
+        network_mqm(long, 1.0)
+    with pytest.raises(NetworkError, match="combinations of states"):
+        long.joint()
+    # sizes and inference along a chain stay small
+    assert network_mqm(long, 1.0, size=1).sigma == pytest.approx(24 - 1 - 1, rel=0.5)

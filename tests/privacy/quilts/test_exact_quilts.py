@@ -1,0 +1,444 @@
+"""MQMExact and pairwise quilts against the papers' algorithms done plainly, and every sequence of small chains."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts
+from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
+
+from .. import quilt_reference, reference
+from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
+from ..models.test_classes import THETA2
+from ..strategies import distributions, transitions
+
+FIRST = MarkovChain(THETA1, [1, 0])
+SECOND = MarkovChain(THETA2, [0.9, 0.1])
+PUBLISHED = json.loads((Path(__file__).parent / "published_sigmas.json").read_text())["chains"]
+EPSILONS = st.sampled_from([0.05, 0.5, 1.0, 2.0, 5.0, 12.0])
+METHODS = [mqm_exact, pairwise]
+
+
+def noise(method, belief, epsilon, length):
+    """The sigma of a method."""
+    return method(belief, epsilon, length).sigma
+
+
+def close_from_above(found, truth):
+    """Equal but for rounding, which is upward."""
+    return found == pytest.approx(truth, rel=1e-9) and found >= truth * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_with_a_fixed_start_every_sequence_of_a_small_window_gives_the_same_noise(method, data):
+    matrix = data.draw(transitions(zeros=True))
+    start = data.draw(distributions(len(matrix)))
+    length, epsilon = data.draw(st.integers(1, 5 if len(matrix) == 2 else 4)), data.draw(EPSILONS)
+    truth = quilt_reference.by_enumeration(start, matrix, epsilon, length, pairwise=method is pairwise)
+    assert close_from_above(noise(method, MarkovChain(matrix, start), epsilon, length), truth)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_with_a_stationary_start_every_sequence_of_a_small_window_gives_the_same_noise(method, data):
+    chain = MarkovChain(data.draw(transitions(zeros=True)))
+    assume(chain.is_irreducible)
+    length, epsilon = data.draw(st.integers(1, 5 if chain.states == 2 else 4)), data.draw(EPSILONS)
+    start = reference.stationary(chain.transition)
+    truth = quilt_reference.by_enumeration(start, chain.transition, epsilon, length, pairwise=method is pairwise)
+    assert close_from_above(noise(method, chain, epsilon, length), truth)
+
+
+@pytest.mark.parametrize("literal", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_longer_windows_with_a_fixed_start_give_the_noise_of_the_printed_formula(literal, data):
+    matrix = data.draw(transitions(states=st.integers(2, 4), zeros=True, least=0.05))
+    start = data.draw(distributions(len(matrix)))
+    length, epsilon = data.draw(st.integers(1, 14)), data.draw(EPSILONS)
+    truth = quilt_reference.by_formula(start, matrix, epsilon, length, literal=literal)
+    found = mqm_exact(MarkovChain(matrix, start), epsilon, length, literal=literal)
+    assert close_from_above(found.sigma, truth)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_longer_windows_with_any_start_give_the_noise_of_the_printed_formula(method, data):
+    matrix = data.draw(transitions(states=st.integers(2, 4), least=0.05))
+    length, epsilon = data.draw(st.integers(1, 14)), data.draw(EPSILONS)
+    truth = quilt_reference.by_formula(None, matrix, epsilon, length, pairwise=method is pairwise)
+    assert close_from_above(noise(method, AnyInitial([matrix]), epsilon, length), truth)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_stationary_windows_of_every_length_give_the_noise_of_the_printed_formula(method, data):
+    chain = MarkovChain(data.draw(transitions(states=st.integers(2, 4), least=0.02)))
+    length, epsilon = data.draw(st.integers(10, 34)), data.draw(st.sampled_from([0.5, 1.0, 3.0]))
+    start = reference.stationary(chain.transition)
+    truth = quilt_reference.by_formula(start, chain.transition, epsilon, length, pairwise=method is pairwise)
+    assert close_from_above(noise(method, chain, epsilon, length), truth)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_no_start_needs_more_noise_than_any_start(data):
+    matrix = data.draw(transitions(states=st.just(2), least=0.05))
+    length, epsilon = data.draw(st.integers(1, 12)), data.draw(EPSILONS)
+    every = mqm_exact(AnyInitial([matrix]), epsilon, length).sigma
+    shares = [0.0, 1e-9, 1e-3, 0.1, 0.3, 0.5, 0.7, 0.9, 1 - 1e-3, 1 - 1e-9, 1.0]
+    starts = [mqm_exact(MarkovChain(matrix, [share, 1 - share]), epsilon, length).sigma for share in shares]
+    assert max(starts) <= every * (1 + 1e-12)
+
+
+def test_the_papers_first_chain_has_the_papers_noise():
+    literal = mqm_exact(FIRST, 1.0, 100, literal=True)
+    assert literal.sigma == pytest.approx(13.0219, abs=5e-5)
+    assert (literal.node, literal.quilt, literal.method) == (8, Quilt(5, 5), "mqm-exact")
+    assert literal.pair in {(0, 0, 1), (0, 1, 0)}
+    assert literal.influence == pytest.approx(1 - 9 / literal.sigma, rel=1e-12)
+    possible = mqm_exact(FIRST, 1.0, 30)
+    assert possible.sigma == pytest.approx(12.9341, abs=5e-5)
+    assert (possible.node, possible.quilt) == (8, Quilt(7, 5))
+    assert mqm_exact(FIRST, 1.0, 10**6, literal=True).sigma == pytest.approx(literal.sigma, rel=1e-12)
+
+
+def test_the_papers_second_chain_has_the_papers_noise_and_the_class_the_larger_of_both():
+    second = mqm_exact(SECOND, 1.0, 100, literal=True)
+    assert second.sigma == pytest.approx(10.6402, abs=5e-5)
+    assert (second.node, second.quilt) == (6, Quilt(None, 4))
+    both = mqm_exact(FiniteClass([SECOND, FIRST]), 1.0, 100, literal=True)
+    assert (both.sigma, both.node) == (mqm_exact(FIRST, 1.0, 100, literal=True).sigma, 8)
+    assert both.pair is not None
+    assert both.pair[0] == 1
+
+
+def test_the_papers_three_slots_have_the_papers_influences_and_scores():
+    belief = MarkovChain(THETA1, [0.8, 0.2])
+    found = mqm_exact(belief, 10.0, 3)
+    assert (found.node, found.quilt) == (2, Quilt(1, 1))
+    assert found.influence == pytest.approx(math.log(36), rel=1e-12)
+    assert found.sigma == pytest.approx(0.1558, abs=5e-5)
+    tables = {
+        quilt: card / (10 - told)
+        for quilt, card, told in [
+            ("empty", 3, 0.0),
+            ("before", 2, math.log(6)),
+            ("after", 2, math.log(6)),
+            ("both", 1, math.log(36)),
+        ]
+    }
+    assert [round(score, 4) for score in tables.values()] == [0.3, 0.2437, 0.2437, 0.1558]
+    truth = quilt_reference.by_formula(np.array([0.8, 0.2]), belief.transition, 10.0, 3)
+    assert truth == pytest.approx(min(tables.values()), rel=1e-12)
+
+
+@pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: f"k{entry['k']}")
+def test_the_published_program_gives_the_same_noise_for_every_initial_distribution(entry):
+    matrix = np.array(entry["transition"])
+    belief = AnyInitial([matrix / matrix.sum(axis=1, keepdims=True)])
+    assert belief.chains[0].pi_min == pytest.approx(entry["pi_min"], rel=1e-9)
+    assert belief.chains[0].gap == pytest.approx(entry["gap_PPstar"], rel=1e-9)
+    for length in entry["lengths"]:
+        exact = mqm_exact(belief, entry["epsilon"], length)
+        assert exact.sigma == pytest.approx(entry["mqm_exact_sigma"], rel=1e-9)
+        approx = mqm_approx(belief, entry["epsilon"], length)
+        assert approx.sigma == pytest.approx(entry["mqm_approx_sigma"], rel=1e-9)
+        assert exact.sigma <= mqm_approx(belief, entry["epsilon"], length, bound="spectral").sigma <= approx.sigma
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "belief",
+    [FIRST, MarkovChain(THETA1), FiniteClass([MarkovChain(THETA1), SECOND]), AnyInitial([THETA1, THETA2])],
+    ids=["fixed", "stationary", "class", "any"],
+)
+def test_a_longer_window_never_needs_less_noise_and_none_more_than_the_stream(method, belief):
+    sigmas = [method(belief, 1.0, length).sigma for length in [1, 2, 3, 5, 9, 20, 60, 1000, 10**9]]
+    endless = method(belief, 1.0)
+    # a known start has nothing to hide in its first slot
+    assert sigmas[0] == (0.0 if belief is FIRST else 1.0)
+    assert all(shorter <= longer * (1 + 1e-12) for shorter, longer in itertools.pairwise([*sigmas, endless.sigma]))
+    assert (endless.node, endless.length) == (None, None)
+    if belief == MarkovChain(THETA1):
+        assert endless.sigma == sigmas[-1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_window_that_sees_no_end_has_its_middle_slot_decide(method):
+    for length in (101, 1000, 10**6):
+        found = method(MarkovChain(THETA1), 1.0, length)
+        assert found.node == (length + 1) // 2
+        assert found.sigma == method(MarkovChain(THETA1), 1.0).sigma
+    assert method(MarkovChain(THETA1), 1.0, 3) == method(MarkovChain(THETA1), 1.0, 3)
+    assert method(MarkovChain(THETA1), 1.0, 3).node == 2
+
+
+def chains(number, seed):
+    """Random chains of 2 to 7 states: even and uneven rows, some that hardly move, some with zeros."""
+    rng = np.random.default_rng(seed)
+    print(f"seed {seed}")  # noqa: T201 - a failing run shows how to repeat it
+    made = 0
+    while made < number:
+        states = int(rng.integers(2, 8))
+        matrix = rng.dirichlet(np.full(states, rng.choice([0.3, 1.0, 5.0])), size=states)
+        if rng.random() < 0.3:
+            share = rng.uniform(0.1, 0.95)
+            matrix = share * np.eye(states) + (1 - share) * matrix
+        if rng.random() < 0.2:
+            matrix[rng.random(matrix.shape) < 0.3] = 0
+        if (matrix.sum(axis=1) == 0).any():
+            continue
+        chain = MarkovChain(matrix / matrix.sum(axis=1, keepdims=True))
+        if chain.is_irreducible and chain.gap_multiplicity == 1 and chain.gap > 1e-3 and chain.pi_min > 1e-6:
+            made += 1
+            yield chain
+
+
+def check_order(chain, epsilon, length):
+    """The methods in the order of the noise they need."""
+    belief = MarkovChain(chain.transition)
+    for one in (belief, AnyInitial([chain.transition])):
+        found = [
+            pairwise(one, epsilon, length),
+            mqm_exact(one, epsilon, length),
+            mqm_approx(one, epsilon, length, bound="spectral"),
+            mqm_approx(one, epsilon, length),
+        ]
+        for less, more in itertools.pairwise(found):
+            assert less.sigma <= more.sigma * (1 + 1e-10)
+        for calibration in found:
+            assert calibration.sigma >= 1 / epsilon
+            assert calibration.influence < epsilon
+            card = calibration.quilt.card
+            if card is not None:
+                assert calibration.sigma == pytest.approx(card / (epsilon - calibration.influence), rel=1e-9)
+
+
+def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order():
+    for chain in chains(120, seed=20260701):
+        check_order(chain, 1.0, None)
+        check_order(chain, 3.0, 30)
+
+
+@pytest.mark.slow
+def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order_on_a_thousand_chains():
+    for chain in chains(1000, seed=20260702):
+        check_order(chain, 1.0, None)
+        check_order(chain, 0.3, 50)
+
+
+def test_where_the_worst_pairs_quilt_is_the_worst_for_all_pairs_both_methods_agree():
+    # three states: the pairs (0, 1) and (1, 2) need opposite quilts, so one quilt for both costs more
+    matrix = [[0.02, 0.9, 0.08], [0.5, 0.25, 0.25], [0.9, 0.08, 0.02]]
+    chain = MarkovChain(matrix)
+    assert pairwise(MarkovChain(THETA1), 1.0).sigma == mqm_exact(MarkovChain(THETA1), 1.0).sigma
+    start = reference.stationary(chain.transition)
+    apart = [
+        quilt_reference.by_formula(start, chain.transition, epsilon, 12, pairwise=pairs)
+        for epsilon in (1.0, 2.0, 4.0)
+        for pairs in (True, False)
+    ]
+    found = [noise(method, chain, epsilon, 12) for epsilon in (1.0, 2.0, 4.0) for method in (pairwise, mqm_exact)]
+    assert found == pytest.approx(apart, rel=1e-9)
+
+
+def test_pairwise_needs_less_noise_than_one_quilt_for_all_pairs_on_some_chains():
+    less = 0
+    for chain in chains(40, seed=20260703):
+        for epsilon in (0.5, 2.0):
+            less += pairwise(chain, epsilon).sigma < mqm_exact(chain, epsilon).sigma * (1 - 1e-6)
+    assert less > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_ledger_counts_at_most_epsilon_for_what_was_calibrated(method, data):
+    matrices = [data.draw(transitions(states=st.just(3), least=0.05)) for _ in range(2)]
+    epsilon, length = data.draw(EPSILONS), data.draw(st.integers(1, 60))
+    stationary = FiniteClass([MarkovChain(matrix) for matrix in matrices])
+    window = method(stationary, epsilon, length)
+    ledger = Ledger(stationary)
+    ledger.charge(0, length, window.epsilon_dp)
+    assert ledger.loss <= epsilon * (1 + 1e-11)
+    for belief in (stationary, AnyInitial(matrices), MarkovChain(matrices[0], [1, 0, 0])):
+        endless = method(belief, epsilon)
+        ledger = Ledger(belief)
+        for week in range(5):
+            ledger.charge(400 * week, 400 * (week + 1), endless.epsilon_dp)
+        assert ledger.loss <= epsilon * (1 + 1e-11)
+        if method is pairwise:
+            assert endless.epsilon_dp == pytest.approx(density_by_quilts(belief, epsilon), rel=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_secret_pair_no_noise_is_needed(method):
+    one_state = MarkovChain([[1.0]])
+    for belief in (one_state, MarkovChain([[1.0]], [1.0]), FiniteClass([one_state]), AnyInitial([[[1.0]]])):
+        for length in (None, 1, 2, 3, 100):
+            found = method(belief, 1.0, length)
+            assert (found.sigma, found.epsilon_dp, found.influence, found.pair) == (0.0, math.inf, 0.0, None)
+            assert "nothing is secret" in found.assumptions[-1]
+    # a chain that turns from a known start is known at every slot, and so is one that is caught
+    for length in (50, 10**6):
+        assert method(MarkovChain(CYCLE, [0, 1, 0]), 1.0, length).sigma == 0
+        assert method(MarkovChain([[0.5, 0.5], [0.0, 1.0]], [0, 1]), 1.0, length).sigma == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_states_that_cannot_come_back_do_not_spoil_the_slots_far_behind(method):
+    # state 1 is never entered, and would tell much about the state after it; so is state 2 of the other chain
+    left = [[0.35, 0.0, 0.65], [0.001, 0.0, 0.999], [0.3, 0.0, 0.7]]
+    twice = [[0.4, 0.6, 0.0], [0.5, 0.5, 0.0], [0.999, 0.001, 0.0]]
+    for one in (left, twice):
+        for belief in (AnyInitial([one]), MarkovChain(one, [0.1, 0.2, 0.7])):
+            start = None if isinstance(belief, AnyInitial) else np.array([0.1, 0.2, 0.7])
+            truth = quilt_reference.by_formula(
+                start, np.array(one), 2.0, 24, pairwise=method is pairwise, literal=False
+            )
+            assert truth < 3
+            for length in (24, 1000, 10**6):
+                assert method(belief, 2.0, length).sigma == pytest.approx(truth, rel=2e-9)
+            # nobody knows where a stream began, so every slot has the largest start term
+            assert truth * (1 - 1e-9) <= method(belief, 2.0).sigma < 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_far_behind_a_known_start_a_slow_chain_needs_the_noise_of_a_stationary_one(method):
+    slow = [[0.97, 0.03], [0.05, 0.95]]
+    stationary = method(MarkovChain(slow), 1.0, 10**6)
+    known = method(MarkovChain(slow, [0.6, 0.4]), 1.0, 10**6)
+    assert known.sigma == pytest.approx(stationary.sigma, rel=2e-9)
+    assert known.sigma >= stationary.sigma * (1 - 1e-12)
+    assert (known.node, known.quilt) == (stationary.node, stationary.quilt)
+    assert len(known.assumptions) == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_where_no_quilt_is_usable_a_window_has_the_empty_quilt_and_a_stream_a_clear_error(method):
+    never = [MarkovChain(CYCLE), AnyInitial([CYCLE]), AnyInitial([[[1, 0], [0, 1]]])]
+    for belief in never:
+        for length in (1, 2, 3, 40):
+            found = method(belief, 2.0, length)
+            assert (found.sigma, found.quilt, found.influence) == (length / 2, Quilt(None, None), 0.0)
+        with pytest.raises(ChainError, match=r"no quilt within \d+ slots has an influence below epsilon 2.0.*mixes"):
+            method(belief, 2.0)
+    long = method(MarkovChain(CYCLE), 2.0, 10**7)
+    assert (long.sigma, long.quilt) == (5e6, Quilt(None, None))
+    crawling = MarkovChain([[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]])
+    assert method(crawling, 1.0, 5000).sigma == 5000
+    with pytest.raises(ChainError, match="no quilt within"):
+        method(crawling, 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_zeros_make_quilts_unusable_and_are_no_error(method):
+    belief = primitive_with_reducible_product()
+    found = method(belief, 1.0)
+    assert found.sigma < 500
+    start = reference.stationary(belief.transition)
+    truth = quilt_reference.by_formula(start, belief.transition, 1.0, 40, pairwise=method is pairwise)
+    assert method(belief, 1.0, 40).sigma == pytest.approx(truth, rel=1e-9)
+    with pytest.raises(ChainError, match=r"P P\* is reducible"):
+        mqm_approx(belief, 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_independent_slots_need_no_more_noise_than_entry_privacy(method):
+    for belief in (MarkovChain([[0.3, 0.7], [0.3, 0.7]]), AnyInitial([[[0.3, 0.7], [0.3, 0.7]]])):
+        for length in (1, 2, 3, 50, None):
+            assert method(belief, 2.0, length).sigma == pytest.approx(0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 30.0, 1e4, 1e300])
+def test_extreme_targets_are_met(method, epsilon):
+    for belief in (MarkovChain(THETA1), FIRST, AnyInitial([THETA1])):
+        found = method(belief, epsilon, 1000)
+        assert found.influence < epsilon
+        assert found.sigma * epsilon == pytest.approx(min(1000.0, found.sigma * epsilon), rel=1e-12)
+        assert found.sigma >= 1 / epsilon
+    assert method(MarkovChain(CYCLE), epsilon, 10).sigma == pytest.approx(10 / epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bad_arguments_are_refused_with_name_value_and_limit(method):
+    chain = MarkovChain(THETA1)
+    for epsilon in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"epsilon is .*finite and above 0: give the loss"):
+            method(chain, epsilon)
+    with pytest.raises(TypeError, match="epsilon must be a number, not str"):
+        method(chain, "1")
+    with pytest.raises(ValueError, match=r"length is 0.*at least 1"):
+        method(chain, 1.0, 0)
+    with pytest.raises(TypeError, match="length must be a whole number, not float"):
+        method(chain, 1.0, 2.5)
+    with pytest.raises(ValueError, match=r"length is 9007199254740993, but must be at most 9007199254740992"):
+        method(chain, 1.0, 2**53 + 1)
+    with pytest.raises(ValueError, match=r"epsilon is 1e-307, for which no float holds the noise"):
+        method(chain, 1e-307, 1000)
+    for belief in (None, THETA1, np.eye(2), 0.5):
+        with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
+            method(belief, 1.0)
+        with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
+            mqm_approx(belief, 1.0)  # pyright: ignore[reportArgumentType] - the point of the test
+    with pytest.raises(ChainError, match=r"name none: use mqm_approx"):
+        method(MixingBounds(0.2, 0.5), 1.0)
+    with pytest.raises(ChainError, match=r"reducible.*\{0\}, \{1\}"):
+        method(MarkovChain([[1, 0], [0, 1]]), 1.0, 10)
+
+
+def test_a_calibration_says_what_it_assumes():
+    def notes(belief, length=None, **options):
+        return mqm_exact(belief, 1.0, length, **options).assumptions
+
+    assert notes(MarkovChain(THETA1)) == ("one transition matrix of 2 states, with its stationary distribution",)
+    assert notes(FIRST, 50)[0].endswith("with its given initial distribution at the first slot of the window")
+    assert notes(FIRST)[0].endswith("with any initial distribution")
+    assert "impossible at an earlier slot count" in notes(FIRST, 50, literal=True)[1]
+    assert notes(MarkovChain(THETA1), 50, literal=True) == notes(MarkovChain(THETA1), 50)
+    assert "each of 2 transition matrices" in notes(AnyInitial([THETA1, THETA2]))[0]
+    assert "two intervals" in notes(BinaryInterval((0.8, 0.9), (0.6, 0.7)))[0]
+
+
+def test_a_table_cut_short_is_said_so(monkeypatch):
+    monkeypatch.setattr("quiltstream.privacy.quilts.influence.longest", lambda _: 20)
+    slow = MarkovChain([[0.99, 0.01], [0.01, 0.99]])
+    found = mqm_exact(slow, 5.0, 2000)
+    assert "quilts wider than 20 slots to a side were not tried: less noise may do" in found.assumptions
+    assert found.sigma >= 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_no_member_of_a_binary_interval_needs_more_noise_than_the_interval(data):
+    ends = [sorted(data.draw(st.tuples(st.floats(0.02, 0.98), st.floats(0.02, 0.98)))) for _ in range(2)]
+    belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))
+    epsilon, length = data.draw(EPSILONS), data.draw(st.integers(1, 30))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    for method in METHODS:
+        window, endless = method(belief, epsilon, length).sigma, method(belief, epsilon).sigma
+        for _ in range(8):
+            stays = [rng.uniform(*end) for end in ends]
+            matrix = [[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]]
+            share = rng.uniform()
+            assert method(MarkovChain(matrix, [share, 1 - share]), epsilon, length).sigma <= window * (1 + 1e-12)
+            assert method(AnyInitial([matrix]), epsilon).sigma <= endless * (1 + 1e-12)
+            assert method(MarkovChain(matrix), epsilon).sigma <= endless * (1 + 1e-12)
+    assert mqm_exact(belief, epsilon).sigma <= mqm_approx(belief, epsilon, bound="spectral").sigma * (1 + 1e-10)

@@ -1,0 +1,149 @@
+"""MQMApprox against Algorithm 4 as printed, with Lemma 4.8 and with the spectral bound."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, lemma_4_9_reach, mqm_approx
+from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+
+from .. import reference
+from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
+from ..models.test_classes import THETA2
+
+BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 50, 95, 96, 97, 300])
+def test_the_search_is_algorithm_4(length):
+    calibration = mqm_approx(BOUNDS, 1.0, length)
+    assert calibration.sigma == pytest.approx(reference.algorithm_4(0.2, 0.75, 1.0, length), rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [96, 97, 300, 100_000, None])
+def test_from_eight_reaches_on_the_shortcut_gives_the_same_and_says_nothing_of_short_windows(length):
+    calibration = mqm_approx(BOUNDS, 1.0, length)
+    assert calibration.sigma == pytest.approx(reference.algorithm_4(0.2, 0.75, 1.0, 96), rel=1e-12)
+    assert not any("Algorithm 4" in note for note in calibration.assumptions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.01, 0.5), st.floats(0.05, 2.0), st.floats(1e-3, 20.0), st.integers(1, 40))
+def test_the_search_is_algorithm_4_for_any_bounds_epsilon_and_length(pi_min, gap, epsilon, length):
+    calibration = mqm_approx(MixingBounds(pi_min, gap), epsilon, length)
+    assert calibration.sigma == pytest.approx(reference.algorithm_4(pi_min, gap, epsilon, length), rel=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.05, 0.5), st.floats(0.5, 2.0), st.floats(0.2, 20.0))
+def test_the_shortcut_is_algorithm_4_for_any_bounds_and_epsilon(pi_min, gap, epsilon):
+    bounds = MixingBounds(pi_min, gap)
+    length = 8 * lemma_4_9_reach(bounds, epsilon)
+    assert mqm_approx(bounds, epsilon, length).sigma == pytest.approx(
+        reference.algorithm_4(pi_min, gap, epsilon, length), rel=1e-9
+    )
+    assert mqm_approx(bounds, epsilon, length).sigma == mqm_approx(bounds, epsilon).sigma
+
+
+def test_the_class_of_the_paper_gives_the_papers_numbers():
+    belief = FiniteClass([MarkovChain(THETA1, [1, 0]), MarkovChain(THETA2, [0.9, 0.1])])
+    calibration = mqm_approx(belief, 1.0, length=100)
+    assert lemma_4_9_reach(MixingBounds.of(belief.chains), 1.0) == 12
+    assert calibration.sigma == pytest.approx(31.7098, abs=5e-5)
+    assert (calibration.quilt, calibration.node, calibration.length) == (Quilt(15, 13), 50, 100)
+    assert calibration.quilt.card == 27
+    assert calibration.influence == pytest.approx(
+        2 * reference.lemma_f(0.2, 0.75, 15) + reference.lemma_f(0.2, 0.75, 13)
+    )
+    assert calibration.epsilon_dp == 1 / calibration.sigma
+    assert (calibration.method, calibration.pair) == ("mqm-approx", None)
+
+
+def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_what_it_lacks():
+    calibration = mqm_approx(BOUNDS, 1.0, 10)
+    assert (calibration.sigma, calibration.quilt, calibration.influence) == (10.0, Quilt(None, None), 0.0)
+    assert calibration.assumptions[-1].startswith(
+        "epsilon 1.0 needs windows of at least 96 slots for the Lemma 4.9 shortcut; this window has 10: "
+    )
+    assert calibration.quilt.card is None
+    assert str(calibration.quilt) == "to the start, to the end"
+
+
+@pytest.mark.parametrize("length", [48, 95])
+def test_a_window_just_below_eight_reaches_is_searched_in_full(length):
+    assert "Algorithm 4" in mqm_approx(BOUNDS, 1.0, length).assumptions[-1]
+
+
+def test_a_gap_close_to_nothing_leaves_group_privacy_for_a_window_and_a_clear_error_for_a_stream():
+    crawling = MixingBounds(0.1, 1e-9)
+    assert mqm_approx(crawling, 2.0, 1000).sigma == 500.0
+    with pytest.raises(ChainError, match=r"gap 1e-09 .*at most 4194304 are tried: use a belief that mixes faster"):
+        mqm_approx(crawling, 2.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 20.0, 1e3])
+def test_extreme_targets_are_met(epsilon):
+    calibration = mqm_approx(BOUNDS, epsilon)
+    quilt = calibration.quilt
+    assert calibration.influence < epsilon
+    assert quilt.card / (epsilon - calibration.influence) == calibration.sigma
+    assert calibration.sigma * epsilon >= 1
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_an_epsilon_that_is_none_is_refused(epsilon):
+    for call in (mqm_approx, lemma_4_9_reach):
+        with pytest.raises(ValueError, match=r"epsilon is .*finite and above 0: give the loss"):
+            call(BOUNDS, epsilon)
+
+
+def test_other_bad_arguments_are_refused():
+    with pytest.raises(TypeError, match="epsilon must be a number, not str"):
+        mqm_approx(BOUNDS, "1")  # pyright: ignore[reportArgumentType] - the point of the test
+    with pytest.raises(ValueError, match=r"length is 0.*at least 1"):
+        mqm_approx(BOUNDS, 1.0, 0)
+    with pytest.raises(TypeError, match="length must be a whole number, not float"):
+        mqm_approx(BOUNDS, 1.0, 3.5)  # pyright: ignore[reportArgumentType] - the point of the test
+    with pytest.raises(ChainError, match=r"P P\* is reducible"):
+        mqm_approx(primitive_with_reducible_product(), 1.0)
+    with pytest.raises(ChainError, match="periodic"):
+        mqm_approx(MarkovChain(CYCLE), 1.0)
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 50, 95, 96, 300, None])
+def test_the_spectral_bound_goes_through_the_same_search(stationary, length):
+    belief = MarkovChain(THETA1, None if stationary else [1, 0])
+
+    def told(lag):
+        share = 0.5**lag * (1 / 0.2 - 1)
+        return math.log((1 + share) / (1 - share)) if share < 1 else math.inf
+
+    best = 0.0
+    for node in range(1, (96 if length is None else min(length, 96)) + 1):
+        lefts, rights = node - 1, (96 if length is None else min(length, 96)) - node
+        options = [(lefts, 0.0)] + [(a - 1, (1 if stationary else 2) * told(a)) for a in range(1, min(lefts, 60) + 1)]
+        others = [(rights, 0.0)] + [(b - 1, told(b)) for b in range(1, min(rights, 60) + 1)]
+        scores = [(x + y + 1) / (1 - d - e) for x, d in options for y, e in others if d + e < 1]
+        best = max(best, min(scores))
+    found = mqm_approx(belief, 1.0, length, bound="spectral")
+    assert found.sigma == pytest.approx(best, rel=1e-9)
+    assert found.sigma <= mqm_approx(belief, 1.0, length).sigma
+    assert found.method == "mqm-approx-spectral"
+    assert ("a stationary start" if stationary else "any initial distribution") in found.assumptions[0]
+
+
+def test_every_belief_has_its_bounds():
+    assert mqm_approx(AnyInitial([THETA1, THETA2]), 1.0).sigma == pytest.approx(31.7098, abs=5e-5)
+    interval = BinaryInterval((0.8, 0.9), (0.6, 0.7))
+    assert mqm_approx(interval, 1.0).sigma == mqm_approx(interval.bounds, 1.0).sigma
+    assert mqm_approx(interval, 1.0, bound="spectral").sigma < mqm_approx(interval, 1.0).sigma
+
+
+def test_a_bound_of_another_name_is_refused():
+    with pytest.raises(ValueError, match=r"bound is 'lemma'.*lemma-4.8, spectral"):
+        mqm_approx(BOUNDS, 1.0, bound="lemma")  # pyright: ignore[reportArgumentType] - the point of the test

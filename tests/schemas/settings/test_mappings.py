@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from quiltstream.schemas.settings.base import SettingsError, problems_of
+from quiltstream.schemas.settings.job import EXAMPLE, load_settings
+from quiltstream.schemas.settings.mappings import Place, Readings, Register, path_steps, wildcards
+
+PLAIN = {"series": "id", "time": "ts", "value": "kwh"}
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("power", ("power",)),
+        ("values.power", ("values", "power")),
+        ("readings[*].value", ("readings", None, "value")),
+        ("[*].v", (None, "v")),
+        ("[*]", (None,)),
+        ("t[0][12]", ("t", 0, 12)),
+        ('values["kWh.in [1]"].now', ("values", "kWh.in [1]", "now")),
+        ('["a.b"]', ("a.b",)),
+        ("power (kW)", ("power (kW)",)),
+        ("a-b/c:d", ("a-b/c:d",)),
+    ],
+)
+def test_a_path_is_taken_apart(path: str, steps: tuple[str | int | None, ...]):
+    assert path_steps(path) == steps
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "",
+            ".",
+            ".a",
+            "a.",
+            "a..b",
+            "a.[0]",
+            "a[",
+            "a]",
+            "a[*",
+            "a[*]b",
+            "a[x]",
+            "a[-1]",
+            'a"b',
+            'a[""]',
+            "a[1234567]",
+        ),
+        ".".join("a" * 21),
+        "a[*].b[*].c[*].d[*]",
+    ],
+)
+def test_what_is_no_path_is_refused(path: str):
+    with pytest.raises(ValueError, match="write for example values"):
+        path_steps(path)
+
+
+def test_the_arrays_of_a_path_end_at_its_last_wildcard():
+    assert wildcards(path_steps("a[*].b[*].c")) == ("a", None, "b", None)
+    assert wildcards(path_steps("a.b[0]")) == ()
+
+
+def mistakes(document: dict[str, Any]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        Readings.model_validate(document)
+    return "\n".join(problems_of(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "readings.series is missing; add it"),
+        ({"series": "id", "time": "ts"}, "readings.value is missing; add it"),
+        (PLAIN | {"series": 5}, "series is 5: input should be a valid string"),
+        (PLAIN | {"series": {"topic": "x"}}, "series.topic is 'x'"),
+        (PLAIN | {"series": {"topic": 0}}, "0 is no level"),
+        (PLAIN | {"series": {"topc": 1}}, "series.topc is not a setting"),
+        (PLAIN | {"series": {}}, "name exactly one of column, path, topic, header, key, stamp; 0 are given"),
+        (PLAIN | {"series": {"topic": 1, "key": True}}, "2 are given"),
+        (PLAIN | {"series": {"key": False}}, "series.key is False"),
+        (PLAIN | {"series": {"topic": 1, "level": 2}}, "level is of a header or key, and topic is given"),
+        (PLAIN | {"series": {"path": "a["}}, "'a[' is no path at character 2"),
+        (PLAIN | {"series": {"stamp": True}}, "the broker's stamp is a time"),
+        (PLAIN | {"value": {"stamp": True}}, "the broker's stamp is a time"),
+        (PLAIN | {"time": []}, "name at least one column"),
+        (PLAIN | {"time": {"header": "t", "level": 1}}, "a level holds no time"),
+        (PLAIN | {"value": {"register": {}}}, "name exactly one of path, column and name; 0 are given"),
+        (PLAIN | {"value": {"register": {"path": "a", "rollover": 0}}}, "value.register.rollover is 0"),
+        (PLAIN | {"attributes": {"feeder": {"topc": 1}}}, "attributes.feeder.topc is not a setting"),
+        (PLAIN | {"avro_schemas": [{}]}, "avro_schemas is of payload: avro-single"),
+        (PLAIN | {"payload": "avro-single"}, "avro_schemas is missing"),
+        (PLAIN | {"max_bytes": 0}, "max_bytes is 0"),
+        (PLAIN | {"pseudonyms": {}}, "name exactly one of env and file"),
+        (PLAIN | {"pseudonyms": {"file": "key"}}, "file is not an absolute path"),
+        (PLAIN | {"pseudonyms": {"env": "K"}, "series": {"constant": "a"}}, "write a pseudonym there"),
+        ({"preset": "nothing", "value": "p"}, "preset is 'nothing'"),
+        ({"preset": "thingsboard"}, "readings.value is missing: the name"),
+        (
+            {"preset": "edgex", "value": "p", "series": "id"},
+            "under preset edgex it is a topic level, a header or the key",
+        ),
+        ({"preset": "edgex", "value": "p", "series": {"path": "id"}}, "under preset edgex it is a topic level"),
+        ({"preset": "edgex", "value": "p", "attributes": {"f": "x"}}, "readings.f is 'x'; under preset edgex"),
+        ({"preset": "edgex", "value": "p", "time": "t"}, "readings.time is set, and preset edgex has its own"),
+        ({"preset": "edgex", "value": "p", "time_unit": "ms"}, "time_unit or time_format is set"),
+        (
+            {"preset": "edgex", "value": "p", "payload": "cbor"},
+            "readings.payload is cbor, and preset edgex has its own",
+        ),
+        ({"preset": "edgex", "value": {"path": "p"}}, "under preset edgex it is a name, in plain text"),
+        ({"preset": "edgex", "value": {"register": {"path": "p"}}}, "give its name, not its path"),
+        ({"preset": "hono"}, "readings.value is missing"),
+    ],
+)
+def test_a_wrong_mapping_is_named_with_the_next_step(document: dict[str, Any], message: str):
+    assert message in mistakes(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        PLAIN,
+        PLAIN | {"time": ["date", "clock"]},
+        PLAIN | {"series": {"constant": "only"}},
+        PLAIN | {"series": {"topic": 2}, "time": {"stamp": True}, "value": {"path": "a[*].b"}},
+        PLAIN | {"attributes": {"feeder": {"topic": 1}, "area": "where.area"}},
+        PLAIN | {"value": {"register": {"path": "total", "rollover": 100_000}}},
+        PLAIN | {"pseudonyms": {"env": "KEY"}, "max_bytes": 5},
+        PLAIN | {"payload": "avro-single", "avro_schemas": [{"type": "int"}]},
+        {"preset": "thingsboard", "value": "power", "series": {"key": True, "level": 1}},
+        {"preset": "green-button"},
+        {"preset": "azure-iot", "value": "power"},
+    ],
+)
+def test_a_mapping_is_written_as_it_was_given(document: dict[str, Any]):
+    readings = Readings.model_validate(document)
+    written = readings.model_dump(mode="json", exclude_defaults=True)
+    assert written == document | ({} if "pseudonyms" not in document else {"pseudonyms": written["pseudonyms"]})
+    assert Readings.model_validate(readings.model_dump(mode="json")) == readings
+    assert pickle.loads(pickle.dumps(readings)) == readings
+
+
+def test_what_is_frozen_of_a_job_on_files_is_what_it_was_before_there_were_messages():
+    readings = load_settings(EXAMPLE).readings
+    assert readings is not None
+    assert readings.canonical() == {
+        "series": "household",
+        "time": "ts",
+        "value": "kwh",
+        "unit": "kWh",
+        "scale": 2000.0,
+        "time_format": None,
+        "time_unit": "s",
+        "ambiguous": "earliest",
+    }
+
+
+def test_another_mapping_is_another_text_and_another_limit_is_not():
+    one = Readings.model_validate(PLAIN | {"series": {"topic": 1}})
+    assert one.canonical() != one.model_copy(update={"series": Place(topic=2)}).canonical()
+    assert one.canonical() == one.model_copy(update={"max_bytes": 7}).canonical()
+    register = Readings.model_validate(PLAIN | {"value": {"register": {"path": "total"}}})
+    assert register.canonical()["value"] == {"register": {"path": "total"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (PLAIN | {"series": {"topic": 1}}, "readings.series is topic level 1, and the source is files"),
+        (PLAIN | {"series": {"key": True}}, "readings.series is the key"),
+        (PLAIN | {"time": {"stamp": True}}, "readings.time is the broker's stamp"),
+        (PLAIN | {"value": {"path": "a.b"}}, "readings.value is path a.b"),
+        (PLAIN | {"value": {"register": {"path": "a"}}}, "readings.value is a register"),
+        (PLAIN | {"payload": "cbor"}, "readings.payload is set"),
+        (PLAIN | {"attributes": {"f": "x"}}, "readings.attributes is set"),
+        ({"preset": "dsmr", "value": "1-0:1.7.0"}, "readings.preset is set"),
+    ],
+)
+def test_what_only_messages_have_is_refused_for_files(document: dict[str, Any], message: str):
+    with pytest.raises(SettingsError) as caught:
+        Readings.model_validate(document).check_columns()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [{"column": "id"}, "id"])
+def test_a_column_may_be_named_in_either_way_for_files(place: Any):
+    readings = Readings.model_validate({"series": place, "time": place, "value": place})
+    readings.check_columns()
+    assert readings.time_columns == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (Place(column="c"), "column c"),
+        (Place(path="a.b"), "path a.b"),
+        (Place(topic=-1), "topic level -1"),
+        (Place(header="h"), "header h"),
+        (Place(key=True), "the key"),
+        (Place(stamp=True), "the broker's stamp"),
+    ],
+)
+def test_a_place_says_what_it_is(place: Place, text: str):
+    assert place.text == text
+
+
+def test_a_register_knows_its_path():
+    assert Register(path="a.b").steps == ("a", "b")
+    assert Register(column="a.b").steps == ("a.b",)
+    assert Register(name="1-0:1.8.0").steps is None
+
+
+def test_what_a_ledger_freezes_says_nothing_of_limits():
+    """They may change while a query runs."""
+    plain = Readings(series="id", time="ts", value="v")
+    assert plain.model_copy(update={"remember": 500, "max_bytes": 7}).canonical() == plain.canonical()
+    assert "remember" not in plain.model_dump()

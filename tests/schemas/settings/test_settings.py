@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings, read_settings
+
+
+def test_the_example_is_read():
+    settings = load_settings(EXAMPLE)
+    assert settings.grid.interval_us == 1_800_000_000
+    assert settings.space.size == 5
+    assert len(settings.schedule) == 52
+    assert settings.budget == 2.0
+    assert settings.source is not None
+    assert (settings.source.format, settings.source.patterns) == ("parquet", ("data/feeder.parquet",))
+    assert settings.roster_file is not None
+    assert settings.roster_file.group == "feeder"
+
+
+def change(old: str, new: str) -> str:
+    assert old in EXAMPLE
+    return EXAMPLE.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML at line 1, column 5"),
+        ("- 1", "a mapping of settings is expected"),
+        (change("epsilon: 1.0", "epsilon: 0"), "privacy.epsilon is 0: input should be greater than 0"),
+        (change("epsilon: 1.0", "epsilon: 0"), "of one series, for example 1.0"),
+        (change("budget: 2.0", "budget: 0"), "or leave it out: it is then epsilon"),
+        (
+            change("slots:    {interval: 30min, origin: 2013-01-01, timezone: UTC}", "slots: false"),
+            "slots is False: it is a section",
+        ),
+        (change("start: 2013-01-01", "start: 50000-01-01"), "windows.start: instant '50000-01-01' is not"),
+        (change("start: 2013-01-01", "start: 50000-01-01"), "a year from 0001 to 9999"),
+        (change("origin: 2013-01-01", "origin: soon"), "slots.origin: instant 'soon' is not"),
+        (change("2013-12-31", "2012-12-31"), "windows.stop 2012-12-31 is not after windows.start 2013-01-01"),
+        (change("2013-12-31", "2013-01-02"), "windows.stop 2013-01-02 is too near to windows.start 2013-01-01"),
+        (change("epsilon: 1.0", "epsilon: -1"), "privacy.epsilon is -1"),
+        (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
+        (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
+        (change("model.json", "{pi_min: 0, gap: 1}"), "model.pi_min is 0: input should be greater than 0"),
+        (change("size: 7d", "size: 100min"), "windows.size 100min is not a whole number of slots of 30min"),
+        (change("30min", "30"), "slots.interval: duration 30 has no unit"),
+        (change("timezone: UTC", "timezone: Mars"), "slots.timezone: timezone 'Mars' is unknown"),
+        (change("250, 500", "500, 250"), "states.edges[1] is 250, not above"),
+        (change("forward-backward", "magic"), "privacy.mechanism is 'magic'"),
+        (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
+        (
+            change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
+            "exactly one of parquet, csv, jsonl, avro, stdin, kafka, pubsub; 2",
+        ),
+        (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
+        (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0"),
+        (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
+        (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
+        (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
+        (change("edges: [250", "edges: [true"), "states.edges.0: True is not a number"),
+        (change("ledger:   sqlite:///out/ledger.db", "ledger: ['postgresql://u:hidden@h/db']"), "ledger is set: "),
+        (change("group_by: feeder", "group_by: {file: groups.csv}"), "group_by and roster both name a file"),
+        (
+            change("roster:   roster.csv", "roster: {column: home}"),
+            "roster.column is 'home', and readings.series is 'household'",
+        ),
+        (change("start: 2013-01-01", "start: 2013-01-01T00:10"), "windows.start 2013-01-01T00:10:00Z is not the start"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_limit(text, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(text)
+    assert message in str(caught.value)
+    assert "hidden" not in str(caught.value)
+    assert "instance of" not in str(caught.value)
+    assert not str(caught.value).startswith("settings: windows.")
+
+
+def test_every_mistake_is_reported_at_once():
+    with pytest.raises(SettingsError) as caught:
+        load_settings(change("epsilon: 1.0", "epsilon: -1").replace("timezone: UTC", "timezone: Mars"))
+    assert len(caught.value.problems) == 2
+
+
+def test_relative_paths_start_at_the_settings_file(tmp_path: Path):
+    path = tmp_path / "job" / "settings.yaml"
+    path.parent.mkdir()
+    path.write_text(EXAMPLE, encoding="utf-8")
+    settings = read_settings(path)
+    assert settings.path("a.csv") == str(path.parent / "a.csv")
+    assert settings.path("/abs/a.csv") == "/abs/a.csv"
+    assert settings.path("gs://bucket/a.csv") == "gs://bucket/a.csv"
+    assert settings.ledger_url == f"sqlite:///{path.parent / 'out/ledger.db'}"
+    moved = settings.model_copy(update={"ledger": "postgresql+psycopg://host/db"})
+    assert moved.ledger_url == "postgresql+psycopg://host/db"
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_settings(tmp_path / "absent.yaml")
+
+
+def test_settings_travel_to_workers_with_their_folder(tmp_path: Path):
+    settings = Settings.parse({**load_settings(EXAMPLE).model_dump(by_alias=True)}, tmp_path)
+    copy = pickle.loads(pickle.dumps(settings))
+    assert copy == settings
+    assert copy.path("x") == str(tmp_path / "x")
+
+
+def test_naive_stamps_of_the_settings_are_read_in_the_zone():
+    text = change("timezone: UTC", "timezone: Europe/Paris").replace("start: 2013-01-01", "start: 2013-07-01")
+    settings = load_settings(text)
+    # origin is 2012-12-31T23:00Z and the start 2013-06-30T22:00Z: summer time takes two half-hour slots away
+    assert settings.schedule.start == 181 * 48 - 2
+
+
+def test_a_password_is_not_shown():
+    settings = load_settings(change("sqlite:///out/ledger.db", "postgresql://u:hidden@h/db"))
+    assert "hidden" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("sqlite+pysqlite:///out/l.db", "sqlite+pysqlite:///FOLDER/out/l.db"),
+        ("sqlite:////abs/l.db", "sqlite:////abs/l.db"),
+        ("sqlite:///${HOME}/l.db", "sqlite:///${HOME}/l.db"),
+    ],
+)
+def test_a_relative_ledger_lies_beside_the_settings(tmp_path, url, expected):
+    settings = load_settings(change("sqlite:///out/ledger.db", url), folder=tmp_path)
+    assert settings.ledger_url == expected.replace("FOLDER", str(tmp_path))
+
+
+def test_a_mapping_file_is_the_roster():
+    text = change("group_by: feeder", "group_by: {file: groups.csv, series: home}").replace(
+        "roster:   roster.csv\n", ""
+    )
+    roster = load_settings(text).roster_file
+    assert roster is not None
+    assert (roster.file, roster.series, roster.group) == ("groups.csv", "home", "group")
+    column = change("roster:   roster.csv", "roster: {column: household}")
+    assert load_settings(column).roster_file is None

@@ -1,0 +1,110 @@
+"""The files of a merge: what is there already, what is not there, what is older; and the command."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from quiltstream.pipelines.cli import main
+from quiltstream.schemas.models import hash_of_series
+from quiltstream.store import (
+    ExportError,
+    Store,
+    StoreDamaged,
+    StoreMissing,
+    tables,
+)
+
+from ..forging import reseal
+from ..merges import address, fill, united
+from ..samples import OTHER, BeliefChange, domain, query
+
+
+def test_a_file_that_exists_and_a_ledger_that_is_not_there_or_damaged_stop_a_merge(tmp_path: Path) -> None:
+    first = fill(tmp_path / "a.db")
+    with pytest.raises(ExportError, match="never replaces"):
+        united(first, first, first)
+    with pytest.raises(StoreMissing):
+        united(tmp_path / "both.db", first, tmp_path / "none.db")
+    (tmp_path / "broken.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreDamaged):
+        united(tmp_path / "both.db", first, tmp_path / "broken.db")
+    with pytest.raises(ExportError, match="cannot be written"):
+        united(tmp_path / "a.db" / "both.db", first)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "broken.db"]
+
+
+def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fill(tmp_path / "a.db")
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("quiltstream.store.merge.writer.NewLedger.finish", broken)
+    with pytest.raises(ZeroDivisionError):
+        united(tmp_path / "both.db", first, first)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
+
+
+def loss(path: Path) -> float:
+    with Store(address(path), create=True) as store:
+        return store.summary("homes").loss
+
+
+def test_a_belief_of_one_ledger_that_rests_on_a_series_of_the_other_is_given_the_model(tmp_path: Path) -> None:
+    first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
+    copy = Path(shutil.copy(first, tmp_path / "copy.db"))
+    with Store(address(first), create=True) as store:
+        hashes = (hash_of_series("joins"),)
+        store.change_belief("homes", BeliefChange("joined", OTHER.to_dict(), "model-2", series_hashes=hashes))
+        assert not store.summary("homes").given_model
+    with Store(address(copy), create=True) as store:
+        held = store.registered("homes", "weekly")
+        assert held is not None
+        store.join(held, [("joins", None)])
+    for number, sources in enumerate([(first, copy), (copy, first)]):
+        with Store(address(united(tmp_path / f"both{number}.db", *sources)), create=True) as store:
+            assert store.summary("homes").given_model
+
+
+def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_path: Path) -> None:
+    first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
+    copy = Path(shutil.copy(first, tmp_path / "copy.db"))
+    with Store(address(copy), create=True) as store, store._database().write() as connection:
+        changed = tables.charges.update().where(tables.charges.c.sequence == 1)
+        connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2, given_model=True))
+        reseal(connection)
+    both = united(tmp_path / "both.db", first, copy)
+    with Store(address(both), create=True) as store:
+        said = store.summary("homes")
+        assert said.flagged_charges == 1
+        assert said.loss > max(loss(first), loss(copy))
+        # that of record first, as it was
+        assert sorted(entry.given_model for entry in store.entries()) == [False, False, True]
+        assert not store.entries()[0].given_model
+
+
+def test_the_command_unites_ledgers_and_says_what_became_of_each_domain(tmp_path: Path) -> None:
+    first, second = (fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab")
+    run: Callable[..., Any] = CliRunner().invoke
+    target = tmp_path / "new" / "both.db"
+    done = run(main, ["ledger", "merge", str(first), address(second), "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "2 ledgers in one" in said
+    assert "flagged: 3 charges, 6 blocks; closed" in said
+    assert "quiltstream ledger budget" in said
+    assert run(main, ["ledger", "merge", str(first), str(second), "-o", str(target)]).exit_code == 4
+    assert run(main, ["ledger", "merge", str(first), "-o", str(tmp_path / "c.db")]).exit_code == 2
+    assert run(main, ["ledger", "merge", str(first), "none.db", "-o", str(tmp_path / "c.db")]).exit_code == 2
+    assert run(main, ["ledger", "merge", str(first), str(second), "-o", str(tmp_path / "c.yaml")]).exit_code == 2
+    with Store(address(tmp_path / "d.db"), create=True) as store:
+        store.register(domain(budget=0.5), query(shards=7))
+    done = run(main, ["ledger", "merge", str(first), str(tmp_path / "d.db"), "-o", str(tmp_path / "c.db")])
+    assert done.exit_code == 4
+    assert "shards is 2" in " ".join(done.output.split())

@@ -1,0 +1,188 @@
+"""Blocks are logged before their rows leave, so that the next run notices an older copy of the ledger."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.store import Draft, Store
+from quiltstream.store.specs import Record, Registration
+from quiltstream.transforms.aggregate import block_log
+from quiltstream.transforms.aggregate.block_log import BlockLog, BlockLogError, LoggedBlock, begin, compact, read
+from quiltstream.transforms.common.ledger_waits import PatientStore
+
+from ...store.samples import domain, drafts, query
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as made:
+        yield made
+
+
+@pytest.fixture
+def held(store: Store) -> Registration:
+    return store.register(domain(), query())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def on_shard(held: Registration, window: int, shard: int) -> list[Draft]:
+    return drafts(held, [list(held.query.schedule.windows())[window]], [shard])
+
+
+def places(path: Path) -> list[tuple[str, int]]:
+    return [(one.entry_id, one.shard) for one in read(path)]
+
+
+def of(records: list[Record]) -> list[tuple[str, int]]:
+    return [(one.entry.entry_id, one.shard) for one in records]
+
+
+def test_a_transaction_is_logged_before_its_records_are_given(store: Store, held: Registration, path: Path) -> None:
+    """One block stands for all that a transaction put on record; those of earlier ones are logged each."""
+    patient = PatientStore(store, live=False, log=BlockLog((str(path),)))
+    first = patient.publish(held, on_shard(held, 0, 0))
+    second = patient.publish(held, [*on_shard(held, 0, 0), *on_shard(held, 1, 1), *on_shard(held, 2, 1)])
+    again = patient.publish(held, [*on_shard(held, 0, 0), *on_shard(held, 1, 1)])
+    assert places(path) == [*of(first), of(second)[1], *of(again)]
+    assert read(path)[0].query == "weekly"
+    assert read(path)[0].until == "1970-01-04T00:00:00Z"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_rows_are_kept_back_while_no_file_can_be_written(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    patient = PatientStore(store, live=False, log=BlockLog((str(path), str(path.with_name("other")))))
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(BlockLogError, match="No space left on device") as raised:
+        patient.publish(held, on_shard(held, 0, 0))
+    monkeypatch.undo()
+    assert raised.value.passing
+    (record,) = patient.publish(held, on_shard(held, 0, 0))
+    assert not record.fresh
+    assert places(path) == of([record])
+
+
+def test_one_file_that_can_be_written_is_enough_and_is_synced(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
+    missing, other = path.with_name("no folder") / "log", path.with_name("other")
+    log = BlockLog((str(missing), str(path), str(other)))
+    records = store.publish(held, on_shard(held, 0, 0))
+    log.append(store, held, records)
+    assert places(path) == places(other) == of(records)
+    assert synced == [str(path)]
+    assert not begin(missing.parent.parent / "ledger.db" / "log")
+
+
+def test_workers_elsewhere_write_only_to_files_that_are_there(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = store.publish(held, on_shard(held, 0, 0))
+    BlockLog((str(path),), here=False).append(store, held, records)
+    assert not path.exists()
+    assert begin(path)
+    BlockLog((str(path),), here=False).append(store, held, records)
+    assert places(path) == of(records)
+
+    numbers = [errno.EROFS, errno.EACCES, errno.ENOSPC]
+
+    def refused(*_: Any) -> int:
+        raise OSError(numbers.pop(0), "refused")
+
+    monkeypatch.setattr(os, "open", refused)
+    for _ in range(2):
+        BlockLog((str(path),), here=False).append(store, held, records)
+    with pytest.raises(BlockLogError, match="No space left on device"):
+        BlockLog((str(path),), here=False).append(store, held, records)
+
+
+def test_the_newest_block_of_each_query_is_kept_and_what_is_not_on_record(
+    store: Store, held: Registration, path: Path
+) -> None:
+    log = BlockLog((str(path),))
+    other = store.register(domain(budget=1.0), query("daily", share=0.0001))
+    newest: list[tuple[str, int]] = []
+    for window, shard in ((3, 0), (0, 1), (1, 0)):
+        for one in (held, other):
+            records = store.publish(one, on_shard(one, window, shard))
+            log.append(store, one, records)
+            newest = [*newest, *of(records)][-2:]
+    strange = LoggedBlock("0" * 32, 1, "weekly", "2024-01-01T00:00:00Z")
+    # in any order: what is replayed is appended again
+    log.append(store, held, store.publish(held, on_shard(held, 3, 0)))
+    compact(path, store, also=[strange])
+    assert places(path) == [(strange.entry_id, 1), *newest]
+    compact(path, store, forget=True)
+    assert places(path) == newest
+
+
+def test_a_long_file_is_compacted_by_who_appends(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_log, "_LONG_BYTES", 200)
+    log = BlockLog((str(path),))
+    for window in range(6):
+        records = store.publish(held, on_shard(held, window, 0))
+        log.append(store, held, records)
+        assert path.stat().st_size <= 200
+        assert places(path)[-1:] == of(records)
+
+
+def test_a_line_that_was_cut_off_hides_no_other(store: Store, held: Registration, path: Path) -> None:
+    log = BlockLog((str(path),))
+    first = store.publish(held, on_shard(held, 0, 0))
+    log.append(store, held, first)
+    for rest in (b'{"entry_id":"00', b"\0" * 40):
+        with path.open("ab") as file:
+            file.write(rest)
+        second = store.publish(held, on_shard(held, 1, 0))
+        log.append(store, held, second)
+        assert set(places(path)) == {*of(first), *of(second)}
+    path.write_bytes(b"something else\n")
+    with pytest.raises(ValueError, match="it holds no block"):
+        read(path)
+
+
+def test_nothing_is_lost_by_who_appends_while_another_compacts(store: Store, held: Registration, path: Path) -> None:
+    """The compaction gives the name to another file, also between the opening of one and its lock."""
+    log, records = BlockLog((str(path),)), store.publish(held, on_shard(held, 0, 0))
+    strange = [LoggedBlock(f"{number:032x}", 0, "weekly", "2024-01-01T00:00:00Z") for number in range(60)]
+
+    def append() -> None:
+        for one in strange:
+            block_log._append(path, f"{block_log._line(one)}\n".encode(), make=True, sync=False)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    while thread.is_alive():
+        log.append(store, held, records)
+        compact(path, store)
+    thread.join()
+    assert {one for one in read(path) if one.entry_id != records[0].entry.entry_id} == set(strange)
+    assert not [one for one in path.parent.iterdir() if one.name.endswith(".part")]
+
+
+def test_a_symbolic_link_is_not_followed(store: Store, held: Registration, path: Path) -> None:
+    path.symlink_to(path.with_name("elsewhere"))
+    assert not begin(path)
+    with pytest.raises(BlockLogError):
+        BlockLog((str(path),)).append(store, held, store.publish(held, on_shard(held, 0, 0)))
+    assert not path.with_name("elsewhere").exists()

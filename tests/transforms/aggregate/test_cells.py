@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
+
+READINGS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 99), st.integers(0, 4)), min_size=0, max_size=60
+)
+
+
+def fill(readings) -> Cells:
+    cells = Cells.empty(rows=3, width=4)
+    if readings:
+        rows, columns, offsets, states = np.array(readings, dtype=np.int64).T
+        cells.put(rows * 4 + columns, pack(offsets, states, state_bits(5)))
+    return cells
+
+
+@given(READINGS)
+def test_a_cell_keeps_its_latest_reading_and_ties_go_to_the_higher_state(readings):
+    truth = {}
+    for row, column, offset, state in readings:
+        truth[row, column] = max(truth.get((row, column), (-1, -1)), (offset, state))
+    cells = fill(readings)
+    counts = np.zeros((3, 5), dtype=int)
+    for (row, _), (_, state) in truth.items():
+        counts[row, state] += 1
+    assert cells.histograms(5, state_bits(5)).tolist() == counts.tolist()
+    assert int(cells.present.sum()) == len(truth)
+    assert cells.readings == len(readings)
+
+
+@given(READINGS, st.integers(0, 60), st.randoms())
+def test_order_splitting_and_doubling_change_nothing(readings, cut, random):
+    whole = fill(readings)
+    mixed = readings + readings[: cut // 2]
+    random.shuffle(mixed)
+    parts = fill(mixed[:cut])
+    parts.merge(fill(mixed[cut:]))
+    parts.merge(fill(mixed[cut:]))
+    assert np.array_equal(parts.packed, whole.packed)

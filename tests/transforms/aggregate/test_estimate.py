@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing.util import assert_that
+
+from quiltstream.pipelines.data import path as shipped
+from quiltstream.privacy import EstimationError, release_counts
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.slots import SlotGrid
+from quiltstream.schemas.states import StateSpace
+from quiltstream.transforms import EstimateTransitions
+from quiltstream.transforms.aggregate import transitions
+from quiltstream.transforms.aggregate.transitions import SeriesPaths
+
+from ..sources.feed import feed
+
+EDGES = (250.0, 500.0, 1000.0, 2000.0)
+HALF_HOUR = 1_800_000_000
+ORIGIN = 1_356_998_400_000_000
+
+
+def batches(rows: list[tuple[str, int, float]], size: int) -> list[pa.RecordBatch]:
+    series, times, values = zip(*rows, strict=True)
+    table = pa.Table.from_arrays(
+        [
+            pa.array(series).dictionary_encode(),
+            pa.array(times, pa.timestamp("us", tz="UTC")),
+            pa.array(values, pa.float64()),
+        ],
+        schema=READING_SCHEMA,
+    )
+    return table.to_batches(max_chunksize=size)
+
+
+def counted(
+    folder: Path,
+    rows: list[tuple[str, int, float]],
+    truth: Any,
+    *,
+    size: int = 1000,
+    missing: bool = False,
+    **scope: Any,
+) -> None:
+    """Runs the estimate and compares it with a truth of (names, counts, visits)."""
+    names, counts, visits = truth
+
+    def check(found: list[Any]) -> None:
+        assert len(found) == 1
+        assert list(found[0].series) == names
+        assert np.array_equal(found[0].counts, counts)
+        assert np.array_equal(found[0].visits, visits)
+
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=missing)
+        estimate = pipeline | feed(folder, batches(rows, size)) | EstimateTransitions(grid, space, **scope)
+        assert_that(estimate, check)
+
+
+def plain(
+    rows: list[tuple[str, int, float]],
+    *,
+    missing: bool = False,
+    start: int | None = None,
+    stop: int | None = None,
+    series: list[str] | None = None,
+) -> Any:
+    """The same counts in plain Python."""
+    cells: dict[str, dict[int, tuple[int, int]]] = {}
+    for name, time, value in rows:
+        slot = (time - ORIGIN) // HALF_HOUR
+        if (start is not None and slot < start) or (stop is not None and slot >= stop):
+            continue
+        state = sum(edge <= value for edge in EDGES)
+        held = cells.setdefault(name, {})
+        held[slot] = max(held.get(slot, (-1, -1)), (time, state))
+    states = 6 if missing else 5
+    names = sorted(cells) if series is None else sorted(set(series))
+    counts = np.zeros((len(names), states, states), dtype=int)
+    visits = np.zeros((len(names), states), dtype=int)
+    for i, name in enumerate(names):
+        path = {slot: state for slot, (_, state) in cells.get(name, {}).items()}
+        if missing and None not in (start, stop, series):
+            path = {slot: path.get(slot, 5) for slot in range(start, stop)}  # pyright: ignore[reportArgumentType] - checked
+        elif missing and path:
+            path = {slot: path.get(slot, 5) for slot in range(min(path), max(path) + 1)}
+        for slot, state in path.items():
+            visits[i, state] += 1
+            if slot + 1 in path:
+                counts[i, state, path[slot + 1]] += 1
+    return names, counts, visits
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[tuple[str, int, float]]:
+    frame = pl.read_parquet(shipped("lcl2013_halfhourly_60hh.parquet")).select(
+        pl.col("household").cast(pl.Utf8),
+        pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64),
+        pl.col("kwh").cast(pl.Float64) * 2000.0,
+    )
+    names = sorted(frame["household"].unique())[:8]
+    return frame.filter(pl.col("household").is_in(names)).rows()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, tmp_path, capsys, missing):
+    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    with capsys.disabled():
+        print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
+    shuffler = random.Random(seed)  # noqa: S311 - shuffles, not secrets
+    mixed = rows + shuffler.sample(rows, len(rows) // 5)
+    # a second, later or earlier reading in the same slot
+    mixed += [(s, t + shuffler.choice([1, HALF_HOUR - 1]), v * 3) for s, t, v in shuffler.sample(rows, 500)]
+    shuffler.shuffle(mixed)
+    counted(tmp_path, mixed, plain(mixed, missing=missing), size=7001, missing=missing)
+
+
+def test_a_gap_cuts_the_chain(tmp_path):
+    rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0) for slot in (0, 1, 2, 5, 6)]
+    names, counts, visits = plain(rows)
+    assert counts[0, 0, 0] == 3
+    counted(tmp_path, rows, (names, counts, visits))
+
+
+def test_no_reading_gives_no_series(tmp_path):
+    rows = [("m", ORIGIN, float("nan"))]
+    counted(tmp_path, rows, ([], np.zeros((0, 5, 5)), np.zeros((0, 5))))
+
+
+FIRST, AFTER = 100, 400
+"""A window of the shipped readings, in slots: a series may begin, end or pause within it."""
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_only_the_series_of_a_list_are_counted_and_all_of_them(rows, tmp_path, capsys, missing):
+    """In any order of batches, with readings doubled; of three series that are listed one is silent throughout."""
+    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    with capsys.disabled():
+        print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
+    shuffler = random.Random(seed)  # noqa: S311 - shuffles, not secrets
+    origin = min(time for _, time, _ in rows) - ORIGIN
+    near = [(name, time - origin, value) for name, time, value in rows if time - origin < ORIGIN + 600 * HALF_HOUR]
+    names = sorted({name for name, _, _ in near})
+    # one of the listed is heard late and only for a while
+    near = [row for row in near if row[0] != names[1] or 150 <= (row[1] - ORIGIN) // HALF_HOUR < 300]
+    scope: dict[str, Any] = {"start": FIRST, "stop": AFTER, "series": [names[1], "silent", names[0]]}
+    truth = plain(near, missing=missing, **scope)
+    assert truth[0] == sorted(scope["series"])
+    assert truth[1].any()
+    for size in (701, 5000):
+        mixed = near + shuffler.sample(near, len(near) // 4)
+        shuffler.shuffle(mixed)
+        counted(tmp_path, mixed, truth, size=size, missing=missing, **scope)
+
+
+def test_what_covers_its_window_can_be_released_and_what_does_not_cannot(tmp_path):
+    """The releases take the first counts, and refuse the second, of the same readings."""
+    rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0 + 200 * slot) for slot in (3, 4, 7)]
+    series = ["m", "silent"]
+
+    def release(found: list[Any]) -> None:
+        noisy = release_counts(found[0], 0.5, start=2, stop=12, missing_state=True)
+        assert (list(found[0].series), noisy.charge[:2]) == (series, (2, 12))
+        assert found[0].visits.sum(axis=1).tolist() == [10, 10]
+
+    def refuse(found: list[Any]) -> None:
+        with pytest.raises(EstimationError, match="not counted in each of the 10 slots"):
+            release_counts(found[0], 0.5, start=2, stop=12, missing_state=True)
+
+    grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=True)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        readings = pipeline | feed(tmp_path, batches(rows, 2))
+        listed = readings | "Listed" >> EstimateTransitions(grid, space, start=2, stop=12, series=series)
+        heard = readings | "Heard" >> EstimateTransitions(grid, space, start=2, stop=12)
+        assert_that(listed, release, label="Release")
+        assert_that(heard, refuse, label="Refuse")
+
+
+def test_listed_series_without_any_reading_are_all_missing(tmp_path):
+    rows = [("other", ORIGIN, 100.0)]
+    counts, visits = np.zeros((2, 6, 6)), np.zeros((2, 6))
+    counts[:, 5, 5], visits[:, 5] = 3, 4
+    counted(tmp_path, rows, (["a", "b"], counts, visits), missing=True, start=0, stop=4, series=["b", "a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "message"),
+    [
+        ({"series": "meter"}, TypeError, "series is one text"),
+        ({"series": ["m"], "start": 5, "stop": 5}, ValueError, "stop is 5, and must be above start, 5"),
+    ],
+)
+def test_a_scope_that_cannot_be_meant_is_refused(scope, kind, message):
+    with pytest.raises(kind, match=message):
+        EstimateTransitions(SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W"), **scope)
+
+
+def paths_of(folder: Path, rows: list[tuple[str, int, float]], check: Any, *, missing: bool = False) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=missing)
+        assert_that(pipeline | feed(folder, batches(rows, 5003)) | SeriesPaths(grid, space), check)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_states_of_every_series_have_the_transitions_that_are_counted(rows, tmp_path, missing):
+    some = [row for at, row in enumerate(rows) if at % 7]
+    names, counts, visits = plain(some, missing=missing)
+
+    def check(found: list[Any]) -> None:
+        assert sorted(found[0]) == names
+        for at, name in enumerate(names):
+            path = found[0][name].states
+            seen = (path[:-1] >= 0) & (path[1:] >= 0)
+            table = np.zeros_like(counts[at])
+            np.add.at(table, (path[:-1][seen], path[1:][seen]), 1)
+            assert np.array_equal(table, counts[at])
+            assert np.array_equal(np.bincount(path[path >= 0], minlength=len(table)), visits[at])
+            first = min(t for s, t, _ in some if s == name)
+            assert found[0][name].first == (first - ORIGIN) // HALF_HOUR
+
+    paths_of(tmp_path, some, check, missing=missing)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_PATHS", 7), ("MOST_SLOTS", 100)])
+def test_states_of_too_many_or_too_long_series_are_not_kept(rows, tmp_path, monkeypatch, limit, most):
+    monkeypatch.setattr(transitions, limit, most)
+
+    def check(found: list[Any]) -> None:
+        assert found == [None]
+
+    paths_of(tmp_path, rows, check)

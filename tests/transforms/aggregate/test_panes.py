@@ -1,0 +1,379 @@
+"""Whatever panes a runner fires, a window is on record whole, once, and with one value.
+
+The windowing of the transform is replaced by others that fire more often. What a source sends is shuffled between two
+moves of the watermark, so that declarations overtake the readings that they speak of. The noise is stamped: a release
+that is drawn again would be seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import polars as pl
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing import test_stream
+from apache_beam.transforms.window import IntervalWindow, TimestampedValue
+from apache_beam.utils.windowed_value import PaneInfoTiming
+
+from quiltstream.privacy.models.classes import belief_from_dict
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.panes import Gather, SortPanes
+from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, mark_of, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.reader import Pace, ReadLive
+
+from ...e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
+from ...e2e.stamped import left, unstamped
+from ...examined import Tally as Examinations
+from ...examined import every, examine
+from ..sources.feed import feed
+from ..sources.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
+from ..sources.test_live_faults import play
+from ..test_histograms import DAY, ORIGIN, batches
+
+DAYS = 2
+NOW = ORIGIN + 1_000 * HOUR
+
+
+def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the windows of the transform fire so."""
+    monkeypatch.setattr(beam, "WindowInto", firing_windows(name))
+
+
+class Panes:
+    """Notes of the panes that were sorted and gathered, so that a test can see that its fault happened.
+
+    Attributes:
+        sorted: shard and window -> the indices of its panes.
+        came: name of the step that gathers, key and window -> the indices of the panes that it was given.
+        timings: what the runner said of them.
+        found_held: how often a pane found that others were waiting for it, by step.
+        again: how often a pane came again because its bundle had failed.
+        failed: how often a step failed with a pane.
+    """
+
+    def __init__(self) -> None:
+        self.sorted: dict[tuple[int, IntervalWindow], set[int]] = {}
+        self.came: dict[tuple[str, int, IntervalWindow], set[int]] = {}
+        self.timings = set[str]()
+        self.found_held = Counter[str]()
+        self.again = self.failed = 0
+
+    @property
+    def most(self) -> int:
+        """The largest number of panes of a shard in a window."""
+        return max(map(len, self.sorted.values()))
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, *, failing: bool = False) -> Panes:
+    """Note the panes that come in; a failing step fails with each of them once, when it has given all that it has."""
+    panes, process, sort = Panes(), Gather.process, SortPanes.process
+
+    @wraps(sort)
+    def seen(self: SortPanes, element: Any, window: Any, pane: Any) -> Iterator[Any]:
+        panes.sorted.setdefault((element[0], window), set()).add(pane.index)
+        panes.timings.add(PaneInfoTiming.to_string(pane.timing))
+        yield from sort(self, element, window, pane)
+
+    @wraps(process)
+    def noted(self: Gather, element: Any, window: Any, pane: Any, held: Any) -> Iterator[Any]:
+        step = type(self).__name__
+        seen = panes.came.setdefault((step, element[0], window), set())
+        first = pane.index not in seen
+        seen.add(pane.index)
+        panes.timings.add(PaneInfoTiming.to_string(pane.timing))
+        panes.found_held[step] += held.read() is not None
+        panes.again += not first
+        yield from process(self, element, window, pane, held)
+        if failing and first:
+            panes.failed += 1
+            raise OSError("what was gathered was lost")
+
+    monkeypatch.setattr(SortPanes, "process", seen)
+    monkeypatch.setattr(Gather, "process", noted)
+    return panes
+
+
+@pytest.fixture
+def panes(monkeypatch: pytest.MonkeyPatch) -> Panes:
+    """Notes of the panes of a test."""
+    return watched(monkeypatch)
+
+
+def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = True) -> list[list[Any]]:
+    """What a source of some parts sends, in stretches of event time: the readings of each, and a mark of each part."""
+    steps = Steps(ORIGIN, 24 * HOUR)
+    issued = {part: Issued() for part in range(parts)}
+    stretches: list[list[Any]] = []
+    for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, step_us):
+        stretches.append([])
+        for part in range(parts):
+            mine = frame.filter(
+                (pl.col("time") >= begin)
+                & (pl.col("time") < begin + step_us)
+                & (pl.col("series").str.to_integer(base=36) % parts == part)
+            )
+            found = batches(mine, 64) if len(mine) else []
+            given, issued[part] = issued[part].issue(part, found, steps, begin, NOW)
+            due, issued[part] = issued[part].declare(steps, begin + step_us)
+            said = {"run": issued[part].run, "sent": due} if tickets else {}
+            mark = Mark(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
+            stretches[-1] += [
+                with_horizon(batch, begin, tickets=one if tickets else None)
+                for batch, one in zip(found, given, strict=True)
+            ]
+            stretches[-1].append(mark_batch(mark, READING_SCHEMA))
+    return stretches
+
+
+def streamed(stretches: list[list[Any]], *, step_us: int, seed: int, ahead_us: int = 0) -> Any:
+    """A stream of them, each in any order; the clock on the wall goes on in the middle of each.
+
+    Args:
+        stretches: what comes.
+        step_us: length of one.
+        seed: of the order.
+        ahead_us: how far the watermark is ahead of what comes.
+    """
+    source = random.Random(seed)  # noqa: S311 - test data
+    stream = test_stream.TestStream().advance_watermark_to(stamped(ORIGIN))
+    for number, stretch in enumerate(stretches):
+        begin = ORIGIN + number * step_us
+        order = source.sample(stretch, len(stretch))
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            stream = stream.add_elements([TimestampedValue(one, stamped(begin)) for one in half])
+            stream = stream.advance_processing_time(10)
+        stream = stream.advance_watermark_to(stamped(begin + step_us + ahead_us))
+    return stream.advance_watermark_to_infinity()
+
+
+def run(monkeypatch: pytest.MonkeyPatch, stream: Any, job: Settings, folder: Path) -> None:
+    """A job over a stream, with the noise that tells every draw from every other."""
+    monkeypatch.setattr("tests.transforms.sources.test_live_faults.streamed", lambda _: stream)
+    folder.mkdir()
+    play([], job, folder)
+
+
+def whole(
+    job: Settings, folders: Sequence[Path], frame: pl.DataFrame, keys: dict[str, list[str]], tally: Examinations
+) -> None:
+    """Every window is on record with its truth, and nothing else ever left the job."""
+    windows = [(day * DAY, day * DAY + DAY) for day in range(DAYS)]
+    assert {place: [unstamped(n) for n in found] for place, found in on_record(job).items()} == truth(
+        frame, windows, keys
+    )
+    plan = PrivateHistograms(job, noise="none").plan
+    belief: Any = belief_from_dict(plan.domain.belief)
+    gone = [batch for folder in folders for batch in left(folder / "left")]
+    with Store(plan.address, create=False) as store:
+        tally.take(
+            examine(
+                store,
+                job.domain,
+                job.query,
+                belief=belief,
+                budget=plan.domain.budget,
+                windows=every(DAY, DAY, DAYS * DAY),
+                keys=keys,
+                left=gone,
+            )
+        )
+
+
+WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}}
+STEP = 6 * HOUR
+
+
+@pytest.mark.parametrize("firing", FIRINGS)
+@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
+def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
+    tmp_path: Path,
+    tally: Examinations,
+    monkeypatch: pytest.MonkeyPatch,
+    panes: Panes,
+    firing: str,
+    changes: dict[str, Any],
+    keys: dict[str, list[str]],
+) -> None:
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, **changes)
+    frame = readings(DAYS, seed=60, names=["a", "c", "d"])
+    # with late firings the watermark runs ahead: half of the readings and every declaration are late to the runner
+    ahead = 12 * HOUR if firing in LATE else 0
+    stretches = sent(frame, step_us=STEP, parts=2)
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, keys, tally)
+    assert panes.most > 2
+    assert panes.found_held["GatherPanes"]
+    assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
+
+
+@pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
+def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    """What a step held and gave is lost with its bundle, at each pane; the runner runs the bundle again."""
+    fire(monkeypatch, firing)
+    panes = watched(monkeypatch, failing=True)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=2)
+    frame = readings(DAYS, seed=77, names=["a", "c", "d"])
+    stretches = sent(frame, step_us=2 * STEP)
+    ahead = 12 * HOUR if firing in LATE else 0
+    run(monkeypatch, streamed(stretches, step_us=2 * STEP, seed=78, ahead_us=ahead), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    # every pane failed and came again, and some of them found what others had left
+    assert panes.again >= panes.failed == sum(map(len, panes.came.values()))
+    assert panes.most > 2
+    assert panes.found_held["GatherPanes"]
+    # sums wait for each other only where a runner passes on what is incomplete
+    assert bool(panes.found_held["GatherTallies"]) == (firing in LATE)
+
+
+def test_sliding_windows_are_whole_whatever_panes_are_fired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
+) -> None:
+    fire(monkeypatch, "each-discarding")
+    job = live_settings(tmp_path, windows={"size": "1d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-03"})
+    frame = readings(DAYS, seed=62, names=["a", "d"])
+    steps = Steps(ORIGIN, 12 * HOUR, 2)
+    issued, stretch = Issued(), []
+    for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, 9 * HOUR):
+        found = batches(frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 9 * HOUR)), 20)
+        given, issued = issued.issue(0, found, steps, begin, NOW)
+        due, issued = issued.declare(steps, begin + 9 * HOUR)
+        stretch += [with_horizon(one, begin, tickets=ticket) for one, ticket in zip(found, given, strict=True)]
+        stretch.append(mark_batch(Mark(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA))
+    run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
+    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
+    assert panes.most > 1
+
+
+def test_every_pane_again_in_any_order_changes_nothing(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
+) -> None:
+    """Everything comes two times, by panes of one element each, and then the job begins anew with its own trigger."""
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS, seed=64, names=["b", "e"])
+    stretches = sent(frame, step_us=STEP)
+    with monkeypatch.context() as patched:
+        fire(patched, "each-accumulating")
+        twice = [[*stretch, *stretch] for stretch in stretches]
+        run(patched, streamed(twice, step_us=STEP, seed=65), job, tmp_path / "first")
+    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    assert panes.most > 2
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=66), job, tmp_path / "second")
+    whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
+
+
+@pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
+def test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
+) -> None:
+    """The batches of a stretch in the first day come through to nobody; the job's own trigger."""
+    job = live_settings(tmp_path, **WINDOWS, shards=2)
+    frame = readings(DAYS, seed=67, names=["a", "d", "e"])
+    stretches = sent(frame, step_us=STEP)
+    holed = [list(stretch) for stretch in stretches]
+    holed[1] = [one for one in holed[1] if lost == "declarations" or mark_of(one) is not None]
+    if lost != "readings":
+        holed[3] = [one for one in holed[3] if mark_of(one) is None]
+    run(monkeypatch, streamed(holed, step_us=STEP, seed=68), job, tmp_path / "first")
+    found = {place: [unstamped(n) for n in counts] for place, counts in on_record(job).items()}
+    assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=69), job, tmp_path / "second")
+    whole(job, [tmp_path / "first", tmp_path / "second"], frame, SERIES, tally)
+    assert (panes.most, panes.timings) == (1, {"ON_TIME"})
+
+
+@pytest.mark.parametrize("firing", [*EARLY, *EACH])
+def test_of_a_source_without_tickets_no_early_pane_releases_anything(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
+) -> None:
+    job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=3)
+    frame = readings(DAYS, seed=70, names=["a", "c", "d"])
+    stretches = sent(frame, step_us=STEP, parts=2, tickets=False)
+    with monkeypatch.context() as patched:
+        fire(patched, firing)
+        run(patched, streamed(stretches, step_us=STEP, seed=71), job, tmp_path / "first")
+    assert panes.most > 2
+    assert "EARLY" in panes.timings
+    if firing in EACH:  # such a runner says of no pane that the window was over
+        assert "ON_TIME" not in panes.timings
+        assert on_record(job) == {}
+        run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
+    whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
+
+
+def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
+    """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
+    job = live_settings(tmp_path, **WINDOWS, shards=2)
+    frame = readings(DAYS, seed=79, names=["a", "d", "e"])
+    run(monkeypatch, streamed(sent(frame, step_us=STEP), step_us=STEP, seed=80), job, tmp_path / "first")
+    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    assert counts == truth(frame, [(0, DAY), (DAY, 2 * DAY)], SERIES)
+    assert (panes.most, panes.timings, len(panes.sorted)) == (1, {"ON_TIME"}, 2 * DAYS)
+    assert not panes.came
+
+
+# The portable runner of Beam, which fires windows when the source has ended
+
+
+@pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
+def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
+) -> None:
+    """Asked for a pane of each element this runner may fire one; the second of these fires early and on time."""
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS + 1, seed=73)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for number, begin in enumerate(range(0, len(frame), 200)):
+        put(inbox, f"{number}.jsonl", frame.slice(begin, 200))
+    steps = Steps(ORIGIN, 24 * HOUR)
+    pace = Pace(ORIGIN, poll_s=0.05, end_us=ORIGIN + DAYS * 24 * HOUR, steps=steps)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
+        _ = decoded.readings | PrivateHistograms(job, noise="none")
+    assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
+    if firing not in EACH:
+        assert panes.most > 1
+        assert panes.timings >= {"EARLY", "ON_TIME"}
+
+
+@pytest.mark.parametrize("firing", ["late-discarding", "late-accumulating"])
+def test_a_batch_job_is_whole_whatever_panes_the_portable_runner_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
+) -> None:
+    """The second of these fires early and on time, with everything in both panes."""
+    fire(monkeypatch, firing)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
+    frame = readings(DAYS, seed=74)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | feed(tmp_path, batches(frame, 100)) | PrivateHistograms(job, noise="none")
+    assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
+
+
+def test_the_windows_of_the_transform_say_when_they_fire(tmp_path: Path) -> None:
+    job = live_settings(tmp_path, **WINDOWS)
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | feed(tmp_path, batches(readings(1, seed=75), 100)) | PrivateHistograms(job, noise="none")
+    proto = pipeline.to_runner_api()
+    (windowing,) = (one for one in proto.components.windowing_strategies.values() if "global" not in one.window_fn.urn)
+    assert windowing.trigger.WhichOneof("trigger") == "after_end_of_window"
+    assert not windowing.trigger.after_end_of_window.HasField("early_firings")
+    assert not windowing.trigger.after_end_of_window.HasField("late_firings")
+    assert windowing.accumulation_mode == 2
+    assert windowing.allowed_lateness == 0

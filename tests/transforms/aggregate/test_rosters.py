@@ -1,0 +1,420 @@
+"""Rosters that change between windows: what each window has, whatever the workers knew when its readings came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.schemas.digests import stable_hash
+from quiltstream.schemas.models import Model, Provenance, hash_of_series
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.specs import Registration, RosterVersion
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
+from quiltstream.transforms.aggregate.collect import CollectCells
+from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
+from quiltstream.transforms.aggregate.rosters import Members, Presence
+from quiltstream.transforms.plan import make_plan
+
+from ...store.samples import domain, query
+from ..sources.feed import feed
+from ..sources.streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
+from ..test_histograms import DAY, ORIGIN, batches, settings, write
+
+ALL = [*NAMES, "f"]
+Groups = dict[str, list[str]]
+
+
+def job_of(folder: Path, roster: Groups, **changes: Any) -> Settings:
+    """A job over four days with a roster: key -> its series."""
+    grouped = any([key] != names for key, names in roster.items())
+    path = folder / "roster.csv"
+    path.write_text("series,group\n" + "".join(f"{name},{key}\n" for key, names in roster.items() for name in names))
+    document: dict[str, Any] = {
+        "windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
+        "roster": {"file": str(path), "group": "group"} if grouped else str(path),
+    }
+    return settings(folder, **(document | changes))
+
+
+def alone(names: str) -> Groups:
+    return {name: [name] for name in names}
+
+
+def expected(frame: pl.DataFrame, rosters: dict[tuple[int, int], Groups]) -> dict[Any, list[int]]:
+    """The true rows of windows, each with the roster it has."""
+    found: dict[Any, list[int]] = {}
+    for window, roster in rosters.items():
+        found |= truth(frame, [window], roster)
+    return found
+
+
+def day(number: int) -> tuple[int, int]:
+    return number * DAY, number * DAY + DAY
+
+
+def held_by(job: Settings) -> Registration:
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
+        held = store.registered(job.domain, job.query)
+    assert held is not None
+    return held
+
+
+def play_until(frame: pl.DataFrame, job: Settings, hours: int) -> None:
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, until_us=ORIGIN + hours * HOUR), job)
+
+
+# A roster file that changes between two runs of a live job
+
+
+@pytest.mark.parametrize(
+    ("rosters", "missing"),
+    [
+        ([alone("abcde"), alone("abdef"), alone("abcdef")], "public"),
+        (
+            [
+                {"x": ["a", "b"], "y": ["c", "d", "e"]},
+                {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]},
+                {"x": ["a", "b", "f"], "y": ["c", "d", "e"]},
+            ],
+            "state",
+        ),
+    ],
+    ids=["series", "groups"],
+)
+def test_a_series_that_joins_leaves_or_returns_does_so_with_a_window(tmp_path, rosters, missing):
+    frame = readings(4, seed=31, names=ALL)
+    before: dict[Any, list[int]] = {}
+    wanted: dict[tuple[int, int], Groups] = {}
+    for at, (hours, days) in enumerate([(24, [0]), (48, [1]), (96, [2, 3])]):
+        job = job_of(tmp_path, rosters[at], missing=missing)
+        play_until(frame, job, hours)
+        wanted |= {day(number): rosters[at] for number in days}
+        rows = on_record(job)
+        true = expected(frame, wanted)
+        if missing == "state":
+            sizes = {(w[0], key): DAY * len(names) for w, roster in wanted.items() for key, names in roster.items()}
+            true = {place: [*counts, sizes[place] - sum(counts)] for place, counts in true.items()}
+        assert rows == true
+        assert {place: rows[place] for place in before} == before
+        before = rows
+
+
+def test_windows_that_overlap_have_each_their_own_roster(tmp_path):
+    frame = readings(4, seed=32, names=ALL)
+    windows = {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-05"}
+    first, second = {"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a", "f"], "y": ["b", "c"]}
+    play_until(frame, job_of(tmp_path, first, windows=windows), 60)
+    job = job_of(tmp_path, second, windows=windows)
+    play_until(frame, job, 96)
+    starts = [24 * number for number in range(5)]
+    wanted = {(s, s + 2 * DAY): first if s + 2 * DAY <= 120 else second for s in starts}
+    assert on_record(job) == expected(frame, wanted)
+
+
+def test_readings_of_series_that_no_window_over_them_has_are_counted_for_the_operator(tmp_path):
+    frame = readings(4, seed=33, names=ALL)
+    short = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}
+    publish(tmp_path, frame, job_of(tmp_path, alone("abcde"), windows=short))
+    job = job_of(tmp_path, alone("abdef"))
+    rejects = publish(tmp_path, frame, job)
+    second = pl.col("time") >= ORIGIN + 48 * HOUR
+    gone = frame.filter(((pl.col("series") == "c") & second) | ((pl.col("series") == "f") & ~second))
+    assert rejects == {RejectReason.NOT_IN_ROSTER.value: len(gone)}
+    assert on_record(job) == expected(frame, {day(n): alone("abcde" if n < 2 else "abdef") for n in range(4)})
+
+
+def publish(folder: Path, frame: pl.DataFrame, job: Settings) -> dict[str, int]:
+    """A batch run; what it rejected, by reason."""
+    out = folder / f"rejects-{len(list(folder.iterdir()))}"
+    out.mkdir()
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = pipeline | feed(folder, batches(frame, 100)) | PrivateHistograms(job, noise="none")
+        _ = result.rejected | beam.Map(write, str(out))
+    reasons = [row["reason"] for path in out.iterdir() for row in pa.ipc.open_file(path).read_all().to_pylist()]
+    return {reason: reasons.count(reason) for reason in set(reasons)}
+
+
+def test_a_batch_run_keeps_the_roster_of_windows_on_record_and_refuses_to_change_only_those(tmp_path):
+    frame = readings(4, seed=34, names=ALL)
+    job = job_of(tmp_path, alone("abcde"))
+    publish(tmp_path, frame, job)
+    rows = on_record(job)
+    with pytest.raises(RegistrationConflict, match="every window of the query has its roster for ever"):
+        publish(tmp_path, frame, job_of(tmp_path, alone("abcdef")))
+    assert on_record(job_of(tmp_path, alone("abcde"))) == rows
+
+
+def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path):
+    pairs = {"x": ["a", "b"], "y": ["b", "c"]}
+    first = register(make_plan(job_of(tmp_path, pairs)))
+    held = register(make_plan(job_of(tmp_path, {"x": ["a"], "y": ["b", "c"]})))
+    assert (held.query.scale, held.query.epsilon_dp) == (first.query.scale, first.query.epsilon_dp)
+    assert held.query.roster.multiplicity == 1
+    with pytest.raises(RegistrationConflict, match=r"roster\.multiplicity is 3, but on record it is 2"):
+        register(make_plan(job_of(tmp_path, {**pairs, "z": ["b"]})))
+
+
+# Workers that know different rosters
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (alone("abcde"), alone("abdef")),
+        ({"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]}),
+    ],
+    ids=["series", "groups"],
+)
+def test_a_job_that_was_started_with_an_older_roster_publishes_what_one_with_the_newer_does(tmp_path, first, second):
+    frame = readings(4, seed=35, names=ALL)
+    job = job_of(tmp_path, first)
+    play_until(frame, job, 24)
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0)
+    # the graph holds the roster of its start
+    old = beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True))
+    _ = old | streamed(events) | PrivateHistograms(job, noise="none")
+    newer = job_of(tmp_path, second)
+    register(PrivateHistograms(newer, noise="none").plan)
+    old.run().wait_until_finish()
+    rows = on_record(newer)
+    assert rows == expected(frame, {day(n): second if n else first for n in range(4)})
+    play(events, newer)
+    assert on_record(newer) == rows
+
+
+# First sight
+
+
+@pytest.mark.parametrize(("roster", "parts"), [(None, 1), ({"column": "series"}, 3)])
+def test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them(tmp_path, roster, parts):
+    frame = readings(4, seed=36, names=ALL).filter(
+        # e comes on the third day, f on the fourth, and a leaves after the first
+        ~((pl.col("series") == "e") & (pl.col("time") < ORIGIN + 54 * HOUR))
+        & ~((pl.col("series") == "f") & (pl.col("time") < ORIGIN + 75 * HOUR))
+        & ~((pl.col("series") == "a") & (pl.col("time") >= ORIGIN + 24 * HOUR))
+    )
+    job = settings(
+        tmp_path,
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
+        **({} if roster is None else {"roster": roster}),
+        readings={"series": "series", "time": "time", "value": "value"},
+    )
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, parts=parts), job)
+    rows, held = on_record(job), held_by(job)
+    assert held.query.roster == Roster.of(ALL)
+    keys = {number: sorted(key for start, key in rows if start == number * DAY) for number in range(4)}
+    for number in range(4):
+        begin = ORIGIN + number * 24 * HOUR
+        seen = frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 24 * HOUR))["series"].unique()
+        assert set(keys[number]) >= set(seen)
+        assert "f" not in keys[number] or number == 3
+        assert "e" not in keys[number] or number >= 2
+    assert rows == expected(frame, {day(n): alone("".join(keys[n])) for n in range(4)})
+    play(as_it_comes(frame, step_us=6 * HOUR, lateness_us=0), job)
+    assert on_record(job) == rows
+
+
+def test_series_beyond_the_limit_do_not_join_a_live_job_and_change_no_row(tmp_path):
+    """Whoever may send readings could make up names without an end."""
+    frame = readings(3, seed=41, names=ALL)
+    job = settings(
+        tmp_path,
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-04"},
+        readings={"series": "series", "time": "time", "value": "value"},
+        most_series=3,
+    )
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0), job)
+    roster = held_by(job).query.roster
+    assert len(roster.series) == 3
+    kept = frame.filter(pl.col("series").is_in(roster.series))
+    assert on_record(job) == expected(kept, {day(n): alone("".join(roster.series)) for n in range(3)})
+
+
+def test_the_group_of_a_series_at_first_sight_is_that_of_its_earliest_reading(tmp_path):
+    frame = readings(2, seed=37, names=["a", "b", "c"])
+    job = settings(
+        tmp_path,
+        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"},
+        group_by="group",
+        readings={"series": "series", "time": "time", "value": "value"},
+    )
+    groups = {"a": "x", "b": "x", "c": "y"}
+    given = batches(frame, len(frame), groups)
+    events = [TimestampedValue(batch, ORIGIN // 1_000_000) for batch in given]
+    # the readings came by themselves, so no tickets are due
+    events += as_it_comes(frame.clear(), step_us=12 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR, tickets=None)
+    play(events, job)
+    assert on_record(job) == expected(frame, {day(n): {"x": ["a", "b"], "y": ["c"]} for n in range(2)})
+
+
+def test_series_that_join_in_the_middle_of_a_bundle_lose_no_reading_that_was_encoded_ahead(tmp_path):
+    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, shards=2)
+    plan = PrivateHistograms(job, noise="none").plan
+    frame = readings(2, seed=39, names=[f"m{number}" for number in range(9)]).sort("series")
+    step = EncodeCells(plan, follow=True, sight=True)
+    step.setup()
+    step.start_bundle()
+    found: list[Any] = []
+    old = pl.col("series").is_in(["m0", "m1", "m2"])
+    # each new name in one batch or two, and after each of them a batch of names that are known and encoded ahead
+    known, new = batches(frame.filter(old).sort("time"), 40), batches(frame.filter(~old), 40)
+    given = [known[0], *(batch for pair in zip(new, known[1:], strict=False) for batch in pair)]
+    given += new[len(known) - 1 :] + known[len(new) + 1 :]
+    for batch in given:
+        found += step.process(batch, register(plan), timestamp=Timestamp(0))
+    found += step.finish_bundle()
+    step.teardown()
+    held = held_by(job)
+    assert held.revision >= 6
+    collect = CollectCells()
+    collected = [collect.create_accumulator() for _ in range(2)]
+    for one in found:
+        if not isinstance(one, TaggedOutput):
+            shard, block = one.value
+            collected[shard] = collect.add_input(collected[shard], block)
+    assert not [one for one in found if isinstance(one, TaggedOutput)]
+    members = Members.of(held)
+    counts: dict[Any, list[int]] = {}
+    for shard in range(2):
+        for number, cells in collected[shard].steps.items():
+            for row, histogram in enumerate(cells.histograms(5, state_bits(5)).tolist()):
+                counts[number * DAY, members.names[members.shard_rows(shard)[row]].as_py()] = histogram
+    true = truth(frame, [day(0), day(1)], {name: [name] for name in frame["series"].unique()})
+    assert counts == {place: row for place, row in true.items() if place in counts}
+    assert not any(sum(row) for place, row in true.items() if place not in counts)
+
+
+@pytest.mark.parametrize("label", [False, True])
+def test_a_series_that_the_model_was_fitted_on_joins_only_where_the_rows_say_so(tmp_path, label):
+    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"})
+    origin = Provenance(method="fitted", series_hashes=(hash_of_series("a"),), from_protected=label)
+    model = Model(belief=MixingBounds(0.01, 0.3).to_dict(), states=None, interval_us=None, provenance=origin)
+    frame = readings(1, seed=40, names=["a", "b"])
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0)
+        _ = pipeline | streamed(events) | PrivateHistograms(job, model=model, noise="none")
+    held = held_by(job)
+    assert held.query.given_model == label
+    assert held.query.roster == Roster.of("ab" if label else "b")
+    assert on_record(job) == expected(frame, {day(0): alone("ab" if label else "b")})
+
+
+def test_a_live_job_without_a_roster_goes_on_with_the_one_on_record(tmp_path):
+    frame = readings(4, seed=38, names=ALL)
+    fewer = frame.filter(pl.col("series") < "d")
+    windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
+    play_until(fewer, job_of(tmp_path, alone("abc"), windows=windows), 24)
+    play_until(frame, settings(tmp_path, windows=windows), 96)
+    job = settings(tmp_path, windows=windows)
+    assert on_record(job) == expected(frame, {day(n): alone("abcdef" if n else "abc") for n in range(4)})
+
+
+def test_while_no_series_was_seen_every_window_that_is_not_over_is_missing(tmp_path):
+    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})
+    plan = PrivateHistograms(job, noise="none").plan
+    held = register(plan)
+    assert held.query.roster.awaits == "series"
+    with Store(plan.address, create=True) as store:
+        window, shard = next(store.missing(held))
+        assert (window.start, shard) == (0, 0)
+        held = store.freeze(held, [window])
+        assert next(store.missing(held))[0].start == DAY
+        joined = store.join(held, [("m1", None), ("m2", None)])
+        assert store.join(held, [("m2", None)]) == joined
+        assert store.join(joined, [("m1", None)]) is joined
+        assert joined.revision == 1
+        assert {place[0].start for place, _ in zip(store.missing(held), range(2), strict=False)} == {DAY}
+        assert [len(version.roster.series) for version in joined.versions] == [0, 2]
+
+
+# The pieces
+
+
+def registration_of(rosters: list[tuple[int, list[str]]], *, size: int = 4, every: int = 2) -> Registration:
+    """A query whose rosters hold from some slots on."""
+    versions = tuple(RosterVersion(start, Roster.of(names)) for start, names in rosters)
+    joined = tuple(dict.fromkeys(name for _, names in rosters for name in sorted(names)))
+    spec = query(size=size, every=every, windows=20, shards=3, roster=versions[-1].roster)
+    return Registration(
+        domain(), spec, "digest", None, 1.0, fresh=False, versions=versions, joined=joined, revision=len(rosters) - 1
+    )
+
+
+ROSTERS = st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=4)
+
+
+@given(ROSTERS, st.sampled_from([1, 2, 4]))
+def test_a_reading_counts_where_some_window_over_it_has_its_series(rosters, overlap):
+    held = registration_of(
+        [(96 + 6 * at, sorted(names)) for at, names in enumerate(rosters)], size=2 * overlap, every=2
+    )
+    members = Members.of(held)
+    presence = Presence.of(held, members)
+    numbers, steps = (one.reshape(-1) for one in np.meshgrid(np.arange(len(members.names)), np.arange(overlap, 16)))
+    windows = [window for window in held.query.schedule.windows() if window.start < 96 + 40]
+    over = {step: [w for w in windows if w.start <= 96 + 2 * step < w.stop] for step in range(overlap, 16)}
+    counted = [
+        any(members.names[number].as_py() in held.roster_of(window).series for window in over[step])
+        for number, step in zip(numbers.tolist(), steps.tolist(), strict=True)
+    ]
+    found = np.ones(len(steps), dtype=bool) if presence is None else ~presence.absent(numbers, steps)
+    assert found.tolist() == counted
+
+
+@given(ROSTERS)
+def test_a_series_keeps_its_row_for_ever_and_those_that_join_come_after_it(rosters):
+    pairs = [(96 + 2 * at, sorted(names)) for at, names in enumerate(rosters)]
+    rows: dict[str, tuple[int, int]] = {}
+    for count in range(1, len(pairs) + 1):
+        members = Members.of(registration_of(pairs[:count]))
+        now = {
+            members.names[number].as_py(): (shard, row)
+            for shard in range(3)
+            for row, number in enumerate(members.shard_rows(shard))
+        }
+        assert all(shard == stable_hash(name) % 3 for name, (shard, _) in now.items())
+        assert {name: now[name] for name in rows} == rows
+        if count == 1:  # as it always was: by name
+            assert list(now) == sorted(now, key=lambda name: (stable_hash(name) % 3, name))
+        rows = now
+
+
+@given(st.permutations(range(3)))
+def test_cells_of_workers_that_know_different_rosters_fit_together(order):
+    def block(rows: int, *, whole: bool) -> CellBlock:
+        packed = np.full((rows, 2), ABSENT, dtype=np.int64)
+        packed[rows - 1, 1] = rows
+        flat = packed.reshape(-1)
+        index = None if whole else np.array([2 * rows - 1], dtype=np.int32)
+        return CellBlock(0, rows, 2, index, flat.astype(np.int8) if whole else flat[-1:], 1)
+
+    blocks = [block(1, whole=True), block(3, whole=False), block(2, whole=True)]
+    collect = CollectCells()
+    one = collect.create_accumulator()
+    for at in order:
+        one = collect.add_input(one, blocks[at])
+    parts = [collect.add_input(collect.create_accumulator(), blocks[at]) for at in order]
+    for found in (one, collect.merge_accumulators(parts)):
+        assert found.steps[0].packed.tolist() == [[ABSENT, 1], [ABSENT, 2], [ABSENT, 3]]
+        assert found.steps[0].readings == 3

@@ -1,0 +1,190 @@
+"""What the settings leave to the data is as the first run found it; what they give must be what is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.slots import Schedule
+from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.specs import Registration
+from quiltstream.store.store import Store
+from quiltstream.transforms.aggregate.discovery import Seen, register
+from quiltstream.transforms.common.runner_checks import check_ends
+from quiltstream.transforms.plan import Plan, make_plan
+
+HOUR_US = 3_600_000_000
+START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
+HOMES = {"m1": (START, "north"), "m2": (START, "south")}
+
+FULL = {"size": "1d", "start": "2013-01-02", "stop": "2013-01-08"}
+
+
+def plan_of(folder: Path, windows: Mapping[str, Any], **changes: Any) -> Plan:
+    """A query over half-hours of days."""
+    document: dict[str, Any] = {
+        "slots": {"interval": "30min", "origin": "2013-01-01"},
+        "states": {"edges": [250.0, 500.0], "unit": "W"},
+        "model": {"pi_min": 0.2, "gap": 0.75},
+        "windows": windows,
+        "privacy": {"epsilon": 1.0},
+        "query": "load",
+        "domain": "homes",
+        "ledger": f"sqlite:///{folder / 'ledger.db'}",
+    }
+    return make_plan(Settings.parse(document | changes))
+
+
+def registered(folder: Path, windows: Mapping[str, Any], seen: Seen | None = None, **changes: Any) -> Registration:
+    """Register a query over readings from 2013-01-01 to 2013-01-10 at noon, or over what is said to be seen."""
+    seen = seen or Seen(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
+    return register(plan_of(folder, windows, **changes), seen)
+
+
+def days(held: Registration) -> tuple[float, float | None]:
+    """First and last day of the windows, in days since 2013-01-01."""
+    schedule = held.query.schedule
+    return schedule.first / 48, None if schedule.stop is None else schedule.covered.stop / 48
+
+
+LATER = Seen(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": (START, "north")})
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"size": "1d"},
+        {"size": "1d", "start": "2013-01-02"},
+        {"size": "1d", "stop": "2013-01-08"},
+        {"size": "1d", "stop": "2013-01-08T12:00"},
+        FULL,
+    ],
+)
+def test_ends_that_are_left_out_or_as_on_record_are_those_of_the_first_run(
+    tmp_path: Path, again: dict[str, str]
+) -> None:
+    first = registered(tmp_path, FULL)
+    assert days(first) == (1, 7)
+    held = registered(tmp_path, again, LATER)
+    assert days(held) == (1, 7)
+    assert (held.digest, held.query.roster) == (first.digest, first.query.roster)
+
+
+@pytest.mark.parametrize("first", [FULL, {"size": "1d", "start": "2013-01-02"}, {"size": "1d", "stop": "2013-01-08"}])
+@pytest.mark.parametrize(
+    ("again", "field", "given"),
+    [
+        ({"size": "1d", "start": "2013-01-03"}, "windows.start", "2013-01-03T00:00:00Z"),
+        ({"size": "1d", "start": "2014-01-03"}, "windows.start", "2014-01-03T00:00:00Z"),
+        ({"size": "1d", "stop": "2013-01-06"}, "windows.stop", "2013-01-06T00:00:00Z"),
+        ({"size": "1d", "stop": "2012-01-06"}, "windows.stop", "2012-01-06T00:00:00Z"),
+        ({"size": "12h"}, "windows.size", "12h"),
+        ({"size": "2d", "every": "1d"}, "windows.size", "2d"),
+        ({"size": "30d", "start": "2013-01-02"}, "windows.size", "30d"),
+    ],
+)
+def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
+    tmp_path: Path, first: dict[str, str], again: dict[str, str], field: str, given: object
+) -> None:
+    before = registered(tmp_path, first)
+    with pytest.raises(RegistrationConflict) as refusal:
+        registered(tmp_path, again, LATER)
+    found = refusal.value
+    assert (found.name, found.field) == ("query 'load'", field)
+    assert given in (None, found.given)
+    assert found.recorded != found.given
+    for part in (found.recorded, found.given, "set it back, or use a new query name"):
+        assert str(part) in str(found)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        now = store.registered("homes", "load")
+    assert now is not None
+    assert now.query.schedule == before.query.schedule
+
+
+def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Path) -> None:
+    registered(tmp_path, FULL)
+    assert days(registered(tmp_path, {"size": "1d", "stop": "2013-01-12"}, LATER)) == (1, 11)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        assert [event[0] for event in store.summary("homes").events] == ["schedule-extended"]
+
+
+def test_histograms_of_groups_and_of_series_are_told_apart_though_the_roster_is_left_out(tmp_path: Path) -> None:
+    assert registered(tmp_path, FULL).query.roster.kind == "series"
+    with pytest.raises(RegistrationConflict, match=r"key_kind is 'group', but on record it is 'series'"):
+        registered(tmp_path, FULL, group_by="feeder")
+
+
+def test_a_source_that_ends_cannot_take_up_an_endless_query(tmp_path: Path) -> None:
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\nm1\nm2\n", encoding="utf-8")
+    endless = {"size": "1d", "start": "2013-01-02"}
+    for _ in range(2):
+        assert days(register(plan_of(tmp_path, endless, roster=str(roster)))) == (1, None)
+    with pytest.raises(RegistrationConflict, match=r"windows\.stop is 'the end of a source', but on record it is None"):
+        registered(tmp_path, endless)
+    with pytest.raises(RegistrationConflict, match=r"windows\.start is '2013-01-03T00:00:00Z'"):
+        register(plan_of(tmp_path, endless | {"start": "2013-01-03"}, roster=str(roster)))
+
+
+def test_a_job_that_was_first_meanwhile_is_agreed_with_or_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered(tmp_path, FULL)
+    known = Store.registered
+    for stop, fits in (("2013-01-08", True), ("2013-01-06", False)):
+        # what the other job wrote is not there yet when this one looks
+        monkeypatch.setattr(Store, "registered", lambda *_: None)
+        if fits:
+            assert days(registered(tmp_path, {"size": "1d", "stop": stop})) == (1, 7)
+        else:
+            with pytest.raises(RegistrationConflict, match=r"windows\.stop"):
+                registered(tmp_path, {"size": "1d", "stop": stop})
+    monkeypatch.setattr(Store, "registered", known)
+
+
+def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp_path: Path) -> None:
+    absurd = plan_of(tmp_path, {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"})
+    with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z there are [\d,]+ windows.*windows\.stop"):
+        check_ends(absurd)
+    open_start = plan_of(tmp_path, {"size": "1d", "stop": "9999-01-08"})
+    check_ends(open_start)  # not known yet
+    with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z"):
+        register(open_start, LATER)
+    assert (
+        not (tmp_path / "ledger.db").exists() or not Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True).queries()
+    )
+
+
+def test_a_schedule_from_year_1_is_counted_without_going_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
+    for size, number in (("1d", "739,296"), ("1min", "1,064,586,240")):
+        given = {"size": size, "start": "0001-01-01", "stop": "2025-02-15"}
+        with pytest.raises(SettingsError, match=rf"there are {number} windows.* at most 100,000.*raise windows\.most"):
+            check_ends(plan_of(tmp_path, given, slots={"interval": "1min"}))
+    check_ends(plan_of(tmp_path, {"size": "1d", "start": "0001-01-01", "stop": "2025-02-15", "most": 739_296}))
+
+
+def test_the_ends_are_compared_with_those_on_record_without_going_over_the_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absurd = {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"}
+    registered(tmp_path, absurd | {"most": 5_000_000})
+    monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
+    check_ends(plan_of(tmp_path, absurd))  # as on record: nothing about it can be changed any more
+    for back in (FULL, {"size": "1d", "stop": "2013-01-08"}):
+        with pytest.raises(RegistrationConflict, match=r"windows\.stop is '2013-01-08T00:00:00Z', but on record"):
+            check_ends(plan_of(tmp_path, back))
+
+
+def test_an_extension_is_counted_as_a_new_schedule_is(tmp_path: Path) -> None:
+    registered(tmp_path, FULL)
+    check_ends(plan_of(tmp_path, FULL | {"stop": "2013-01-12"}))
+    with pytest.raises(SettingsError, match=r"windows: from 2013-01-02T00:00:00Z to 9013-01-12T00:00:00Z"):
+        check_ends(plan_of(tmp_path, FULL | {"stop": "9013-01-12"}))

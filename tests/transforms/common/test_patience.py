@@ -1,0 +1,106 @@
+"""Workers of live jobs wait for a ledger that is away, for a while, and others do not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quiltstream.store import StoreAway, StoreBusy, StoreDamaged, StoreError, StoreMissing
+from quiltstream.transforms.common import ledger_waits
+from quiltstream.transforms.common.ledger_waits import WAIT_S, Patience, PatientStore, give_up, wait_without_end
+
+
+class Ledger:
+    """One that is away until an instant of a clock that only waiting moves."""
+
+    def __init__(self, until: float, error: StoreError | None = None) -> None:
+        self.now, self.until, self.calls = 0.0, until, 0
+        self.pauses: list[float] = []
+        self._error = error or StoreAway("away")
+
+    def pause(self, seconds: float, _job: int) -> bool:
+        self.pauses.append(seconds)
+        self.now += seconds
+        return True
+
+    def ask(self) -> str:
+        self.calls += 1
+        if self.now < self.until:
+            raise self._error
+        return "here"
+
+    def patience(self, seconds: float = WAIT_S) -> Patience:
+        return Patience(seconds, clock=lambda: self.now, pause=self.pause)
+
+
+@pytest.fixture(autouse=True)
+def over() -> Any:
+    yield
+    give_up()
+
+
+@pytest.mark.parametrize("seconds", [1, 30, 100])
+def test_a_call_waits_for_a_ledger_that_is_away_for_less_than_two_minutes(seconds: int) -> None:
+    ledger = Ledger(seconds)
+    assert ledger.patience().call(ledger.ask, 0) == "here"
+    assert ledger.pauses == sorted(ledger.pauses)
+    assert ledger.now < seconds + 16
+
+
+@pytest.mark.parametrize("seconds", [150, 900])
+def test_a_call_gives_up_after_two_minutes_and_of_a_source_read_once_never(seconds: int) -> None:
+    ledger = Ledger(seconds)
+    with pytest.raises(StoreAway):
+        ledger.patience().call(ledger.ask, 0)
+    assert ledger.now <= WAIT_S
+    wait_without_end()
+    ledger = Ledger(seconds, StoreBusy("locked"))
+    assert ledger.patience().call(ledger.ask, 0) == "here"
+
+
+@pytest.mark.parametrize("error", [StoreDamaged("damaged"), StoreMissing("gone"), StoreError("x")])
+def test_what_does_not_pass_is_raised_at_once(error: StoreError) -> None:
+    ledger = Ledger(1, error)
+    with pytest.raises(type(error)):
+        ledger.patience().call(ledger.ask, 0)
+    assert (ledger.calls, ledger.pauses) == (1, [])
+
+
+def test_a_job_over_data_that_end_waits_for_nothing() -> None:
+    class Away:
+        calls = 0
+
+        def current(self, _registration: Any) -> Any:
+            self.calls += 1
+            raise StoreAway("away")
+
+    away: Any = Away()
+    with pytest.raises(StoreAway):
+        PatientStore(away, live=False).current(None)  # type: ignore[arg-type]
+    assert away.calls == 1
+
+
+def test_who_waits_gives_up_when_the_job_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_waits, "_FIRST_S", 3600.0)
+    wait_without_end()
+    asked, raised = threading.Event(), list[Exception]()
+
+    def ask() -> None:
+        asked.set()
+        raise StoreAway("away")
+
+    def call(ask: Callable[[], None]) -> None:
+        try:
+            Patience(WAIT_S).call(ask, ledger_waits._JOB.number)  # pyright: ignore[reportPrivateUsage]
+        except StoreAway as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=call, args=(ask,))
+    waiting.start()
+    assert asked.wait(60)
+    give_up()
+    waiting.join(60)
+    assert len(raised) == 1

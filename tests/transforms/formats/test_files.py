@@ -1,0 +1,76 @@
+"""Paths and patterns: what they match, and what is said when they match nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
+from quiltstream.transforms.sources.batch_files import ReadReadings
+
+from .decoding import READINGS
+
+
+def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
+    for name in ("b.csv", "a.csv", "c.txt", "d[1].csv"):
+        (tmp_path / name).write_bytes(b"")
+    found = expand(["*.csv", "a.csv", "d[1].csv", "c.txt"], lambda name: str(tmp_path / name), "source.csv")
+    assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
+
+
+def test_what_has_no_end_is_no_file(tmp_path):
+    """A pipe keeps its reader waiting, and a device never ends."""
+    (tmp_path / "a.csv").write_bytes(b"")
+    os.mkfifo(tmp_path / "b.csv")
+    (tmp_path / "c.csv").symlink_to("/dev/zero")
+    (tmp_path / "d.csv").symlink_to(tmp_path / "absent")
+    (tmp_path / "e.csv").symlink_to(tmp_path / "a.csv")
+    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "e.csv"]
+    for name in ("b.csv", "c.csv"):
+        with pytest.raises(
+            SettingsError, match=r"source\.csv: .*[bc]\.csv is no file that ends, but a pipe or a device"
+        ):
+            expand([str(tmp_path / name)], str, "source.csv")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("absent.csv", r"source\.csv: no file matches .*absent\.csv"),
+        ("*.csv", r"source\.csv: no file matches"),
+        (".", r"is a folder; name the files in it"),
+        ("nowhere://x/*.csv", r"cannot be looked up \(ValueError\).*apache-beam\[gcp\]"),
+        ("x.csv.bz2", r"compressed in a way that is not read"),
+    ],
+)
+def test_a_pattern_that_names_no_readable_file_says_what_to_do(tmp_path, pattern, message):
+    (tmp_path / "x.csv.bz2").write_bytes(b"BZh")
+    with pytest.raises(SettingsError, match=message):
+        expand([pattern if "://" in pattern else f"{tmp_path}/{pattern}"], str, "source.csv")
+
+
+def test_every_problem_of_every_file_is_told_at_once_but_not_without_end(tmp_path):
+    for i in range(30):
+        (tmp_path / f"{i}.csv").write_text("id,ts\n")
+    with pytest.raises(SettingsError) as caught:
+        ReadReadings(FileSource(csv=str(tmp_path / "*.csv")), READINGS)
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "and 10 more problems of this kind"
+
+
+def test_a_file_that_vanished_is_named(tmp_path):
+    with pytest.raises(SourceFileError, match=r"gone\.csv cannot be opened \(FileNotFoundError\)"):
+        open_bytes(str(tmp_path / "gone.csv"))
+
+
+def test_settings_that_make_no_sense_are_refused(tmp_path):
+    (tmp_path / "x.csv").write_text("id,ts,kwh\n")
+    source = FileSource(csv=str(tmp_path / "x.csv"))
+    with pytest.raises(ValueError, match="batch_rows 0"):
+        ReadReadings(source, READINGS, batch_rows=0)
+    with pytest.raises(ValueError, match="timezone 'Mars/Base'"):
+        ReadReadings(source, READINGS, timezone="Mars/Base")

@@ -1,0 +1,321 @@
+"""The four formats: the same table gives the same readings, whatever its types, parts and names are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.formats.paths import SourceFileError
+from quiltstream.transforms.sources.batch_files import ReadReadings
+
+from .decoding import READINGS, decode, decoded_parts
+
+T0 = 1356998400_000_000
+UTC = dt.timezone.utc
+
+AVRO = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "id", "type": ["null", "string"]},
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "other", "type": "string"},
+        {"name": "kwh", "type": ["null", "double"]},
+    ],
+}
+
+
+def household_rows(rows: int) -> list[dict[str, Any]]:
+    """Readings with gaps, repeats, negative and huge values."""
+    rng = np.random.default_rng(11)
+    values = np.round(rng.normal(1, 2, rows), 3).tolist()
+    values[3:4], values[5:6] = [1e308], [-1e300]
+    return [
+        {
+            "id": f"MAC{rng.integers(0, 40):06d}" if i % 50 else None,
+            "ts": dt.datetime(2013, 1, 1, tzinfo=UTC) + dt.timedelta(minutes=int(rng.integers(0, 10_000))),
+            "other": "x, \"y\" 'z'",
+            "kwh": values[i] if i % 31 else None,
+        }
+        for i in range(rows)
+    ]
+
+
+def write(path: Path, format_: str, rows: list[dict[str, Any]]) -> None:
+    if format_ == "parquet":
+        schema = pa.schema(
+            [("id", pa.utf8()), ("ts", pa.timestamp("us", tz="UTC")), ("other", pa.utf8()), ("kwh", pa.float64())]
+        )
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, row_group_size=97)
+    elif format_ == "avro":
+        with path.open("wb") as file:
+            fastavro.writer(file, AVRO, rows, codec="deflate", sync_interval=2000)
+    elif format_ == "jsonl":
+        path.write_text("".join(json.dumps({**row, "ts": row["ts"].isoformat()}) + "\n" for row in rows))
+    else:
+        pl.DataFrame(rows).with_columns(pl.col("ts").dt.to_string("iso:strict")).write_csv(path)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv", "jsonl", "avro"])
+@pytest.mark.parametrize("batch_rows", [50, 1 << 17])
+def test_the_same_table_gives_the_same_readings_in_every_format(tmp_path, format_, batch_rows):
+    rows = household_rows(1000)
+    order = np.random.default_rng(2).permutation(1000).tolist()
+    for part in range(3):
+        write(tmp_path / f"{part}.{format_}", format_, [rows[i] for i in order[part::3]])
+    found, rejects = decode(
+        FileSource.model_validate({format_: str(tmp_path / f"*.{format_}")}),
+        Readings(series="id", time="ts", value="kwh", scale=2),
+        batch_rows=batch_rows,
+    )
+    table = pl.DataFrame(rows)
+    good = table.filter(pl.col("id").is_not_null() & pl.col("kwh").is_not_null())
+    truth = good.select(
+        "id", pl.col("ts").dt.epoch("us"), (pl.col("kwh") * 2).clip(-np.finfo(float).max, np.finfo(float).max)
+    )
+    assert found == sorted(truth.rows())
+    reasons = [reason for _, reason in rejects]
+    assert reasons.count("missing-series") == table["id"].null_count()
+    assert reasons.count("missing-value") == table.filter(pl.col("id").is_not_null())["kwh"].null_count()
+    assert len(reasons) == 1000 - len(good)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_rejects_of_a_table_name_its_rows_from_one(tmp_path, format_):
+    rows = household_rows(300)
+    for i, row in enumerate(rows):
+        row["id"], row["kwh"] = "h", float("nan") if i in (0, 120, 299) else 1.0
+    write(tmp_path / "x", format_, rows)
+    _, rejects = decode(FileSource.model_validate({format_: str(tmp_path / "x")}), batch_rows=100)
+    assert rejects == [(1, "not-finite"), (121, "not-finite"), (300, "not-finite")]
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        (pa.array([1, -2], pa.int8()), [1, -2]),
+        (pa.array([2**63, 1], pa.uint64()), [2.0**63, 1]),
+        (pa.array([0.5, 1.5], pa.float32()), [0.5, 1.5]),
+        (pa.array([np.float16(0.5), np.float16(1.5)], pa.float16()), [0.5, 1.5]),
+        (pa.array([Decimal("0.250"), Decimal("-1.000")], pa.decimal128(9, 3)), [0.25, -1]),
+        (pa.array(["0.5", " 1e3 "], pa.utf8()), [0.5, 1000]),
+        (pa.array(["0.5", "2"], pa.large_utf8()), [0.5, 2]),
+        (pa.array(["0.5", "2"]).dictionary_encode(), [0.5, 2]),
+        (pa.array([2**62 + 1, 3], pa.int64()), [2.0**62, 3]),
+    ],
+)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pa.array(["a", "b"]),
+        pa.array(["a", "b"], pa.large_utf8()),
+        pa.array([b"a", b"b"]),
+        pa.array(["a", "b"]).dictionary_encode(),
+    ],
+)
+def test_parquet_values_and_names_may_have_any_type_that_can_be_one(tmp_path, values, numbers, names):
+    times = pa.array([T0, T0], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"kwh": values, "id": names, "ts": times}), tmp_path / "x.parquet")
+    rows, rejects = decode(FileSource(parquet=str(tmp_path / "x.parquet")))
+    assert rows == [("a", T0, numbers[0]), ("b", T0, numbers[1])]
+    assert rejects == []
+
+
+def test_numbers_may_name_series(tmp_path):
+    pq.write_table(pa.table({"id": [25539, None], "ts": [0, 0], "kwh": [1, 2]}), tmp_path / "x.parquet")
+    assert decode(FileSource(parquet=str(tmp_path / "x.parquet"))) == ([("25539", 0, 1.0)], [(2, "missing-series")])
+
+
+def test_names_that_are_not_utf8_are_malformed_rows(tmp_path):
+    names = pa.array([b"a", b"\xff\xfe", b"b"], pa.binary())
+    pq.write_table(pa.table({"id": names, "ts": [0, 0, 0], "kwh": [1, 2, 3]}), tmp_path / "x.parquet")
+    rows, rejects = decode(FileSource(parquet=str(tmp_path / "x.parquet")))
+    assert [row[0] for row in rows] == ["a", "b"]
+    assert rejects == [(2, "malformed-row")]
+
+
+def test_avro_values_may_be_decimals_text_or_integers_and_times_beyond_the_calendar_are_rejects(tmp_path):
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": {"type": "enum", "name": "E", "symbols": ["a", "b"]}},
+            {"name": "ts", "type": ["null", {"type": "long", "logicalType": "local-timestamp-millis"}]},
+            {
+                "name": "kwh",
+                "type": [
+                    "null",
+                    "string",
+                    "long",
+                    {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+                ],
+            },
+        ],
+    }
+    rows = [
+        {"id": "a", "ts": T0 // 1000, "kwh": Decimal("1.25")},
+        {"id": "a", "ts": T0 // 1000, "kwh": "2.5"},
+        {"id": "b", "ts": T0 // 1000, "kwh": 7},
+        {"id": "b", "ts": 2**62, "kwh": 7},
+        {"id": "b", "ts": None, "kwh": 7},
+    ]
+    with (tmp_path / "x.avro").open("wb") as file:
+        fastavro.writer(file, schema, rows)
+    found, rejects = decode(FileSource(avro=str(tmp_path / "x.avro")), timezone="Asia/Tokyo")
+    at = T0 - 9 * 3600 * 10**6
+    assert found == [("a", at, 1.25), ("a", at, 2.5), ("b", at, 7.0)]
+    assert rejects == [(4, "unparsable-time"), (5, "unparsable-time")]
+
+
+def test_batches_have_the_schema_of_readings_with_a_group_where_a_column_names_it(tmp_path):
+    (tmp_path / "x.csv").write_text("feeder,id,ts,kwh\nf1,a,2013-01-01,1\n,b,2013-01-01,2\n")
+    source = FileSource(csv=str(tmp_path / "x.csv"))
+    (plain,) = decoded_parts(ReadReadings(source, READINGS))
+    (grouped,) = decoded_parts(ReadReadings(source, READINGS, group="feeder"))
+    assert plain.readings.schema.equals(READING_SCHEMA, check_metadata=True)
+    assert grouped.readings.schema.equals(GROUPED_READING_SCHEMA, check_metadata=True)
+    assert grouped.readings.to_pylist()[0]["group"] == "f1"
+    assert [one.reason.value for one in grouped.rejects] == ["group-conflict"]
+    plain.readings.validate(full=True)
+    grouped.readings.validate(full=True)
+
+
+def test_one_column_may_serve_twice(tmp_path):
+    (tmp_path / "x.csv").write_text("id,ts,kwh\n7,2013-01-01,1\n")
+    rows, _ = decode(FileSource(csv=str(tmp_path / "x.csv")), Readings(series="id", time="ts", value="id"), group="id")
+    assert rows == [("7", T0, 7.0, "7")]
+
+
+def test_row_groups_are_put_together_or_cut_to_batches_and_dictionaries_made_one(tmp_path):
+    names = [f"h{i % 100}" for i in range(1000)]
+    table = pa.table({"id": names, "ts": list(range(1000)), "kwh": [float(i) for i in range(1000)]})
+    sizes: dict[int, list[int]] = {}
+    for group_rows in (7, 1000):
+        path = tmp_path / f"{group_rows}.parquet"
+        pq.write_table(table, path, row_group_size=group_rows)
+        parts = decoded_parts(ReadReadings(FileSource(parquet=str(path)), READINGS, batch_rows=100))
+        sizes[group_rows] = [one.readings.num_rows for one in parts]
+        assert sorted(row["value"] for one in parts for row in one.readings.to_pylist()) == [
+            float(i) for i in range(1000)
+        ]
+        assert all(row["series"] == f"h{int(row['value']) % 100}" for one in parts for row in one.readings.to_pylist())
+        assert [one.earliest_us for one in parts] == [
+            row * 10**6 for row in np.cumsum([0, *sizes[group_rows][:-1]]).tolist()
+        ]
+    assert sum(sizes[7]) == 1000
+    # one small batch at the end of each part of the file
+    assert max(sizes[7]) <= 400
+    assert sum(size < 50 for size in sizes[7]) <= 2
+    assert sizes[1000] == [100] * 10
+
+
+def test_the_60_real_households_are_read_as_polars_reads_them(repository):
+    path = repository / "pipelines" / "data" / "lcl2013_halfhourly_60hh.parquet"
+    parts = decoded_parts(
+        ReadReadings(FileSource(parquet=str(path)), Readings(series="household", time="ts", value="kwh", scale=2000))
+    )
+    truth = pl.read_parquet(path).select(
+        series=pl.col("household").cast(pl.String),
+        time=pl.col("ts").dt.epoch("us"),
+        value=pl.col("kwh").cast(pl.Float64) * 2000,
+    )
+    rejected = sum(len(one.positions) for part in parts for one in part.rejects)
+    found = pl.concat(
+        [
+            pl.DataFrame(
+                {
+                    "series": part.readings.column("series").cast("string").to_pylist(),
+                    "time": part.readings.column("time").cast("int64").to_numpy(),
+                    "value": part.readings.column("value").to_numpy(),
+                }
+            )
+            for part in parts
+        ]
+    )
+    good = truth.drop_nulls()
+    assert rejected == len(truth) - len(good)
+    assert found.sort("series", "time", "value").equals(good.sort("series", "time", "value"))
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01", b"id,ts,kwh\nsecret,2013-01-01,4711\n"])
+def test_a_file_that_is_not_of_its_format_is_named_without_what_it_holds(tmp_path, format_, content):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(SettingsError, match=f"source.{format_}: file .* is not a whole") as caught:
+        decode(FileSource.model_validate({format_: str(tmp_path / "x")}))
+    assert "secret" not in str(caught.value)
+    assert "4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_damage_inside_a_table_stops_the_job_instead_of_losing_readings(tmp_path, format_):
+    path = tmp_path / "x"
+    write(path, format_, household_rows(3000))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = bytes(200)
+    path.write_bytes(bytes(data))
+    with pytest.raises(SourceFileError, match="write it again") as caught:
+        decode(FileSource.model_validate({format_: str(path)}))
+    assert "MAC0" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_a_table_lacking_a_column_says_which_it_has(tmp_path, format_):
+    write(tmp_path / "x", format_, household_rows(9))
+    with pytest.raises(SettingsError) as caught:
+        decode(
+            FileSource.model_validate({format_: str(tmp_path / "x")}),
+            Readings(series="household", time="ts", value="kw"),
+            group="feeder",
+        )
+    assert [one.split(" names")[0] for one in caught.value.problems] == [
+        "readings.series",
+        "readings.value",
+        "group_by",
+    ]
+    assert all("it has 'id', 'ts', 'other', 'kwh'" in one for one in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "setting"),
+    [
+        ("id", pa.list_(pa.utf8()), "readings.series"),
+        ("ts", pa.bool_(), "readings.time"),
+        ("ts", pa.time32("s"), "readings.time"),
+        ("kwh", pa.bool_(), "readings.value"),
+        ("kwh", pa.timestamp("us"), "readings.value"),
+    ],
+)
+def test_a_column_of_a_type_that_cannot_be_read_is_a_settings_error(tmp_path, column, kind, setting):
+    columns = {"id": pa.nulls(1, pa.utf8()), "ts": pa.nulls(1, pa.int64()), "kwh": pa.nulls(1, pa.float64())}
+    pq.write_table(pa.table({**columns, column: pa.nulls(1, kind)}), tmp_path / "x.parquet")
+    with pytest.raises(SettingsError, match=f"{setting}: the column '{column}'"):
+        decode(FileSource(parquet=str(tmp_path / "x.parquet")))
+
+
+@pytest.mark.parametrize("format_", ["parquet", "avro"])
+def test_a_table_without_rows_is_fine(tmp_path, format_):
+    write(tmp_path / "x", format_, [])
+    assert decode(FileSource.model_validate({format_: str(tmp_path / "x")})) == ([], [])
+
+
+def test_gzip_works_for_json_lines_too(tmp_path):
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"id":"a","ts":"2013-01-01","kwh":1}\n'))
+    assert decode(FileSource(jsonl=str(tmp_path / "x.jsonl.gz"))) == ([("a", T0, 1.0)], [])

@@ -1,0 +1,281 @@
+"""Event times: text, numbers, timestamps and dates to UTC, compared with Python's own datetime and zoneinfo."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.mappings import Constant, Readings
+from quiltstream.transforms.formats.times import LocalClock, TimePattern, TimeReader
+
+from .decoding import decode
+
+EPOCH = dt.datetime(1970, 1, 1)
+US = dt.timedelta(microseconds=1)
+T0 = 1356998400_000_000
+
+
+def micros(stamp: dt.datetime) -> int:
+    naive = stamp.astimezone(dt.timezone.utc).replace(tzinfo=None) if stamp.tzinfo else stamp
+    return (naive - EPOCH) // US
+
+
+def parsed(text: str, format_: str) -> dt.datetime:
+    """Python's own reading of a text."""
+    return dt.datetime.strptime(text, format_)  # noqa: DTZ007 - naive stamps are what is being read
+
+
+def read(array: pa.Array, **options) -> list[int | str]:
+    """Microseconds, or the reason, per row."""
+    times, problems = TimeReader(**options).read([array])
+    found: list[int | str] = times.tolist()
+    for rows, reason in reversed(problems):
+        for i in np.flatnonzero(rows).tolist():
+            found[i] = reason.value
+    return found
+
+
+WRONG = RejectReason.UNPARSABLE_TIME.value
+SKIPPED = RejectReason.NONEXISTENT_LOCAL_TIME.value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2013-01-01", T0),
+        ("2013-01-01T00:00", T0),
+        ("2013-01-01 00:00:00", T0),
+        ("2013-01-01T01", T0 + 3600_000_000),
+        ("2013-01-01T00:00:00.5Z", T0 + 500_000),
+        ("2013-01-01T00:00:00.123456789Z", T0 + 123_456),
+        ("2013-01-01T00:00:00,25+00:00", T0 + 250_000),
+        ("2013-01-01T01:00+01:00", T0),
+        ("2013-01-01T01:00:00+0100", T0),
+        ("2012-12-31T19:00:00-05", T0),
+        ("2013-01-01t00:00z", T0),
+        ("  2013-01-01T00:00Z ", T0),
+        ("1356998400", T0),
+        ("+1356998400", T0),
+        ("1356998400.25", T0 + 250_000),
+        ("1.3569984e9", T0),
+        ("2013-02-29", WRONG),
+        ("2013-13-01", WRONG),
+        ("2013-00-10", WRONG),
+        ("2013-01-01T24:00", WRONG),
+        ("2013-01-01T00:60", WRONG),
+        ("2013-01-01T00:00:60", WRONG),
+        ("2013-01-01T00:00+24:00", WRONG),
+        ("0000-01-01", WRONG),
+        ("1899-12-31T23:59:59", WRONG),
+        ("2201-01-01", WRONG),
+        ("99999999999999999999", WRONG),
+        ("1e300", WRONG),
+        ("nan", WRONG),
+        ("", WRONG),
+        ("2013-01-01T00:00Z extra", WRONG),
+        ("01/02/2013", WRONG),
+    ],
+)
+@pytest.mark.parametrize("company", [[], ["2013-01-01T00:00Z"], ["2013-01-01 00:00", "garbage", None]])
+def test_text_is_read_as_iso_8601_or_a_number_whatever_stands_around_it(text, expected, company):
+    assert read(pa.array([*company, text], pa.utf8()))[-1] == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.datetimes(dt.datetime(1900, 1, 2), dt.datetime(2200, 12, 30)),
+            st.one_of(st.none(), st.integers(-23 * 60, 23 * 60)),
+            st.sampled_from(["T", " "]),
+            st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
+        ),
+        min_size=1,
+    )
+)
+def test_iso_text_means_what_python_says_it_means(stamps):
+    texts, truth = [], []
+    for stamp, offset, separator, precision in stamps:
+        zoned = stamp.replace(tzinfo=None if offset is None else dt.timezone(dt.timedelta(minutes=offset)))
+        texts.append(zoned.isoformat(separator, precision))
+        truth.append(micros(dt.datetime.fromisoformat(texts[-1])))
+    assert read(pa.array(texts)) == truth
+
+
+FORMATS = [
+    "%m/%d/%Y %H",
+    "%d.%m.%Y %H:%M:%S",
+    "%Y%m%d%H%M%S",
+    "%d %b %Y %I:%M %p",
+    "%A, %B %d %Y %H:%M:%S.%f",
+    "%y-%j %T",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(FORMATS), st.lists(st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2068, 12, 31)), min_size=1))
+def test_a_format_means_what_python_says_it_means(format_, stamps):
+    spelled = format_.replace("%T", "%H:%M:%S")  # which Python's strptime does not know
+    texts = [stamp.strftime(spelled) for stamp in stamps]
+    truth = [micros(parsed(text, spelled)) for text in texts]
+    assert read(pa.array(texts), time_format=format_) == truth
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(FORMATS[:4]), st.text("0123456789/:. apmjan", max_size=22))
+def test_what_a_format_takes_python_takes_too(format_, text):
+    (found,) = read(pa.array([text]), time_format=format_)
+    if found != WRONG:
+        assert found == micros(parsed(text.strip(), format_))
+
+
+def test_a_format_with_an_offset_needs_no_time_zone():
+    found = read(
+        pa.array(["01.01.2013 02:00 +0200", "01.01.2013 00:00 Z"]),
+        time_format="%d.%m.%Y %H:%M %z",
+        timezone="Asia/Tokyo",
+    )
+    assert found == [T0, T0]
+
+
+@pytest.mark.parametrize(
+    ("format_", "message"),
+    [
+        ("%Y-%m-%d %Q", "%Q"),
+        ("%H:%M", "one date"),
+        ("%Y-%m", "one date"),
+        ("%Y %Y %j", "twice"),
+        ("%Y-%j %I", "%p"),
+        ("%Y-%m-%d %", "%"),
+    ],
+)
+def test_a_format_that_cannot_be_read_is_a_settings_error(tmp_path, format_, message):
+    with pytest.raises(ValueError, match=message):
+        TimePattern.compile(format_)
+    (tmp_path / "x.csv").write_text("ts,kwh\n")
+    readings = Readings(series=Constant(constant="h"), time="ts", value="kwh", time_format=format_)
+    with pytest.raises(SettingsError, match=r"readings\.time_format"):
+        decode(FileSource(csv=str(tmp_path / "x.csv")), readings)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_numbers_count_the_unit_of_the_settings_since_1970(unit):
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    count = 1356998400 * per_second
+    for kind in (pa.int64(), pa.uint64(), pa.float64(), pa.utf8()):
+        assert read(pa.array([count]).cast(kind, safe=False), time_unit=unit) == [T0]
+    assert read(pa.array([Decimal(count)]), time_unit=unit) == [T0]
+    assert read(pa.array([count, None]), time_unit=unit) == [T0, WRONG]
+
+
+def test_numbers_outside_every_calendar_are_rejects_not_overflows():
+    ends = [np.iinfo(np.int64).max, np.iinfo(np.int64).min, 0]
+    for unit in ("s", "ms", "us"):
+        assert read(pa.array(ends, pa.int64()), time_unit=unit) == [WRONG, WRONG, 0]
+    assert read(pa.array([2**64 - 1, 0], pa.uint64())) == [WRONG, 0]
+    assert read(pa.array([np.inf, -np.inf, np.nan, 1e300, 0.0000004])) == [WRONG, WRONG, WRONG, WRONG, 0]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_of_any_unit_and_zone_are_instants(unit):
+    aware = pa.array([T0 // 10**6], pa.timestamp("s", tz="America/Vancouver")).cast(
+        pa.timestamp(unit, tz="America/Vancouver")
+    )
+    naive = pa.array([T0 // 10**6, None], pa.timestamp("s")).cast(pa.timestamp(unit))
+    assert read(aware, timezone="Asia/Tokyo") == [T0]
+    assert read(naive, timezone="Asia/Tokyo") == [T0 - 9 * 3600 * 10**6, WRONG]
+
+
+def test_dates_are_midnights_of_the_zone():
+    for kind in (pa.date32(), pa.date64()):
+        assert read(pa.array([dt.date(2013, 1, 1)], kind), timezone="Asia/Tokyo") == [T0 - 9 * 3600 * 10**6]
+
+
+def test_several_columns_are_joined_with_a_blank_whatever_their_types():
+    day, hour = pa.array([dt.date(2013, 1, 1), None]), pa.array([7, 8], pa.int32())
+    times, problems = TimeReader(time_format="%Y-%m-%d %H").read([day, hour])
+    assert times[0] == T0 + 7 * 3600 * 10**6
+    assert problems[0].rows.tolist() == [False, True]
+
+
+ZONES = [
+    "America/Vancouver",
+    "Europe/London",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+    "America/Sao_Paulo",
+]
+
+
+@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
+@pytest.mark.parametrize("zone", ZONES)
+def test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it(zone, ambiguous):
+    start = dt.datetime(2010, 12, 30)
+    stamps = [start + dt.timedelta(minutes=30 * i) for i in range(2 * 366 * 48)]
+    local = np.array([micros(stamp) for stamp in stamps])
+    utc, skipped = LocalClock(zone, ambiguous).to_utc(local)
+    rules = ZoneInfo(zone)
+    fold = 0 if ambiguous == "earliest" else 1
+    doubled = 0
+    for stamp, instant, absent in zip(stamps, utc.tolist(), skipped.tolist(), strict=True):
+        aware = stamp.replace(tzinfo=rules, fold=fold)
+        back = aware.astimezone(dt.timezone.utc).astimezone(rules).replace(tzinfo=None, fold=0)
+        assert absent == (back != stamp)
+        if not absent:
+            assert instant == micros(aware)
+            doubled += micros(stamp.replace(tzinfo=rules, fold=0)) != micros(stamp.replace(tzinfo=rules, fold=1))
+    assert zone == "Asia/Kolkata" or doubled > 0
+
+
+def test_far_years_are_placed_as_zoneinfo_places_them():
+    stamps = [
+        dt.datetime(year, month, 15, 12)
+        for year in (1900, 1901, 1918, 1950, 2037, 2038, 2100, 2200)
+        for month in (1, 7)
+    ]
+    utc, skipped = LocalClock("Europe/Paris").to_utc(np.array([micros(stamp) for stamp in stamps]))
+    assert utc.tolist() == [micros(stamp.replace(tzinfo=ZoneInfo("Europe/Paris"))) for stamp in stamps]
+    assert not skipped.any()
+
+
+@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
+def test_the_house_with_a_25_hour_day_is_read_whatever_the_order_of_its_rows(repository, tmp_path, ambiguous):
+    source = repository / "pipelines" / "data" / "house_hourly_dst.csv"
+    header, *lines = source.read_text().split()
+    rules = ZoneInfo("America/Vancouver")
+    truth = []
+    for line in lines:
+        date, hour, value = line.split(",")
+        stamp = parsed(f"{date} {hour}", "%m/%d/%Y %H")
+        truth.append(("house", micros(stamp.replace(tzinfo=rules, fold=int(ambiguous == "latest"))), float(value)))
+    readings = Readings(
+        series=Constant(constant="house"),
+        time=["date", "hour"],
+        value="energy_kWh",
+        time_format="%m/%d/%Y %H",
+        ambiguous=ambiguous,
+    )
+    lines += ["3/10/2013,2,1"]  # the hour that the clock skipped
+    np.random.default_rng(3).shuffle(lines)
+    (tmp_path / "x.csv").write_text("\n".join([header, *lines]))
+    rows, rejects = decode(FileSource(csv=str(tmp_path / "x.csv")), readings, timezone="America/Vancouver")
+    assert rows == sorted(truth)
+    assert rejects == [(lines.index("3/10/2013,2,1") + 2, SKIPPED)]
+    at_one = [
+        row
+        for row in rows
+        if row[1] == micros(dt.datetime(2012, 11, 4, 1, tzinfo=rules, fold=int(ambiguous == "latest")))
+    ]
+    assert len(at_one) == 2

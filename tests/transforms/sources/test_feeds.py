@@ -1,0 +1,151 @@
+"""What a runner asks of a live reader, and the files of a live sink."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
+from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.table_files import read_rows
+from quiltstream.transforms.formats.rows import Decoded
+from quiltstream.transforms.sinks.files import REJECTS, WriteRejects, block_name
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.contract import BEGIN, Piece, piece_of
+from quiltstream.transforms.sources.progress import Progress, Span, SpanTracker
+
+from ..reading import ORIGIN, decoder, line
+
+# What a runner asks while a part is read
+
+
+def test_a_runner_that_asks_to_split_before_the_first_byte_is_told_how_far_it_is() -> None:
+    # Beam puts the bytes of the output so far in, and has no estimate of them before the first element
+    asked = SpanTracker(Span(Progress(BEGIN, 0))).current_progress().with_completed(cast("Any", float("nan")))
+    assert asked.fraction_completed == 0.0
+
+
+# The sink
+
+
+def test_a_blocks_file_is_named_by_its_window_and_what_it_holds() -> None:
+    digest = hashlib.blake2b(b"a\nb", digest_size=8).hexdigest()
+    assert block_name(ORIGIN, ["b", "a"], "avro") == f"20130101T000000-{digest}.avro"
+    assert block_name(ORIGIN, ["a", "b"], "avro") == block_name(ORIGIN, ["b", "a"], "avro")
+    assert block_name(ORIGIN, ["a"], "avro") != block_name(ORIGIN, ["b"], "avro")
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
+def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
+    tmp_path: Path, format_: FileFormat
+) -> None:
+    """Those of messages with sizes; readings that are rejected have none."""
+    rows = [{"reason": "late", "source": "x", "position": 7 + size, "size": size or None} for size in range(3)]
+    batches = [pa.RecordBatch.from_pylist([row], schema=REJECT_SCHEMA) for row in rows]
+    for given, name in ((batches, "some"), ([], "none")):
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            _ = pipeline | beam.Create(given, reshuffle=False) | WriteRejects(str(tmp_path / name), format_)
+    (path,) = (tmp_path / "some").iterdir()
+    assert path.suffix == f".{format_}"
+    assert read_rows(path, REJECTS).to_pylist() == rows
+    assert not (tmp_path / "none").exists()
+
+
+# How far readings say that their source has come
+
+HOUR = 3_600_000_000
+
+
+def piece(*hours: float, came: float | None = None) -> Piece:
+    times = pa.array([ORIGIN + int(hour * HOUR) for hour in hours], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    series = pa.array(["a"] * len(hours)).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays([series, times, pa.array([1.0] * len(hours))], schema=READING_SCHEMA)
+    made = piece_of("t", [Decoded(batch, 0, ())], "", settled=True)
+    return replace(made, came_us=None if came is None else ORIGIN + int(came * HOUR))
+
+
+@pytest.mark.parametrize(
+    ("hours", "came", "vote", "ahead"),
+    [
+        ((3, 5), None, 5, 0),
+        ((3, 5), 4, 4, 0),  # ahead of its message
+        ((3, 5), 6, 5, 0),
+        ((3, 500), 6, 3, 1),  # jumped
+        ((3, 30), 6, 6, 0),
+        ((3, 30.1), 6, 3, 1),
+        ((40, 500), 6, None, 2),
+        ((90, 101), None, 101, 0),  # ahead of the wall, by which whoever asks sees to it that no clock is
+        ((90, 101), 200, 101, 0),
+        ((90, 125), None, 90, 1),
+        ((90, 125), 200, 90, 1),  # whoever took it is ahead of the wall
+    ],
+)
+def test_a_reading_counts_for_no_more_than_the_instant_at_which_it_came(hours, came, vote, ahead):
+    found = piece(*hours, came=came)
+    expected = None if vote is None else ORIGIN + vote * HOUR
+    assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
+
+
+def test_a_piece_without_readings_says_nothing():
+    assert Piece("1", settled=True).vote(7) is None
+    assert Piece("1", settled=True, sent_us=5).vote(7) is None
+    assert Piece("1", settled=True).ahead(7) == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "sent", "vote", "ahead"),
+    [
+        ((50, 51, 52), 53, 52, 0),
+        ((50, 51, 58), 53, 53, 0),  # one clock ahead, in a backlog
+        ((50, 51, 80), 53, 51, 1),
+        ((50, 51, 52), 1, 51, 0),  # the producer's clock is two days behind
+        ((51,), 1, 51, 0),
+        ((2, 51), 1, 2, 1),  # two meters, and nobody knows which of them is right
+        ((98, 99, 100), 99.5, 99.5, 0),
+        ((99, 130), 200, 99, 1),  # the producer is ahead of the wall
+        ((130, 131), 99, None, 2),
+    ],
+)
+def test_a_producers_clock_that_is_behind_holds_nothing_back_and_one_that_is_right_caps_what_is_ahead(
+    hours, sent, vote, ahead
+):
+    found = replace(piece(*hours), sent_us=ORIGIN + int(sent * HOUR))
+    expected = None if vote is None else ORIGIN + int(vote * HOUR)
+    assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
+    assert found.speaks(ORIGIN + 100 * HOUR) == (vote is not None)
+
+
+def test_what_a_damaged_file_held_was_lost_before_it_came_and_the_next_reader_still_knows(tmp_path):
+    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl*"),))
+    first = feed.reader(0, BEGIN).read()
+    assert first is not None
+    assert first.lost_us is None
+    before = time.time_ns() // 1_000 - 1_000_000
+    (tmp_path / "2.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00 half")
+    second = feed.reader(0, first.position).read()
+    assert second is not None
+    assert before <= (second.lost_us or 0) <= time.time_ns() // 1_000 + 1_000_000
+    (tmp_path / "3.jsonl").write_text(line(3), encoding="utf-8")
+    third = feed.reader(0, second.position).read()
+    assert third is not None
+    assert (third.rows, third.lost_us) == (1, second.lost_us)
+
+
+def test_a_file_came_when_it_was_given_its_name_whatever_its_time_stamp_says(tmp_path):
+    before = time.time_ns() // 1_000 - 1_000_000
+    (tmp_path / ".1.part").write_text(line(1), encoding="utf-8")
+    os.utime(tmp_path / ".1.part", (0, 0))
+    (tmp_path / ".1.part").rename(tmp_path / "1.jsonl")
+    found = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN).read()
+    assert found is not None
+    assert before <= (found.came_us or 0) <= time.time_ns() // 1_000 + 1_000_000

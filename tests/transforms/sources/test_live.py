@@ -1,0 +1,244 @@
+"""The live way, in event time: what is published, when, and what never is."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import apache_beam as beam
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.transforms.window import TimestampedValue
+
+from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, mark_of, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.reader import Pace
+
+from ..test_histograms import DAY, ORIGIN, batches, settings, write
+from .streams import (
+    DAILY,
+    GROUPS,
+    HOUR,
+    NAMES,
+    SERIES,
+    SLOT,
+    as_it_comes,
+    decoder,
+    follow,
+    live_settings,
+    on_record,
+    play,
+    put,
+    readings,
+    stamped,
+    streamed,
+    too_late,
+    truth,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows", "keys"),
+    [
+        ({}, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES),
+        ({"group_by": "group"}, [(d * DAY, d * DAY + DAY) for d in range(4)], GROUPS),
+        (
+            {"windows": {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-05"}},
+            [(h * 24, h * 24 + 2 * DAY) for h in range(5)],
+            SERIES,
+        ),
+        ({"missing": "state"}, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES),
+    ],
+    ids=["series", "groups", "sliding", "missing"],
+)
+# in steps of seven hours, batches lie across the ends of windows
+@pytest.mark.parametrize(
+    ("parts", "step", "tickets"),
+    [(1, 3, True), (3, 7, True), (2, 14, False)],
+    ids=["one-part", "three-parts", "no-tickets"],
+)
+def test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives(
+    tmp_path, changes, windows, keys, parts, step, tickets
+):
+    job = live_settings(tmp_path, **changes)
+    frame = readings(4, seed=parts)
+    steps = Steps.of(job.grid, job.schedule) if tickets else None
+    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts, tickets=steps), job)
+    expected = truth(frame, windows, keys)
+    if "missing" in changes:
+        expected = {key: [*counts, DAY - sum(counts)] for key, counts in expected.items()}
+    assert on_record(job) == expected
+
+
+def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tmp_path):
+    job = live_settings(tmp_path)
+    frame = readings(4, seed=7)
+    # the stream breaks off in the third day, and its runner closes every window nevertheless
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, until_us=ORIGIN + 60 * HOUR), job)
+    windows = [(d * DAY, d * DAY + DAY) for d in range(2)]
+    assert on_record(job) == truth(frame, windows, SERIES)
+
+
+def test_a_window_waits_for_every_part(tmp_path):
+    job = live_settings(tmp_path)
+    frame = readings(2, seed=8)
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, parts=2)
+    marks = [mark_of(one.value) for one in events if not isinstance(one, int)]
+    silenced = [
+        one
+        for one, mark in zip([one for one in events if not isinstance(one, int)], marks, strict=True)
+        if mark is None or mark.part == 0 or mark.until_us <= ORIGIN + 24 * HOUR
+    ]
+    play(silenced, job)
+    assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
+
+
+@pytest.mark.parametrize("changes", [{}, {"group_by": "group"}], ids=["series", "groups"])
+def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp_path, changes):
+    job = live_settings(tmp_path, **changes)
+    end, noon = ORIGIN + 96 * HOUR, ORIGIN + 36 * HOUR
+    marks = [
+        Mark(0, 2, ORIGIN, end, replayed=True, run=3, sent=()),
+        # the second part has lost what came before noon of the second day
+        Mark(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon, run=4, sent=()),
+        Mark(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
+    ]
+    play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
+    with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
+        rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
+    said = {((row.window_start - ORIGIN) // (24 * HOUR), row.completeness) for row in rows}
+    assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}
+
+
+@pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
+def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path, said):
+    job = live_settings(tmp_path)
+    mark = Mark(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
+    play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
+    assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
+
+
+def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path):
+    job = live_settings(tmp_path)
+    frame = readings(4, seed=9)
+    noon = ORIGIN + 12 * HOUR
+    late = frame.filter(pl.col("time") < noon).with_columns(value=pl.lit(5000.0))
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0)
+    # the first morning comes again with other values: an hour, a day and two days after its window has closed
+    for behind in (1, 24, 48):
+        closed = ORIGIN + (24 + behind) * HOUR
+        at = next(i for i, one in enumerate(events) if isinstance(one, int) and one >= closed)
+        events[at:at] = too_late(late, closed)
+    out = tmp_path / "rejected"
+    out.mkdir()
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        published = pipeline | streamed(events) | PrivateHistograms(job, noise="none")
+        _ = published.rejected | beam.Map(write, str(out))
+    assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES)
+    reasons = [row["reason"] for path in out.iterdir() for row in pa.ipc.open_file(path).read_all().to_pylist()]
+    assert reasons == [RejectReason.LATE.value] * 3 * len(late)
+
+
+def test_a_reading_is_late_by_its_own_parts_clock_also_while_another_part_holds_the_window(tmp_path):
+    job = live_settings(tmp_path)
+    frame = readings(1, seed=14)
+    end = ORIGIN + 24 * HOUR
+    late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(
+        time=pl.col("time") // SLOT * SLOT + SLOT - 1, value=pl.lit(5000.0)
+    )
+    given, issued = Issued().issue(0, batches(frame, 500), DAILY, ORIGIN, end)
+    held = [
+        TimestampedValue(with_horizon(one, ORIGIN, tickets=ticket), stamped(ORIGIN))
+        for one, ticket in zip(batches(frame, 500), given, strict=True)
+    ]
+    due, _ = issued.declare(DAILY, end)
+    first = mark_batch(Mark(0, 2, ORIGIN, end, run=issued.run, sent=due), READING_SCHEMA)
+    second = mark_batch(Mark(1, 2, ORIGIN, end, run=issued.run, sent=()), READING_SCHEMA)
+    held.append(TimestampedValue(first, stamped(ORIGIN)))
+    # the runner's watermark is the slowest part's, so the window is still open to it
+    held += [TimestampedValue(one.value, stamped(ORIGIN)) for one in too_late(late, end)]
+    held.append(TimestampedValue(second, stamped(ORIGIN)))
+    play([*held, end], job)
+    assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
+
+
+def test_every_bundle_twice_and_every_mark_twice_changes_nothing(tmp_path):
+    job = live_settings(tmp_path)
+    frame = readings(4, seed=10)
+    events = as_it_comes(frame, step_us=6 * HOUR, lateness_us=0, parts=2)
+    twice = [again for one in events for again in ([one] if isinstance(one, int) else [one, one])]
+    play(twice, job)
+    first = on_record(job)
+    assert first == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES)
+    play(twice, job)
+    assert on_record(job) == first
+
+
+def test_an_endless_schedule_needs_a_start(tmp_path):
+    job = settings(tmp_path, windows={"size": "1d"})
+    with pytest.raises(SettingsError, match=r"windows\.start is missing"):
+        play([], job)
+    job = live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})
+    frame = readings(3, seed=11)
+    play(as_it_comes(frame, step_us=6 * HOUR, lateness_us=0), job)
+    assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
+
+
+# Arriving files
+
+
+def test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over(tmp_path):
+    job = live_settings(tmp_path)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    frame = readings(4, seed=12)
+    days = [frame.filter((pl.col("time") - ORIGIN) // (24 * HOUR) == day) for day in range(4)]
+    put(inbox, "a-second.jsonl", days[1])
+    put(inbox, "b-first.jsonl", days[0])
+    (inbox / "half.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00 half")
+
+    def arrive() -> None:
+        for number in (2, 3):
+            time.sleep(0.3)
+            put(inbox, f"day-{number}.jsonl", days[number])
+
+    later = threading.Thread(target=arrive)
+    later.start()
+    feed = ArrivingFiles(decoder(), (str(inbox / "*.jsonl*"),))
+    end = ORIGIN + 4 * 24 * HOUR
+    last = max(days[3]["time"].to_list())
+    # the clock stays behind the last reading: let the end be what the data reach
+    counted = follow(job, feed, Pace(begin_us=ORIGIN, lateness_us=0, poll_s=0.05, end_us=last, idle_us=None))
+    later.join()
+    assert end > last
+    assert counted["rejected-damaged-source"] == 1
+    assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
+
+
+def test_a_job_that_begins_again_from_nothing_publishes_what_is_missing_and_nothing_twice(tmp_path):
+    job = live_settings(tmp_path)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    frame = readings(4, seed=13)
+    feed = ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),))
+    put(inbox, "1.jsonl", frame.filter(pl.col("time") < ORIGIN + 50 * HOUR))
+    follow(job, feed, Pace(ORIGIN, poll_s=0.05, end_us=ORIGIN + 49 * HOUR))
+    first = on_record(job)
+    assert set(first) == {(d * DAY, name) for d in range(2) for name in NAMES}
+    put(inbox, "2.jsonl", frame.filter(pl.col("time") >= ORIGIN + 50 * HOUR))
+    counted = follow(job, feed, Pace(ORIGIN + 48 * HOUR, poll_s=0.05, end_us=ORIGIN + 95 * HOUR))
+    # what is on record and read again is not late
+    assert counted["readings-on-record"] == len(frame.filter(pl.col("time") < ORIGIN + 48 * HOUR))
+    assert "rejected-late" not in counted
+    again = on_record(job)
+    assert {key: again[key] for key in first} == first
+    assert again == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)

@@ -1,0 +1,406 @@
+"""How a live reader waits between two looks at a source that had nothing."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece, Reader
+from quiltstream.transforms.sources.progress import Progress, Pulse, Span, SpanTracker
+from quiltstream.transforms.sources.reader import Pace, ReadPart
+
+ORIGIN = 1_356_998_400_000_000
+EMPTY = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in READING_SCHEMA], schema=READING_SCHEMA)
+
+
+class Runner(SpanTracker):
+    """Notes the pause that it is asked for, in seconds."""
+
+    asked: float | None = None
+
+    def defer_remainder(self, pause: Any) -> None:
+        assert self.try_split(0) is not None
+        self.asked = pause.micros / 1e6
+
+
+class Estimator:
+    """A watermark."""
+
+    at: Any = None
+
+    def current_watermark(self) -> Any:
+        return self.at
+
+    def set_watermark(self, at: Any) -> None:
+        self.at = at
+
+
+@pytest.mark.parametrize(
+    ("poll", "files", "waited", "least", "most"),
+    [
+        (0.25, 0, [0.25], 0.0, 0.0),
+        # what a runner that leaves out fractions hears is a whole number of seconds, also a moment later
+        (1.0, 0, [0.0], 1.01, 1.5),
+        (2.5, 0, [0.5], 2.01, 2.5),
+        # what was read is sent on at once
+        (0.25, 1, [], 0.0, 0.0),
+        (60.0, 1, [], 0.0, 0.0),
+    ],
+)
+def test_less_than_a_second_is_waited_for_here_and_whole_seconds_by_the_runner(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    poll: float,
+    files: int,
+    waited: list[float],
+    least: float,
+    most: float,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    for number in range(files):
+        line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
+        (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, poll_s=poll))
+    part.setup()
+    runner = Runner(Span(Progress(BEGIN, ORIGIN)))
+    made = list(part.process(0, runner, Estimator()))
+    assert bool(made) == bool(files)
+    assert slept == waited
+    assert runner.asked is not None
+    assert least <= runner.asked <= most
+
+
+def test_a_call_stays_with_a_silent_source_so_long_and_ends_at_once_when_something_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a runner keeps whatever is handed back to it, fewer calls keep less."""
+    clock, slept = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        if len(slept) == 14:
+            line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
+            (tmp_path / "0.jsonl").write_text(line, encoding="utf-8")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, poll_s=0.25, stay_s=2.5))
+    part.setup()
+    first = Runner(Span(Progress(BEGIN, ORIGIN)))
+    assert list(part.process(0, first, Estimator())) == []
+    # ten looks, and the pause that the runner would cut off
+    assert slept == [0.25] * 11
+    assert first.asked == 0
+    second = Runner(Span(Progress(BEGIN, ORIGIN)))
+    made = list(part.process(0, second, Estimator()))
+    assert len(made) == 2
+    assert slept == [0.25] * 14
+    assert second.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("poll", "files", "least", "most"), [(0.25, 0, 1.0, 1.5), (0.25, 1, 1.0, 1.5), (3.0, 0, 3.0, 3.5)]
+)
+def test_a_runner_that_is_to_rest_is_never_asked_to_call_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll: float, files: int, least: float, most: float
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    for number in range(files):
+        line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
+        (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, poll_s=poll, rest_s=1.1))
+    part.setup()
+    runner = Runner(Span(Progress(BEGIN, ORIGIN)))
+    assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
+    assert runner.asked is not None
+    assert least <= runner.asked <= most
+
+
+class Closing(Reader):
+    """A reader with one piece after the other that notes when it is let go."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def read(self) -> Piece | None:
+        return Piece("1", settled=True, batches=(EMPTY,), rows=1, latest_us=ORIGIN + 1)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class One(Feed):
+    """A feed whose only reader is given."""
+
+    def __init__(self, one: Closing) -> None:
+        self.one = one
+
+    def reader(self, part: int, position: str) -> Reader:
+        assert (part, position) == (0, BEGIN)
+        return self.one
+
+
+@pytest.mark.parametrize("end", ["refused", "closed", "failed"])
+def test_a_reader_that_nobody_will_ask_again_is_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN))
+    part.setup()
+    span = part.initial_restriction(0)
+    tracker = Runner(Span(span.start, span.start) if end == "refused" else span)
+    if end == "failed":
+
+        def fail(*_: Any) -> None:
+            raise OSError("gone")
+
+        monkeypatch.setattr(Closing, "read", fail)
+    call: Any = part.process(0, tracker, Estimator())
+    if end == "closed":
+        next(call)
+        assert one.closed == 0
+        call.close()
+    elif end == "failed":
+        with pytest.raises(OSError, match="gone"):
+            next(call)
+    else:
+        assert list(call) == []
+    assert one.closed == 1
+    assert part._readers == {}
+
+
+def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Closing()
+    monkeypatch.setattr(Closing, "read", lambda _: None)
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=0.0))
+    part.setup()
+    assert list(part.process(0, Runner(part.initial_restriction(0)), Estimator())) == []
+    assert one.closed == 0
+    part.teardown()
+    assert one.closed == 1
+
+
+def test_a_reader_between_two_looks_that_are_far_apart_gives_signs_of_life_and_does_not_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Called as a runner does: again after the pause that was asked for."""
+    clock, looks, beats, slept = [1000.0], list[float](), list[float](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    def read(_: Closing) -> None:
+        looks.append(clock[0])
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Closing, "read", read)
+    Pulse.reset()
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    part.setup()
+    span = part.initial_restriction(0)
+    estimator = Estimator()
+    for _ in range(30):
+        runner = Runner(span)
+        assert list(part.process(0, runner, estimator)) == []
+        pulse = Pulse.of(0)
+        assert pulse.beaten >= clock[0] - 1.0
+        assert pulse.looked == looks[-1]
+        assert pulse.kept_us == ORIGIN
+        beats.append(pulse.beaten)
+        assert runner.asked is not None
+        clock[0] += runner.asked
+        span = Span(span.start)
+    assert len(looks) == 5
+    assert all(64.5 <= after - before < 65.5 for before, after in pairwise(looks))
+    assert max(after - before for before, after in pairwise(beats)) < 11
+    assert one.closed == 0
+    # a worker that takes the part over looks at once
+    other = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    other.setup()
+    assert list(other.process(0, Runner(span), Estimator())) == []
+    assert len(looks) == 6
+    part.teardown()
+    other.teardown()
+    Pulse.reset()
+
+
+@pytest.mark.parametrize("rest", [0.0, 1.1])
+def test_a_part_that_ends_says_so_with_a_call_of_its_own_where_a_runner_keeps_what_is_handed_back(rest: float) -> None:
+    """Else the watermark of its end passes what the same call has sent (Beam's Flink runner, at a checkpoint)."""
+    one = Closing()
+    part = ReadPart(One(one), Pace(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
+    part.setup()
+    tracker, estimator = Runner(part.initial_restriction(0)), Estimator()
+    # the readings, and the mark that they are all
+    assert len(list(part.process(0, tracker, estimator))) == 2
+    assert estimator.at.micros == ORIGIN
+    rest_of_it: Any = tracker.current_restriction().stop
+    if not rest:
+        assert (rest_of_it, tracker.asked, one.closed) == (None, None, 1)
+        return
+    assert (tracker.asked, one.closed) == (rest, 0)
+    assert (rest_of_it.clock_us, rest_of_it.over) == (ORIGIN + 1, False)
+    again = Runner(Span(rest_of_it))
+    made = list(part.process(0, again, estimator))
+    assert all(mark_of(batch.value) is None for batch in made)
+    assert (again.current_restriction().stop, again.asked, one.closed) == (None, None, 1)
+    again.check_done()
+
+
+class Asked(Closing):
+    """A reader of a source that may be away, which notes when it is asked and when it is looked at."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__()
+        self.clock, self.away, self.found = clock, False, False
+        self.asked, self.looks = list[float](), list[float]()
+
+    def check(self) -> bool:
+        self.asked.append(self.clock[0])
+        return not self.away
+
+    def read(self) -> Piece | None:
+        self.looks.append(self.clock[0])
+        self.found = self.away
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        return "it is away" if self.found else None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that moves when somebody waits."""
+    at = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        at[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: at[0])
+    return at
+
+
+def turn(part: ReadPart, number: int, span: Span, clock: list[float]) -> Span:
+    """A call as a runner makes it, and the pause that is asked for."""
+    runner = Runner(span)
+    list(part.process(number, runner, Estimator()))
+    assert runner.asked is not None
+    clock[0] += max(runner.asked, 0.05)
+    rest = runner.current_restriction().stop
+    assert rest is not None
+    return Span(rest)
+
+
+@pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
+def test_a_source_that_is_away_is_looked_at_soon_and_again_until_it_is_back_and_rarely_from_then_on(
+    clock: list[float], poll: float, rest: float, often: float
+) -> None:
+    """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
+    one = Asked(clock)
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=poll, rest_s=rest))
+    part.setup()
+    span = part.initial_restriction(0)
+
+    def turns(seconds: float) -> tuple[list[float], list[float]]:
+        nonlocal span
+        begun = clock[0]
+        one.looks.clear()
+        one.asked.clear()
+        while clock[0] - begun < seconds:
+            span = turn(part, 0, span, clock)
+        return [at - begun for at in one.looks], [at - begun for at in one.asked]
+
+    looks, asked = turns(200.0)
+    assert (len(looks) == 1) is (poll > 200)
+    assert (asked != []) is (poll > 10 and not rest)
+    one.away = True
+    looks, _ = turns(150.0)
+    if rest:
+        assert (len(looks), one.asked) == (1, [])
+        return
+    assert max(after - before for before, after in pairwise([0.0, *looks, 150.0])) <= often
+    one.away = False
+    looks, _ = turns(200.0)
+    assert looks[0] <= often
+    assert max(after - before for before, after in pairwise([*looks, 200.0])) >= min(poll, 180.0) - 1
+    part.teardown()
+
+
+def test_a_part_that_waits_lets_its_watermark_follow_what_the_others_have_declared_meanwhile(
+    clock: list[float],
+) -> None:
+    """Else a window that they have all come past would wait for its next look, minutes later."""
+
+    class Pair(One):
+        @property
+        def parts(self) -> int:
+            return 2
+
+        def reader(self, part: int, position: str) -> Reader:
+            assert (part, position) == (0, BEGIN)
+            return self.one
+
+    Pulse.reset()
+    part = ReadPart(Pair(Asked(clock)), Pace(ORIGIN, poll_s=300.0, together=True))
+    part.setup()
+    estimator = Estimator()
+    span = Span(Progress(BEGIN, ORIGIN + 7_000))
+    Pulse.of(1).kept_us = ORIGIN
+    for _ in range(2):
+        runner = Runner(span)
+        assert list(part.process(0, runner, estimator)) == []
+        assert estimator.at.micros == ORIGIN
+        assert runner.asked is not None
+        clock[0] += runner.asked
+        span = Span(Progress(BEGIN, ORIGIN + 7_000))
+    Pulse.of(1).kept_us = ORIGIN + 5_000
+    assert list(part.process(0, Runner(span), estimator)) == []
+    assert estimator.at.micros == ORIGIN + 5_000
+    Pulse.reset()
+
+
+def test_a_reader_that_only_says_that_nothing_is_known_while_nobody_answers_is_not_asked_again_at_once(
+    clock: list[float],
+) -> None:
+    """Such a piece is not silence, and it is not something that was read either."""
+
+    class Unsettled(Asked):
+        def read(self) -> Piece | None:
+            super().read()
+            assert len(self.looks) < 100, "nobody waits between two looks"
+            clock[0] += 0.001
+            return Piece(BEGIN, settled=False)
+
+    one = Unsettled(clock)
+    one.away = True
+    part = ReadPart(One(one), Pace(ORIGIN, poll_s=1.0))
+    part.setup()
+    span = Span(Progress(BEGIN, ORIGIN, latest_us=ORIGIN + 5))
+    for _ in range(10):
+        span = turn(part, 0, span, clock)
+    assert len(one.looks) == 10
+    assert clock[0] >= 1010.0
+    # what may be waiting is not declared complete by it
+    assert span.start.clock_us == ORIGIN
+    part.teardown()

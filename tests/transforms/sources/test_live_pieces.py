@@ -1,0 +1,294 @@
+"""The pieces of the live way: marks, spans, clocks and positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
+from quiltstream.transforms.common.batches import RecordBatchCoder
+from quiltstream.transforms.completeness.punctuation import (
+    Mark,
+    horizon_of,
+    mark_batch,
+    mark_of,
+    settled_of,
+    with_horizon,
+)
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.contract import BEGIN, Piece
+from quiltstream.transforms.sources.progress import Progress, Reach, Span, SpanCoder, SpanTracker
+from quiltstream.transforms.sources.reader import Pace, ReadPart
+
+from ..test_histograms import ORIGIN, batches
+from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
+
+
+def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
+    mark = Mark(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
+    coder = RecordBatchCoder()
+    assert mark_of(coder.decode(coder.encode(mark_batch(mark, READING_SCHEMA)))) == mark
+    batch = batches(readings(1, seed=1), 10)[0]
+    assert mark_of(batch) is None
+    assert horizon_of(batch) is None
+    marked = coder.decode(coder.encode(with_horizon(batch, 77)))
+    assert (horizon_of(marked), settled_of(marked)) == (77, None)
+    marked = coder.decode(coder.encode(with_horizon(batch, -77, settled_us=-99)))
+    assert (horizon_of(marked), settled_of(marked), settled_of(batch)) == (-77, -99, None)
+    # an older version said that its readings were there, and not up to when windows were on record
+    marked = batch.replace_schema_metadata({b"quiltstream.horizon_us": b"-77+"})
+    assert (horizon_of(marked), settled_of(marked)) == (-77, -77)
+    assert marked.to_pylist() == batch.to_pylist()
+    with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
+        Mark(3, 3, 0, 1)
+    with pytest.raises(ValueError, match="cannot go back from 2 to 1"):
+        Mark(0, 1, 2, 1)
+
+
+def test_a_span_splits_after_its_last_claim_and_nowhere_else():
+    begin = Progress(BEGIN, 0)
+    tracker = SpanTracker(Span(begin))
+    assert not tracker.is_bounded()
+    with pytest.raises(ValueError, match="without handing the rest"):
+        tracker.check_done()
+    middle = Progress("7", 5, latest_us=6, heard_us=8, followed=True)
+    assert tracker.try_claim(middle)
+    assert tracker.try_split(0.5) is None
+    assert tracker.try_split(0) == (Span(begin, middle), Span(middle))
+    assert tracker.is_bounded()
+    assert not tracker.try_claim(Progress("8", 9))
+    tracker.check_done()
+    ended = SpanTracker(Span(middle))
+    assert ended.try_claim(Progress("9", 9, over=True))
+    assert ended.try_split(0) is None
+    ended.check_done()
+    coder = SpanCoder()
+    for span in (Span(begin), Span(begin, middle)):
+        assert coder.decode(coder.encode(span)) == span
+    assert coder.is_deterministic()
+
+
+def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_future(tmp_path):
+    wall = [ORIGIN + 10 * HOUR]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    made, rest = calls(part, part.initial_restriction(0), estimator)
+    assert made == []
+    assert estimator.at == stamped(ORIGIN)
+    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 5 * HOUR], "value": [1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
+    assert estimator.at == stamped(ORIGIN + 4 * HOUR)
+    # some hours ahead: the clock of this machine holds
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)]
+    # and the machine's clock jumping back moves nothing
+    wall[0] -= 9 * HOUR
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    assert made == []
+    assert estimator.at == stamped(ORIGIN + 9 * HOUR)
+
+
+def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do(tmp_path):
+    now = ORIGIN + 100 * HOUR
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR), now=lambda: now)
+    part.setup()
+    estimator = Estimator()
+    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
+    made, rest = calls(part, part.initial_restriction(0), estimator)
+    assert [mark_of(one) for one in made] == [None]
+    assert estimator.at == stamped(ORIGIN)
+    times = [ORIGIN + 87_600 * HOUR, ORIGIN + 50 * HOUR]
+    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a", "b"], "time": times, "value": [1.0, 1.0]}))
+    assert rest is not None
+    made, rest = calls(part, rest, estimator)
+    # although this machine's clock says 100 hours: windows that "b" may still fill are not closed
+    assert [mark_of(one) for one in made if one.num_rows == 0] == [
+        Mark(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
+    ]
+
+
+def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=3 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    for hours, reached in ((2, 0), (3, 0), (4, 0), (6, 2)):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
+    wall = [ORIGIN]
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    part = ReadPart(
+        ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), Pace(ORIGIN, idle_us=3 * HOUR), now=lambda: wall[0]
+    )
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    inbox.rename(tmp_path / "away")
+    for hours in (2, 4, 6):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+    (tmp_path / "away").rename(inbox)
+    for hours, reached in ((7, 0), (8, 0), (8.7, 0), (9.4, 0), (10, 7)):
+        wall[0] = ORIGIN + int(hours * HOUR)
+        assert rest is not None
+        _, rest = calls(part, rest, estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silence(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
+    part.setup()
+    estimator = Estimator()
+    _, rest = calls(part, part.initial_restriction(0), estimator)
+    # three hours are looked through, ten and three are not; of the last three an hour counts
+    for hours, reached in ((1, 0), (2, 0), (3, 0), (13, 0), (14, 0), (17, 0), (18, 0), (19, 14)):
+        wall[0] = ORIGIN + hours * HOUR
+        assert rest is not None
+        # neither does it for another worker that goes on with what the runner has kept
+        coder = SpanCoder()
+        _, rest = calls(part, coder.decode(coder.encode(rest)), estimator)
+        assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(tmp_path):
+    wall = [ORIGIN]
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    pace = Pace(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
+    part = ReadPart(feed, pace, now=lambda: wall[0])
+    part.setup()
+    after, _ = part._step(0, part.initial_restriction(0).start, None)
+    wall[0] += 2 * HOUR
+    after, mark = part._step(0, after, None)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
+    assert after.clock_us == ORIGIN + HOUR
+
+
+def test_a_mark_says_from_where_on_windows_were_not_waited_for_because_a_source_was_silent():
+    wall = [ORIGIN + 100 * HOUR]
+    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
+    begun = part.initial_restriction(0).start
+
+    def step(before: Progress, source: str, hour: int) -> tuple[Progress, Mark | None]:
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        return part._step(0, before, spoken, ends)
+
+    ends = {"north": Reach.END, "south": Reach.END}
+    after, _ = step(begun, "north", 40)
+    after, mark = step(after, "south", 50)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 39 * HOUR)
+    # the north falls silent; until idle has passed windows wait for it
+    for _ in range(7):
+        wall[0] += HOUR // 2
+        after, mark = step(after, "south", 60)
+        assert mark is None
+    wall[0] += HOUR // 2
+    after, mark = step(after, "south", 70)
+    assert mark == Mark(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
+    assert part._left_out(after, ends) == ("north",)
+    # it had come past the next window before it fell silent: that one lacks nothing
+    after, _ = step(after, "north", 90)
+    for _ in range(9):
+        wall[0] += HOUR // 2
+        after, mark = step(after, "south", 70)
+        assert mark is None
+    assert part._left_out(after, ends) == ("north",)
+    after, mark = step(after, "south", 85)
+    assert mark is not None
+    assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
+
+
+def test_of_several_silent_sources_the_one_that_came_least_far_says_which_windows_were_not_waited_for():
+    wall = [ORIGIN + 100 * HOUR]
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
+    after, mark = part.initial_restriction(0).start, None
+    for source, hour in (("north", 3), ("south", 6), ("west", 2)):
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        after, mark = part._step(0, after, spoken, ends)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
+    for _ in range(4):
+        wall[0] += HOUR // 4
+        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
+        after, mark = part._step(0, after, spoken, ends)
+    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
+    _, mark = part._step(0, after, spoken, ends)
+    assert mark == Mark(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
+
+
+def test_a_source_that_has_never_spoken_leaves_every_window_silent_that_is_closed_without_it():
+    wall = [ORIGIN + 100 * HOUR]
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    ends = {"north": Reach.END, "south": Reach.END}
+    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
+    after, mark = part._step(0, part.initial_restriction(0).start, spoken, ends)
+    assert mark is None
+    for hours in (6, 7, 8, 9):
+        assert mark is None
+        wall[0] += HOUR // 4
+        after, mark = part._step(0, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
+    # one that has never spoken is told as such, and not as one that fell silent
+    assert part._left_out(after, ends) == ()
+
+
+def test_the_end_of_a_source_is_no_silence():
+    wall = [ORIGIN]
+    pace = Pace(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
+    begun = part.initial_restriction(0).start
+    wall[0] += 20 * HOUR
+    _, mark = part._step(0, begun, None, ended=True)
+    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
+
+
+def test_the_reasons_of_a_live_source_have_words():
+    assert all(reason.text for reason in RejectReason)
+
+
+def test_the_position_of_a_folder_forgets_files_that_are_gone(tmp_path):
+    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
+    one = pl.DataFrame({"series": ["a"], "time": [ORIGIN], "value": [1.0]})
+    put(tmp_path, "1.jsonl", one)
+    put(tmp_path, "2.jsonl", one)
+    reader = feed.reader(0, BEGIN)
+    first, second = reader.read(), reader.read()
+    assert first is not None
+    assert second is not None
+    assert (first.settled, second.settled) == (False, True)
+    assert reader.read() is None
+    (tmp_path / "1.jsonl").unlink()
+    put(tmp_path, "3.jsonl", one)
+    again = feed.reader(0, second.position)
+    third = again.read()
+    assert third is not None
+    assert len(third.position) == len(second.position)
+    assert again.read() is None
+
+
+def test_batches_of_a_live_source_keep_their_schema():
+    batch = with_horizon(batches(readings(1, seed=3), 10)[0], 5)
+    assert batch.schema.remove_metadata() == READING_SCHEMA
+    assert isinstance(batch, pa.RecordBatch)

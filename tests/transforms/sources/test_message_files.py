@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import fastavro
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.pipelines.gateway import Message
+from quiltstream.pipelines.gateway.to_folder import FolderHop
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.table_files import read_rows
+from quiltstream.transforms.sinks.files import REJECTS, WriteRows
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.batch_files import FileDecoder, MessageFileDecoder, ReadReadings
+from quiltstream.transforms.sources.contract import BEGIN
+
+from ..formats.decoding import decode, plain
+from ..payloads.payloads import NOON_MS, NOON_US
+
+READINGS = Readings.model_validate(
+    {"series": {"topic": 2}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}}
+)
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Message",
+    "fields": [
+        {"name": "topic", "type": "string"},
+        {"name": "payload", "type": ["null", "bytes"]},
+        {"name": "received", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+
+
+def record(number: int, payload: bytes | None = None) -> dict[str, Any]:
+    body = json.dumps({"ts": NOON_MS + number, "power": number / 4}).encode()
+    return {"topic": f"site/m{number}/up", "payload": body if payload is None else payload, "received": NOON_US}
+
+
+def write(path: Path, records: list[dict[str, Any]], schema: dict[str, Any] = SCHEMA) -> FileSource:
+    with path.open("wb") as stream:
+        fastavro.writer(stream, schema, records)
+    return FileSource(avro=str(path))
+
+
+def row(number: int) -> tuple[str, int, float]:
+    return (f"m{number}", NOON_US + 1_000 * number, number / 4)
+
+
+def test_what_may_have_come_before_has_no_time_of_arrival_and_is_rejected_where_it_has_no_other(tmp_path: Path):
+    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    for number in range(4):
+        one = record(number)
+        hop.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
+    hop.close(5.0)
+    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
+    assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    found, rejects = decode(source, arrived)
+    assert found == [("m0", NOON_US, 0.0), ("m2", NOON_US, 0.5)]
+    assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
+
+
+def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
+    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    given = [record(number) for number in range(5)]
+    for number, one in enumerate(given):
+        hop.offer(number, Message(one["topic"], one["payload"], NOON_US))
+    hop.close(5.0)
+    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
+    assert decode(source, READINGS) == ([row(number) for number in range(5)], [])
+
+
+def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
+    records = [record(0), record(1, b"{"), record(2), record(3) | {"payload": None}, record(4)]
+    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
+    assert rows == [row(0), row(2), row(4)]
+    assert rejects == [(2, "malformed-row")]
+
+
+def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
+    """In a batch as in a folder that is followed; of a record without a payload that can be read nobody knows it."""
+    records = [{"dup": False} | one for one in (record(0), record(1, b"{"), record(2, b'{"a": 1}'), record(3))]
+    source = several(tmp_path / "a.avro", [*records, records[0] | {"payload": 1.5}], UNIONS)
+    expected = [(2, 1), (3, 8), (5, None)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        decoded: Any = pipeline | ReadReadings(source, READINGS)
+        _ = decoded.rejected | WriteRows(str(tmp_path / "rejects"), "jsonl", REJECTS)
+    told = read_rows(tmp_path / "rejects", REJECTS).to_pylist()
+    assert [(one["position"], one["size"]) for one in told] == expected
+    feed = ArrivingFiles(FileDecoder.of(source, READINGS), (str(tmp_path / "*.avro"),))
+    piece = feed.reader(0, "").read()
+    assert piece is not None
+    found = [one for batch in piece.rejects for one in batch.to_pylist()]
+    assert sorted((one["position"], one["size"]) for one in found) == expected
+
+
+def test_batches_of_many_kinds_of_times_come_together(tmp_path: Path):
+    other = json.dumps({"ts": "2026-01-05T12:00:09Z", "power": 9}).encode()
+    records = [record(number) for number in range(2_500)] + [record(7, other)]
+    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
+    assert rows == sorted([*(row(number) for number in range(2_500)), ("m7", NOON_US + 9_000_000, 9.0)])
+    assert rejects == []
+
+
+def test_the_time_may_be_that_of_arrival_and_the_group_a_level_of_the_topic(tmp_path: Path):
+    places = {"series": {"topic": 2}, "time": {"stamp": True}, "value": "power", "attributes": {"site": {"topic": 1}}}
+    source = write(tmp_path / "a.avro", [record(1)])
+    assert decode(source, Readings.model_validate(places), group="site") == ([("m1", NOON_US, 0.25, "site")], [])
+
+
+def test_a_preset_reads_files_of_messages_as_well(tmp_path: Path):
+    event = {"deviceName": "d", "origin": NOON_MS * 10**6, "readings": [{"resourceName": "power", "value": "1"}]}
+    source = write(tmp_path / "a.avro", [record(0, json.dumps(event).encode())])
+    assert decode(source, Readings(preset="edgex", value="power")) == ([("d", NOON_US, 1.0)], [])
+
+
+def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
+    write(tmp_path / "a.avro", [record(0), record(1, b"{")])
+    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    assert isinstance(pickle.loads(pickle.dumps(decoder)), MessageFileDecoder)
+    reader = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN)
+    piece = reader.read()
+    assert piece is not None
+    assert [one for batch in piece.batches for one in plain(batch)] == [row(0)]
+    assert sum(piece.rejected.values()) == 1
+    write(tmp_path / "b.avro", [record(2)])
+    later = reader.read()
+    assert later is not None
+    assert [one for batch in later.batches for one in plain(batch)] == [row(2)]
+    reader.close()
+
+
+def test_avro_files_of_columns_are_what_they_were():
+    decoder = FileDecoder.of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
+    assert type(decoder) is FileDecoder
+
+
+@pytest.mark.parametrize(
+    ("readings", "message"),
+    [
+        (
+            {"series": {"topic": 2}, "time": "t", "value": {"register": {"path": "v"}}},
+            "files that are followed are read as they appear",
+        ),
+        ({"series": {"topic": 2}, "time": "t", "value": "v", "payload": "avro"}, "use avro-single"),
+        ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
+    ],
+)
+def test_a_mapping_that_files_of_messages_cannot_serve_is_refused(readings: dict[str, Any], message: str):
+    with pytest.raises(SettingsError) as caught:
+        FileDecoder.of(FileSource(avro="a.avro"), Readings.model_validate(readings))
+    assert message in str(caught.value)
+
+
+def test_a_file_that_holds_no_messages_is_refused(tmp_path: Path):
+    fields = [one for one in SCHEMA["fields"] if one["name"] != "payload"]
+    source = write(tmp_path / "a.avro", [record(0)], SCHEMA | {"fields": fields})
+    with pytest.raises(SettingsError, match="'payload'"):
+        decode(source, READINGS)
+
+
+def test_columns_of_another_type_are_named(tmp_path: Path):
+    number = {"name": "payload", "type": "int"}
+    schema = SCHEMA | {"fields": [SCHEMA["fields"][0], number, SCHEMA["fields"][2]]}
+    source = write(tmp_path / "a.avro", [record(0) | {"payload": 7}], schema)
+    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
+        decode(source, READINGS)
+
+
+UNIONS: dict[str, Any] = {
+    "topic": ["null", "string", "int", "bytes"],
+    "payload": ["null", "bytes", "string", "double"],
+    "received": ["null", {"type": "long", "logicalType": "timestamp-micros"}, "string"],
+    "dup": ["null", "boolean", "int"],
+}
+
+MIXED: list[tuple[dict[str, Any], str | None]] = [
+    ({"topic": 7}, "malformed-row"),
+    ({"topic": b"site/m7/up"}, None),
+    ({"topic": b"site/\xff/up"}, "malformed-row"),
+    ({"topic": None}, "missing-series"),
+    ({"payload": 1.5}, "malformed-row"),
+    ({"payload": json.dumps({"ts": NOON_MS + 7, "power": 1.75})}, None),
+    ({"received": "yesterday"}, None),
+    ({"received": None}, None),
+    ({"dup": 3}, None),
+]
+
+
+def several(path: Path, records: list[dict[str, Any]], unions: dict[str, Any]) -> FileSource:
+    return write(path, records, SCHEMA | {"fields": [{"name": one, "type": kind} for one, kind in unions.items()]})
+
+
+@pytest.mark.parametrize(("held", "reason"), MIXED)
+def test_a_record_with_a_value_of_another_kind_costs_its_own_row_alone(
+    tmp_path: Path, held: dict[str, Any], reason: str | None
+):
+    records = [record(1), record(7) | held, record(3)]
+    source = several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
+    found, rejects = decode(source, READINGS)
+    assert rejects == ([] if reason is None else [(2, reason)])
+    assert found == [row(number) for number in ([1, 3] if reason else [1, 3, 7])]
+
+
+def test_a_live_job_calls_no_file_damaged_for_values_of_another_kind(tmp_path: Path):
+    records = [record(number) for number in range(1, 6)] + [record(7) | held for held, _ in MIXED]
+    several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
+    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    piece = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()
+    assert piece is not None
+    assert piece.lost_us is None
+    bad = sum(reason is not None for _, reason in MIXED)
+    assert piece.rejected == {RejectReason.MALFORMED_ROW: bad - 1, RejectReason.MISSING_SERIES: 1}
+    assert piece.rows + bad == len(records)
+
+
+def test_bytes_of_a_payload_beside_text_are_the_bytes_that_they_were(tmp_path: Path):
+    """Of a column of both, bytes that are no UTF-8 are passed on as they are: CBOR beside JSON."""
+    body = bytes.fromhex("a2627473") + b"\x1b" + NOON_MS.to_bytes(8, "big") + bytes.fromhex("65706f776572f93e00")
+    with pytest.raises(UnicodeDecodeError):
+        body.decode()
+    records = [record(1) | {"payload": body}, record(2) | {"payload": "text"}]
+    source = several(tmp_path / "a.avro", records, {one: UNIONS[one] for one in ("topic", "payload", "received")})
+    readings = READINGS.model_validate(READINGS.model_dump(mode="json") | {"payload": "cbor"})
+    assert decode(source, readings) == ([("m1", NOON_US, 1.5)], [(2, "malformed-row")])
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"), [("timestamp-millis", 1e-3), ("timestamp-nanos", 1e3), ("local-timestamp-millis", 1e-3)]
+)
+def test_the_time_of_receipt_is_of_the_unit_that_the_file_says(tmp_path: Path, unit: str, times: float):
+    kinds = UNIONS | {"received": {"type": "long", "logicalType": unit}}
+    held = record(1) | {"received": round(NOON_US * times), "dup": None}
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    assert decode(several(tmp_path / "a.avro", [held], kinds), arrived) == ([("m1", NOON_US, 0.25)], [])
+
+
+@pytest.mark.parametrize(
+    "held", [{"dup": 3}, {"dup": True}, {"received": "now"}, {"received": 2**62}, {"received": None}]
+)
+def test_where_nothing_says_when_a_message_came_it_has_no_time_of_arrival(tmp_path: Path, held: dict[str, Any]):
+    kinds = UNIONS | {"received": ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]}
+    records = [{"dup": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    found, rejects = decode(several(tmp_path / "a.avro", records, kinds), arrived)
+    assert (found, rejects) == ([("m1", NOON_US, 0.25)], [(2, "unparsable-time")])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"payload": ["null", "double"]},
+        {"topic": "int"},
+        {"received": "string"},
+        {"dup": "string"},
+        {"dup": ["null", "int"]},
+    ],
+)
+def test_a_column_that_can_hold_nothing_of_what_it_is_for_is_a_mistake_of_the_file(
+    tmp_path: Path, kinds: dict[str, Any]
+):
+    source = several(tmp_path / "a.avro", [], UNIONS | kinds)
+    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
+        decode(source, READINGS)
+
+
+def test_the_header_of_a_file_is_parsed_once_when_it_is_checked_and_once_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A gateway's files are many and small, and parsing a schema takes longer than a few messages."""
+    path, parsed = tmp_path / "a.avro", list[str]()
+    _ = write(path, [record(number) for number in range(3)])
+    monkeypatch.setattr("fastavro.reader", noted(fastavro.reader, parsed))
+    monkeypatch.setattr("fastavro.block_reader", noted(fastavro.block_reader, parsed))
+    decoder = MessageFileDecoder("avro", ",", READINGS)
+    (task,) = decoder.tasks(str(path))
+    assert parsed == ["reader"]
+    rows = decoder.rows()
+    (decoded,) = [rows.decode(raw) for raw in decoder.raw_rows(task)]
+    assert plain(decoded.readings) == [row(number) for number in range(3)]
+    assert parsed == ["reader", "block_reader"]
+
+
+def noted(made: Any, names: list[str]) -> Any:
+    def make(stream: Any) -> Any:
+        names.append(made.__name__)
+        return made(stream)
+
+    return make

@@ -1,0 +1,238 @@
+"""The blocks that left a job, written outside of its ledger before their rows leave.
+
+An older copy of a ledger lacks what was committed last, so the newest block tells it from the newest copy. A worker
+appends a line to each file of the log once its transaction is committed and before it hands on a row: then whatever
+was published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
+block of each query is needed: a copy that lacks an earlier block lacks that one, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ...schemas.files import open_private, read_regular, sync_folder, write_whole
+from ...schemas.slots import SlotGrid, format_instant
+from ...store.errors import StoreUnavailable
+from ...store.specs import Record, Registration
+from ...store.store import Store
+
+#: A file is compacted when it is longer, and a longer one than the second is not read.
+_LONG_BYTES = 64 << 10
+_MOST_BYTES = 64 << 20
+
+
+#: What a worker on another machine may find at a path that is not of a disk which it shares with the command.
+_ELSEWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class BlockLogError(StoreUnavailable):
+    """No file of the log can be written: the rows stay on record until one can."""
+
+    passing = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBlock:
+    """A block that left a job.
+
+    Attributes:
+        entry_id: the charge that paid for it.
+        shard: which part of the window.
+        query: of the job.
+        until: end of its window.
+    """
+
+    entry_id: str
+    shard: int
+    query: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLog:
+    """The files that a job's workers append to; a plain value that travels to any worker.
+
+    Attributes:
+        paths: the files.
+        here: whether the workers are on the machine of the files; elsewhere only files that are there are written.
+    """
+
+    paths: tuple[str, ...]
+    here: bool = True
+
+    def append(self, store: Store, registration: Registration, records: Sequence[Record]) -> None:
+        """Log blocks of record whose rows are about to leave; the first file that can be written is synced.
+
+        Args:
+            store: the ledger, for a file that has become long.
+            registration: the query.
+            records: of one transaction.
+
+        Raises:
+            BlockLogError: files are there, and none can be written.
+        """
+        lines = "".join(f"{_line(one)}\n" for one in _to_log(registration, records)).encode()
+        if not lines:
+            return
+        failed: OSError | None = None
+        synced = False
+        for path in map(Path, self.paths):
+            error = self._append(path, lines, store, sync=not synced)
+            synced = synced or error is None
+            if error is not None and (self.here or error.errno not in _ELSEWHERE):
+                failed = failed or error
+        if failed is not None and not synced:
+            raise BlockLogError(
+                f"ledger: what leaves the job can be written to none of {', '.join(self.paths)} "
+                f"({os.strerror(failed.errno or 0)}), and by that the next run notices a ledger that was lost; the "
+                "rows stay on record and leave when one can be written again: make room, or grant this user the right"
+            )
+
+    def _append(self, path: Path, lines: bytes, store: Store, *, sync: bool) -> OSError | None:
+        try:
+            if _append(path, lines, make=self.here, sync=sync) > _LONG_BYTES:
+                compact(path, store)
+        except OSError as error:
+            return error
+        return None
+
+
+def begin(path: Path) -> bool:
+    """Make a file of the log where there is none; whether it can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path, make=True):
+            return True
+    except OSError:
+        return False
+
+
+def read(path: Path) -> list[LoggedBlock]:
+    """The blocks that a file of the log has; none if it is not there.
+
+    A line that a machine lost while it was written is left out: its rows had not left.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        text = read_regular(path, _MOST_BYTES).decode(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    lines = [one for one in text.split("\n") if one.strip("\0")]
+    found: list[LoggedBlock] = []
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            found.append(LoggedBlock(**json.loads(line)))
+    if lines and not found:
+        raise ValueError("it holds no block")
+    return found
+
+
+def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forget: bool = False) -> None:
+    """Keep the newest block of each query, and those that are not on record.
+
+    Args:
+        path: a file of the log; it is made if needed.
+        store: the ledger.
+        also: blocks to log.
+        forget: leave out what is not on record, by the operator's word.
+
+    Raises:
+        OSError: it cannot be written.
+        StoreError: the ledger cannot be read.
+    """
+    with _locked(path, make=True):
+        there = read(path)
+        held = list(dict.fromkeys([*there, *also]))
+        numbers = store.block_numbers([(one.entry_id, one.shard) for one in held])
+        newest: dict[int, tuple[int, LoggedBlock]] = {}
+        kept: list[LoggedBlock] = []
+        for one, found in zip(held, numbers, strict=True):
+            if found is None:
+                kept += [] if forget else [one]
+            elif found.query_id not in newest or newest[found.query_id][0] < found.number:
+                newest[found.query_id] = found.number, one
+        kept += [one for _, one in newest.values()]
+        if kept != there:
+            write_whole(path, "".join(f"{_line(one)}\n" for one in kept), private=True)
+
+
+def logged(registration: Registration, entry_id: str, shard: int, stop: int) -> LoggedBlock:
+    """A block as the log has it.
+
+    Args:
+        registration: its query.
+        entry_id: the charge that paid for it.
+        shard: which part of the window.
+        stop: the slot behind the window's last.
+    """
+    until = format_instant(SlotGrid(**registration.domain.grid).time_of(stop))
+    return LoggedBlock(entry_id, shard, registration.query.name, until)
+
+
+def _to_log(registration: Registration, records: Sequence[Record]) -> list[LoggedBlock]:
+    """One of the blocks that a transaction put on record, and each that an earlier one did.
+
+    The worker of an earlier one may have ended before it logged them.
+    """
+    blocks = [one for one in records if one.block is not None]
+    fresh = [one for one in blocks if one.fresh][:1]
+    chosen = fresh or [one for one in blocks if not one.fresh]
+    return [logged(registration, one.entry.entry_id, one.shard, one.window.stop) for one in chosen]
+
+
+def _line(block: LoggedBlock) -> str:
+    return json.dumps(asdict(block), separators=(",", ":"))
+
+
+def _append(path: Path, lines: bytes, *, make: bool, sync: bool) -> int:
+    """Add lines to a file, behind a line end of their own; its size then."""
+    with _locked(path, make=make) as handle:
+        os.lseek(handle, 0, os.SEEK_END)
+        # what is in front may be a line that was cut off
+        whole = memoryview(b"\n" + lines)
+        while whole:
+            whole = whole[os.write(handle, whole) :]
+        if sync:
+            os.fdatasync(handle)
+        return os.lseek(handle, 0, os.SEEK_CUR)
+
+
+@contextmanager
+def _locked(path: Path, *, make: bool) -> Generator[int]:
+    """The file of a name, locked; whoever compacts it gives the name to another file."""
+    while True:
+        new = make and not path.exists()
+        handle = open_private(path, os.O_RDWR) if make else os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_named(path, handle):
+                if new:
+                    sync_folder(path.parent)
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _is_named(path: Path, handle: int) -> bool:
+    held = os.fstat(handle)
+    try:
+        named = path.lstat()
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return False
+    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
+
+__all__ = ["BlockLog", "BlockLogError", "LoggedBlock", "begin", "compact", "logged", "read"]

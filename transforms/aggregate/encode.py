@@ -1,0 +1,515 @@
+"""Encode: readings to blocks of packed cells, one block per step of the windows and shard of the series.
+
+The cells of a bundle are gathered before they are emitted, which is the collecting step's own rule applied early: a
+runner without combiner lifting then moves cells instead of readings, and one with it has little left to do.
+
+Everything here is numpy over whole batches; only the blocks become Beam elements. Sliding windows are made of steps,
+and a block lies in exactly one step, so Beam can put it into every window that contains the step and no batch
+straddles a boundary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from ...schemas.process import keep_memory_private
+from ...schemas.readings import REJECT_SCHEMA, RejectReason
+from ...schemas.slots import Schedule
+from ...store.specs import Registration
+from ...store.store import Store
+from ..common.batches import ReadingColumns, reading_columns
+from ..common.ledger_waits import PatientStore
+from ..common.prefetch import Ahead, keep_large_blocks
+from ..common.rejects import METRICS, OUTSIDE, READINGS, counter_name
+from ..completeness.punctuation import (
+    MILLISECOND_US,
+    Mark,
+    closing_of,
+    closings_by,
+    horizon_of,
+    mark_of,
+    settled_of,
+    tickets_of,
+)
+from ..completeness.sequence_numbers import Range, Tickets, ranges
+from ..plan import Plan
+from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
+from .rosters import Members, Presence, first_sight, newest
+
+REJECTED = "rejected"
+
+#: Where the tally of each bundle's readings goes.
+TALLIES = "tallies"
+
+#: Cells held before a bundle ends: 128 MiB.
+_HELD_CELLS = 1 << 24
+
+#: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
+_DENSE = 0.5
+
+#: Seconds from one look for a newer roster to the next.
+_LOOK_S = 5.0
+
+#: What a reject of this step says about where it was: the decoder knew, and readings past it carry no position.
+_DECODED = "(after decoding)"
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CellBlock:
+    """Packed readings of one shard in one step of the windows.
+
+    Attributes:
+        step: number of the step, ``(slot - anchor) // every``.
+        rows: series in the shard, as far as the encoder knows them; those that join later come after them.
+        width: slots in the step.
+        index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
+            ``packed`` has every cell.
+        packed: the packed readings, shape (n,), or (rows * width,) with ``ABSENT`` in cells without any; of the
+            narrowest type that holds them.
+        readings: how many readings they come from.
+        tickets: (part, run, numbers) of the batches whose readings of this step and shard are in it, or are known to be
+            none.
+    """
+
+    step: int
+    rows: int
+    width: int
+    index: npt.NDArray[np.int32] | Ints | None
+    packed: Narrow
+    readings: int
+    tickets: tuple[tuple[int, int, tuple[Range, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """What one batch comes to.
+
+    Attributes:
+        parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
+        readings: how many readings count.
+        outside: how many are before or after the schedule.
+        settled: how many are of windows on record, and were read again because the job began anew.
+        rejects: how many are no readings of the roster, by reason.
+        at: the batch's instant.
+        strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
+        given: the batch.
+        encoder: what encoded it.
+        tickets: the batch's, where its part gives any.
+    """
+
+    parts: tuple[tuple[int, Ints, Ints], ...]
+    readings: int
+    outside: int
+    settled: int
+    rejects: dict[RejectReason, int]
+    at: Timestamp
+    strangers: tuple[tuple[str, str | None], ...]
+    given: pa.RecordBatch
+    encoder: Encoder
+    tickets: Tickets | None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Batches to cells; it holds nothing that changes.
+
+    Attributes:
+        plan: what is published.
+        registration: what is on record for the query.
+        members: where each series lives.
+        presence: which series are in the roster of a window; ``None`` where all are.
+        sight: whether series that no roster has are looked at.
+    """
+
+    plan: Plan
+    registration: Registration
+    members: Members
+    presence: Presence | None
+    sight: bool
+
+    @classmethod
+    def of(cls, plan: Plan, registration: Registration, *, sight: bool = False) -> Encoder:
+        """For a query of record."""
+        members = Members.of(registration)
+        return cls(plan, registration, members, Presence.of(registration, members), sight)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The windows of record."""
+        return self.registration.query.schedule
+
+    def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
+        """Encode one batch of readings."""
+        batch, at = given
+        grid = self.plan.grid
+        columns = reading_columns(batch, grouped=self.plan.group_column is not None)
+        times, values = columns.times, columns.values
+        numbers = _take(self.members.numbers(columns.names), columns.series)
+        strange = columns.good & (numbers < 0) if self.sight else None
+        keep, rejects = self._check(columns, numbers)
+
+        slots = grid.slots_of(times)
+        scheduled = slots >= self.schedule.first
+        if self.schedule.stop is not None:
+            scheduled &= slots < self.schedule.covered.stop
+        outside = int(np.count_nonzero(~scheduled & keep))
+        keep &= scheduled
+        if self.presence is not None:
+            steps = (slots - self.schedule.anchor) // self.schedule.every
+            absent = self.presence.absent(numbers, steps)
+            if count := int(np.count_nonzero(absent & keep)):
+                rejects[RejectReason.NOT_IN_ROSTER] = rejects.get(RejectReason.NOT_IN_ROSTER, 0) + count
+                keep &= ~absent
+        horizon, settled = horizon_of(batch), 0
+        if horizon is not None:
+            ends, before = self._ends_us(slots), settled_of(batch)
+            late = ends <= horizon
+            scheduled &= ~late
+            if count := int(np.count_nonzero(late & keep)):
+                settled = 0 if before is None else int(np.count_nonzero(late & keep & (ends <= before)))
+                if count > settled:
+                    rejects[RejectReason.LATE] = count - settled
+                keep &= ~late
+        strangers = () if strange is None else first_sight(columns, strange & scheduled)
+        readings = int(np.count_nonzero(keep))
+        if readings < len(keep):
+            numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
+        packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
+        parts = tuple(self._by_step(numbers, slots, packed))
+        tickets = tickets_of(batch)
+        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self, tickets)
+
+    def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
+        """Which rows count, and how many do not for which reason."""
+        keep = columns.good
+        rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
+
+        def drop(bad: npt.NDArray[np.bool_], reason: RejectReason) -> None:
+            if count := int(np.count_nonzero(bad & keep)):
+                rejects[reason] = rejects.get(reason, 0) + count
+                np.logical_and(keep, ~bad, out=keep)
+
+        drop(numbers < 0, RejectReason.NOT_IN_ROSTER)
+        if columns.groups is not None and columns.group is not None:
+            named = [self.members.groups.get(name, -2) for name in columns.groups.to_pylist()]
+            drop(
+                _take(np.array(named, dtype=np.int64), columns.group) != _take(self.members.group, numbers),
+                RejectReason.GROUP_CONFLICT,
+            )
+        return keep, rejects
+
+    def _ends_us(self, slots: Ints) -> Ints:
+        """When the last window that contains each slot ends."""
+        every = self.schedule.every
+        return self.plan.grid.time_of(self.schedule.anchor + (slots - self.schedule.anchor) // every * every) + (
+            self.schedule.size * self.plan.grid.interval_us
+        )
+
+    def closings(self, mark: Mark) -> Iterator[WindowedValue]:
+        """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
+        for closing in closings_by(mark, self.schedule, self.plan.grid):
+            # of every shard: a series may have joined that this worker does not know yet
+            for shard in range(self.members.shards):
+                yield closing_of(self.plan.grid, self.schedule, shard, closing)
+
+    def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+        """Cut readings by the step of the windows they are in."""
+        if not len(slots):
+            return
+        every = self.schedule.every
+        relative = slots - self.schedule.anchor
+        lowest = int(relative.min()) // every
+        buckets = int(relative.max()) // every - lowest + 1
+        if buckets == 1:
+            yield lowest, numbers * every + (relative - lowest * every), packed
+            return
+        steps = relative // every
+        index = numbers * every + (relative - steps * every)
+        bucket = steps - lowest
+        if buckets > len(bucket):  # few readings of a wide span: nothing here may be as long as the span
+            found, bucket = np.unique(bucket, return_inverse=True)
+        else:
+            found = np.arange(buckets)
+        # a radix sort where the steps fit 16 bits: far cheaper than sorting int64
+        small = bucket.astype(np.uint16) if len(found) <= np.iinfo(np.uint16).max else bucket
+        order = np.argsort(small, kind="stable")
+        index, packed = index[order], packed[order]
+        ends = np.cumsum(np.bincount(bucket, minlength=len(found)))
+        for one in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            part = slice(int(ends[one - 1]) if one else 0, int(ends[one]))
+            yield lowest + int(found[one]), index[part], packed[part]
+
+
+class EncodeCells(beam.DoFn):
+    """Record batches of readings to ``(shard, CellBlock)`` in the block's step, and marks to ``(shard, Closing)``.
+
+    Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
+    tallied for the operator; those for a reason are also emitted to the output ``rejected``, without their values.
+
+    Batches are encoded in a thread while the decoder prepares the next ones; all that has effects happens in Beam's.
+
+    Args:
+        plan: what is published.
+        follow: whether the roster may change while the job runs: where a series is in none, the store is asked for a
+            newer one every few seconds.
+        sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
+            record before their readings are encoded, so none of those is lost.
+        tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
+    """
+
+    def __init__(self, plan: Plan, *, follow: bool = False, sight: bool = False, tally: bool = False) -> None:
+        self._plan = plan
+        self._follow = follow
+        self._sight = sight
+        self._tallying = tally
+        self._tally: dict[str, int] = {}
+        self._unwanted: set[str] = set()
+        self._looked: float | None = None
+        self._encoder: Encoder | None = None
+        self._ahead: Ahead[tuple[pa.RecordBatch, Timestamp], EncodedBatch] | None = None
+        self._steps: dict[int, Cells] = {}
+        self._tickets: _Tickets = {}
+        self._held = 0
+
+    def setup(self) -> None:
+        """Make the counters; they belong to the worker."""
+        keep_memory_private()
+        keep_large_blocks()
+        self._store = PatientStore(Store(self._plan.address), live=self._follow)
+        self._readings = Metrics.counter(METRICS, READINGS)
+        self._outside = Metrics.counter(METRICS, OUTSIDE)
+        self._settled = Metrics.counter(METRICS, "readings-on-record")
+
+    def teardown(self) -> None:
+        """End the thread, and close the store."""
+        self._store.close()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._steps, self._tickets, self._held, self._tally = {}, {}, 0, {}
+        if self._ahead is not None:
+            self._ahead.forget()
+
+    def process(
+        self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
+    ) -> Iterator[Any]:
+        """Encode one batch.
+
+        Args:
+            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
+            registration: what is on record for the query.
+            timestamp: the batch's instant.
+        """
+        known = None if self._encoder is None else self._encoder.registration
+        used = newest(known, registration)
+        if self._encoder is None or used is not known:
+            yield from self._turn_to(used)
+        if self._ahead is None:
+            self._ahead = Ahead(self._encode)
+        mark = mark_of(batch)
+        if mark is not None:
+            yield from self._current().closings(mark)
+            return
+        for encoded in self._ahead.give((batch, timestamp)):
+            yield from self._gather(encoded)
+
+    def finish_bundle(self) -> Any:
+        """Emit the cells of the bundle."""
+        if self._ahead is not None:
+            for encoded in self._ahead.rest():
+                yield from self._gather(encoded)
+        yield from self._flush()
+        if self._tallying:
+            yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
+
+    def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
+        """Encode a batch, in the thread, with the encoder of the moment."""
+        return self._current().encode(given)
+
+    def _turn_to(self, registration: Registration) -> Iterator[Any]:
+        """Emit what is held under the old numbers, and encode with those of another registration from now on."""
+        if self._steps or self._tickets:
+            yield from self._flush()
+        self._encoder = Encoder.of(self._plan, registration, sight=self._sight)
+
+    def _rosters(self, encoded: EncodedBatch) -> Registration:
+        """The rosters to encode a batch with: newer ones where it has series that are in none."""
+        held = encoded.encoder.registration
+        strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
+        # names may be made up without an end; those that find no room stay outside, and their readings are rejects
+        if strangers and len(held.query.roster.series) < self._plan.most_series:
+            # what the model was made from is not protected by what is promised without 'given the model'
+            origin = self._plan.model.provenance
+            if not held.query.given_model:
+                self._unwanted |= {name for name, _ in strangers if origin.used([name])}
+            wanted = [pair for pair in strangers if pair[0] not in self._unwanted]
+            found = self._store.join(held, wanted, self._plan.most_series)
+            if len(self._unwanted) < self._plan.most_series:
+                # those of another domain stay out, and are not asked about again
+                self._unwanted |= {name for name, _ in strangers if name not in found.query.roster.groups_of}
+            return found
+        if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
+            now = time.monotonic()
+            if self._looked is None or now - self._looked > _LOOK_S:
+                self._looked = now
+                return self._store.current(held)
+        return held
+
+    def _gather(self, encoded: EncodedBatch) -> Iterator[Any]:
+        """Put a batch into the cells of its steps, and emit them when too many are held."""
+        encoder = self._current()
+        if encoded.encoder is not encoder:  # encoded ahead, under the old numbers
+            encoded = encoder.encode((encoded.given, encoded.at))
+        rosters = self._rosters(encoded)
+        if rosters is not encoder.registration:
+            yield from self._turn_to(rosters)
+            encoder = self._current()
+            encoded = encoder.encode((encoded.given, encoded.at))
+        self._readings.inc(encoded.readings)
+        self._outside.inc(encoded.outside)
+        self._count(encoded)
+        self._settled.inc(encoded.settled)
+        every, rows = encoder.schedule.every, len(encoder.members.names)
+        tickets = {} if encoded.tickets is None else encoded.tickets.by_step()
+        for step, index, packed in encoded.parts:
+            ticket = tickets.pop(step, [])
+            if step not in self._steps:
+                if self._held + rows * every > _HELD_CELLS:
+                    yield from self._flush()
+                if rows * every > _HELD_CELLS:  # not even one step of the whole roster can be held
+                    yield from self._blocks(step, index, packed, len(index), _told(ticket))
+                    continue
+                self._steps[step] = Cells.empty(rows, every)
+                self._held += rows * every
+            self._steps[step].put(index, packed)
+            # a ticket only ever goes where the readings are
+            self._tickets.setdefault(step, []).extend(ticket)
+        for step, ticket in tickets.items():
+            self._tickets.setdefault(step, []).extend(ticket)
+        for reason, count in encoded.rejects.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
+        if encoded.rejects:
+            yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
+
+    def _count(self, encoded: EncodedBatch) -> None:
+        """Add a batch to the bundle's tally."""
+        counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
+        counts |= {counter_name(reason): count for reason, count in encoded.rejects.items()}
+        for name, count in counts.items():
+            self._tally[name] = self._tally.get(name, 0) + count
+
+    # no property: Beam looks at every attribute when the graph is built
+    def _current(self) -> Encoder:
+        if self._encoder is None:
+            raise RuntimeError("there are no cells before the first batch")
+        return self._encoder
+
+    def _flush(self) -> Iterator[WindowedValue]:
+        """Emit what is held, one block per step and shard, and forget it."""
+        held, self._steps, self._held = self._steps, {}, 0
+        found, self._tickets = self._tickets, {}
+        nothing = np.zeros(0, dtype=np.int64)
+        for step in found.keys() - held.keys():  # no reading of the batches counts there, which is to be known
+            yield from self._blocks(step, nothing, nothing, 0, _told(found[step]))
+        for step, cells in held.items():
+            told = _told(found.get(step, []))
+            flat = cells.packed.reshape(-1)
+            present = flat != ABSENT
+            count = int(np.count_nonzero(present))
+            if count > _DENSE * len(flat):
+                yield from self._whole_blocks(step, flat, cells.readings - count, told)
+            else:
+                index = np.flatnonzero(present)
+                yield from self._blocks(step, index, flat[index], cells.readings, told)
+
+    def _whole_blocks(self, step: int, flat: Ints, surplus: int, told: _Told) -> Iterator[WindowedValue]:
+        """One block per shard with all the cells of a step."""
+        encoder = self._current()
+        width = encoder.schedule.every
+        for shard in range(encoder.members.shards):
+            rows = encoder.members.shard_rows(shard)
+            if rows or told:
+                part = flat[rows.start * width : rows.stop * width]
+                count = int(np.count_nonzero(part != ABSENT)) + surplus
+                surplus = 0
+                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count, told))
+
+    def _blocks(self, step: int, index: Ints, packed: Ints, readings: int, told: _Told) -> Iterator[WindowedValue]:
+        """One block per shard of the readings of a step; ``index`` is number * width + column.
+
+        With tickets, of every shard: a series may have joined that this worker does not know yet.
+        """
+        encoder = self._current()
+        width = encoder.schedule.every
+        # what is beyond one reading a cell is tallied with the first shard that has any: the tally is the job's
+        surplus = readings - len(index)
+        edges = encoder.members.first * width
+        if len(index) and np.any(index[1:] < index[:-1]):
+            order = np.argsort(index, kind="stable")
+            index, packed = index[order], packed[order]
+        ends = np.searchsorted(index, edges)
+        for shard in range(encoder.members.shards) if told else np.flatnonzero(np.diff(ends)).tolist():
+            part = slice(int(ends[shard]), int(ends[shard + 1]))
+            rows = len(encoder.members.shard_rows(shard))
+            cells: npt.NDArray[Any] = index[part] - edges[shard]
+            if rows * width <= np.iinfo(np.int32).max:
+                cells = cells.astype(np.int32)
+            count = len(cells) + surplus
+            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), count, told))
+            surplus = 0
+
+    def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
+        """A block with its key, just before the end of its step: no earlier than a live source's watermark can be."""
+        stop = self._current().schedule.anchor + (block.step + 1) * block.width
+        instant = self._plan.grid.time_of(stop) - MILLISECOND_US
+        return WindowedValue((shard, block), Timestamp(micros=instant), (GlobalWindow(),))
+
+
+_Tickets = dict[int, list[tuple[int, int, int]]]
+"""Step -> (part, run, number) of the batches that are held."""
+
+_Told = tuple[tuple[int, int, tuple[Range, ...]], ...]
+
+
+def _told(tickets: list[tuple[int, int, int]]) -> _Told:
+    """Tickets as a block tells them."""
+    runs: dict[tuple[int, int], list[int]] = {}
+    for part, run, number in tickets:
+        runs.setdefault((part, run), []).append(number)
+    return tuple((part, run, ranges(numbers)) for (part, run), numbers in sorted(runs.items()))
+
+
+def _take(table: Ints, positions: Ints) -> Ints:
+    """``table[positions]``, where an empty table means that every row has a problem anyway."""
+    return table[positions] if len(table) else np.full(len(positions), -1, dtype=np.int64)
+
+
+def _reject_batch(rejects: dict[RejectReason, int]) -> pa.RecordBatch:
+    reasons: Iterable[str] = [reason.value for reason, count in rejects.items() for _ in range(count)]
+    rows = sum(rejects.values())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(reasons, pa.utf8()),
+            pa.array([_DECODED] * rows, pa.utf8()),
+            pa.array(np.full(rows, -1, dtype=np.int64)),
+            pa.nulls(rows, pa.int64()),
+        ],
+        schema=REJECT_SCHEMA,
+    )

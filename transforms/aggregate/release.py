@@ -1,0 +1,408 @@
+"""Release: finished histograms to rows of record.
+
+The noise is drawn inside the transaction that charges the window and only when no block is on record yet; what goes
+out is always what the store holds (first write wins, theory section 7, items 2 and 3). A runner may therefore run any
+of this any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
+
+from ...schemas.ledger import LEDGER_SCHEMA
+from ...schemas.process import keep_memory_private
+from ...schemas.releases import LIVE, least_complete
+from ...schemas.slots import Window
+from ...store.release_rows import Layout, bins_of, classes_of, layout_of, rows_of
+from ...store.specs import Block, Draft, Registration
+from ...store.store import Store
+from ..common.ledger_waits import PatientStore
+from ..common.rejects import METRICS
+from ..completeness.punctuation import Closing, closings_of
+from ..plan import Plan
+from .cells import Ints, state_bits
+from .collect import Collected
+from .panes import Gather, is_whole, slots_of
+from .rosters import Members, PlacesByRoster, newest
+
+REFUSED = "refused"
+
+#: Blocks published in one transaction at most; more would keep other writers of the domain waiting.
+_BATCH = 64
+
+#: Histograms that wait for their rosters at most: so many of a shard in a window, and so many numbers, 32 MiB.
+_HELD = 4096
+_HELD_COUNTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Histograms of one shard in one window, and whether they are all of it.
+
+    Attributes:
+        parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
+            classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
+        needed: bits of the shards that count here.
+        completeness: how the source was read, as the rows say it.
+    """
+
+    parts: dict[int, Ints]
+    needed: int
+    completeness: str = LIVE
+
+    @property
+    def whole(self) -> bool:
+        """Whether the window may be published."""
+        return bool(self.needed) and sum(self.parts) & self.needed == self.needed
+
+    @property
+    def counts(self) -> Ints:
+        """The histograms, of the same shape; only where there is a part."""
+        return reduce(np.add, self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The histograms of all series of one shard in one window, before it is asked which of them are in its roster.
+
+    Attributes:
+        shard: the shard of series.
+        window: the window.
+        counts: int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left
+            out.
+        complete: whether the shard was declared complete.
+        completeness: how the source was read, as the rows say it.
+        place: its place in Beam.
+    """
+
+    shard: int
+    window: Window
+    counts: Ints
+    complete: bool
+    completeness: str
+    place: WindowedValue
+
+
+class CountCells(beam.DoFn):
+    """``(shard, Collected)`` of a window to ``(shard, Tally)``, summed per group where the query has groups.
+
+    A window that was declared complete is charged now, before it is cut by its roster: that settles the roster, and
+    all workers cut it by the same one, whatever each of them knew. A bundle's windows are charged in one transaction.
+    """
+
+    def __init__(self, plan: Plan, *, live: bool = False) -> None:
+        self._plan, self._live = plan, live
+        self._bits = state_bits(plan.space.size)
+        self._places = PlacesByRoster()
+        self._counted: list[Counted] = []
+        self._numbers = 0
+        self._registration: Registration | None = None
+
+    def setup(self) -> None:
+        """Open the store and make the counter; they belong to the worker."""
+        keep_memory_private()
+        self._store = PatientStore(Store(self._plan.address), live=self._live)
+        self._duplicates = Metrics.counter(METRICS, "duplicates")
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._counted, self._numbers = [], 0
+
+    def process(
+        self,
+        element: tuple[int, Collected],
+        registration: Registration,
+        _registered: bool = True,
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        pane: Any = beam.DoFn.PaneInfoParam,
+    ) -> Iterator[WindowedValue]:
+        """Count the cells of one shard in one window, once the query is on record."""
+        shard, collected = element
+        self._registration = newest(self._registration, registration)
+        schedule = registration.query.schedule
+        slots = slots_of(self._plan.grid, window)
+        # at the ends of a sliding schedule only whole windows are published
+        if not schedule.contains(slots):
+            return
+        self._counted.append(
+            Counted(
+                shard,
+                slots,
+                self._count(slots, collected, self._registration),
+                is_whole(collected, slots.start, pane),
+                collected.completeness(slots.start),
+                WindowedValue(None, timestamp, (window,), pane),
+            )
+        )
+        self._numbers += self._counted[-1].counts.size
+        if self._numbers > _HELD_COUNTS or len(self._counted) >= _HELD:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        """Cut what is left."""
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[WindowedValue]:
+        counted, self._counted, self._numbers = self._counted, [], 0
+        if not counted or self._registration is None:
+            return
+        complete = {one.window for one in counted if one.complete}
+        registration = self._registration = self._store.freeze(self._registration, complete)
+        for one in counted:
+            for tally in self._tallies(registration, one):
+                yield one.place.with_value(tally)
+
+    def _tallies(self, registration: Registration, one: Counted) -> Iterator[tuple[int, Tally]]:
+        """The histograms that a window's roster asks for; without counts where the window is not complete."""
+        roster = registration.roster_of(one.window)
+        places = self._places.of(registration, roster)
+        bit = 1 << one.shard
+        if roster.kind == "series":
+            rows = places.rows[one.shard]
+            if len(rows):
+                parts = {bit: _rows(one.counts, rows)} if one.complete else {}
+                yield one.shard, Tally(parts, bit, one.completeness)
+            return
+        for part in places.groups[one.shard]:
+            sums = np.zeros((part.keys, one.counts.shape[1]), dtype=np.int64)
+            np.add.at(sums, part.places, _rows(one.counts, part.rows))
+            yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
+
+    def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
+        """How many cells of each series of the shard are in each bin of each class of slots."""
+        schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
+        space, first = self._plan.space, (window.start - schedule.anchor) // schedule.every
+        steps, number = collected.steps, len(classes)
+        if first in steps:
+            # every step is the first one of exactly one window, so each duplicate is tallied once
+            self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
+        rows = max((len(cells.packed) for cells in steps.values()), default=0)
+        counts = np.zeros((rows, number * space.bins), dtype=np.int64)
+        for step, cells in steps.items():
+            begin = schedule.anchor + step * schedule.every
+            of_slots = classes.of(self._plan.grid, Window(begin, begin + schedule.every)) if number > 1 else None
+            counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits, of_slots, number)
+        if bins == space:
+            return counts
+        each = counts.reshape(rows, number, space.bins)
+        return np.add.reduceat(each, bins.firsts_in(space), axis=2).reshape(rows, number * bins.bins)
+
+
+def _rows(counts: Ints, rows: Ints) -> Ints:
+    """Rows of a matrix, zeros where it ends before them."""
+    if len(rows) and int(rows.max()) >= len(counts):
+        counts = np.concatenate([counts, np.zeros((int(rows.max()) + 1 - len(counts), counts.shape[1]), np.int64)])
+    return counts[rows]
+
+
+class ScheduledClosings(beam.DoFn):
+    """Declares every window of a bounded schedule complete: a bounded source is read to its end.
+
+    Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def process(self, _seed: object, registration: Registration) -> Iterator[Any]:
+        """Emit a declaration for every window and shard with series."""
+        schedule, members = registration.query.schedule, Members.of(registration)
+        for window in schedule.windows():
+            yield from closings_of(self._plan.grid, schedule, members, Closing(window.start))
+
+
+class SumTallies(beam.CombineFn):
+    """Puts the histograms of a group's series in different shards together; one that comes again changes nothing."""
+
+    def create_accumulator(self) -> Tally:
+        """Nothing."""
+        return Tally({}, 0)
+
+    def add_input(self, mutable_accumulator: Tally, element: Tally) -> Tally:
+        """Take one tally in."""
+        return together(mutable_accumulator, element)
+
+    def merge_accumulators(self, accumulators: Iterable[Tally]) -> Tally:
+        """All in one."""
+        return reduce(together, accumulators, Tally({}, 0))
+
+    def extract_output(self, accumulator: Tally) -> Tally:
+        """All of them."""
+        return accumulator
+
+
+def together(one: Tally, other: Tally) -> Tally:
+    """Two tallies of a key in one."""
+    parts = dict(one.parts)
+    for bit, counts in other.parts.items():
+        # complete ones are the same; were they not, all workers would choose the same
+        parts[bit] = max(parts.get(bit, counts), counts, key=lambda found: (int(found.sum()), found.tobytes()))
+    return Tally(parts, one.needed | other.needed, least_complete(one.completeness, other.completeness))
+
+
+class GatherTallies(Gather):
+    """``(shard, Tally)`` of each pane of a sum to the same of all of them."""
+
+    def is_empty(self, found: Tally) -> bool:
+        """Whether no shard had anything to say."""
+        return not found.needed
+
+    def is_whole(self, found: Tally, window: Any, pane: Any) -> bool:  # noqa: ARG002 - a tally knows what it needs
+        """Whether it is the whole sum."""
+        return found.whole
+
+    def united(self, one: Tally, other: Tally) -> Tally:
+        """The shards of either."""
+        return together(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A block that waits for its bundle's transaction: its slots, shard and true counts, and its place in Beam."""
+
+    window: Window
+    shard: int
+    counts: Ints
+    completeness: str
+    place: WindowedValue
+
+
+class NoisyBlocks:
+    """The noisy counts of some blocks, drawn together when the store first asks for one of them.
+
+    One draw for all is several times faster than one per block. What the store does not ask for is forgotten.
+
+    A class of slots that a window does not have counts no cell, whatever the readings: its counts are 0, and published
+    as 0.
+    """
+
+    def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
+        self._mechanism = plan.histogram_of(registration)
+        self._classes, self._grid = classes_of(registration), plan.grid
+        self._held = held
+        self._noisy: list[Ints] | None = None
+
+    def block(self, number: int, keys: tuple[str, ...]) -> Block:
+        """One of the blocks."""
+        if self._noisy is None:
+            ends = np.cumsum([len(one.counts) for one in self._held])[:-1]
+            true = np.concatenate([one.counts for one in self._held])
+            self._noisy = np.split(self._mechanism.randomise(true), ends)
+        held, counts = self._held[number], self._noisy[number]
+        absent = self._classes.slots_of(self._grid, held.window) == 0
+        counts[:, np.repeat(absent, counts.shape[1] // len(absent))] = 0
+        return Block(keys=keys, totals=held.counts.sum(axis=1), counts=counts, completeness=held.completeness)
+
+
+class ReleaseHistograms(beam.DoFn):
+    """``(shard, Tally)`` of a window to the released rows of record; refusals go to the output ``refused``.
+
+    A tally that the source did not declare complete is dropped: a runner fired the window early, or late data came
+    again. The window stays missing until its source is read again.
+    """
+
+    def __init__(self, plan: Plan, *, live: bool = False) -> None:
+        self._plan, self._live = plan, live
+        self._held: list[Held] = []
+        self._registration: Registration | None = None
+
+    def setup(self) -> None:
+        """Open the store and make the counters; they belong to the worker."""
+        keep_memory_private()
+        self._store = PatientStore(Store(self._plan.address), live=self._live, log=self._plan.log)
+        self._released = Metrics.counter(METRICS, "rows-released")
+        self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
+        self._windows = Metrics.counter(METRICS, "windows-released")
+        self._refused = Metrics.counter(METRICS, "windows-refused")
+        self._incomplete = Metrics.counter(METRICS, "blocks-incomplete")
+        # Beam's distributions hold integers
+        self._loss = Metrics.distribution(METRICS, "loss-micro-epsilon")
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._held = []
+
+    def process(
+        self,
+        element: tuple[int, Tally],
+        registration: Registration,
+        window: Any = beam.DoFn.WindowParam,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Any]:
+        """Take one block; blocks are published together when the bundle ends, or when many have gathered."""
+        shard, tally = element
+        self._registration = newest(self._registration, registration)
+        if not tally.whole:
+            self._incomplete.inc(int(bool(tally.needed)))  # an empty pane is none
+            return
+        place = WindowedValue(None, timestamp, (window,))
+        self._held.append(Held(slots_of(self._plan.grid, window), shard, tally.counts, tally.completeness, place))
+        if len(self._held) >= _BATCH:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        """Publish what is left."""
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[Any]:
+        held, self._held = self._held, []
+        if not held or self._registration is None:
+            return
+        # whoever counted the windows may know a newer roster; theirs are settled
+        registration = self._registration = self._store.freeze(self._registration, {one.window for one in held})
+        layouts = [layout_of(registration, one.window) for one in held]
+        if self._plan.space.missing_state:
+            classes = classes_of(registration)
+            of_window = [classes.slots_of(self._plan.grid, one.window) for one in held]
+            held = [_with_missing(*one) for one in zip(held, layouts, of_window, strict=True)]
+        noisy = NoisyBlocks(self._plan, registration, held)
+        drafts = [
+            Draft(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
+            for i, (one, layout) in enumerate(zip(held, layouts, strict=True))
+        ]
+        records = self._store.publish(registration, drafts)
+        for record, place, layout in zip(records, (one.place for one in held), layouts, strict=True):
+            if record.block is not None:
+                (self._released if record.fresh else self._replayed).inc(len(record.block.keys))
+                if record.fresh and record.shard == layout.occupied[0]:  # every window has that one
+                    self._windows.inc()
+                self._loss.update(round(record.entry.loss_after * 1e6))
+                yield place.with_value(rows_of(registration, record))
+            elif record.shard == layout.occupied[0]:  # a refusal is the window's, not the shard's
+                self._refused.inc()
+                batch = pa.RecordBatch.from_pylist([record.entry.to_dict()], schema=LEDGER_SCHEMA)
+                yield TaggedOutput(REFUSED, place.with_value(batch))
+
+
+def _with_missing(held: Held, layout: Layout, slots: Ints) -> Held:
+    """The histograms with one more column for each class of slots: the cells of a key's members without a reading.
+
+    Args:
+        held: the block.
+        layout: of its window.
+        slots: how many slots of the window are in each class.
+    """
+    rows, columns = held.counts.shape
+    each = held.counts.reshape(rows, len(slots), columns // len(slots))
+    missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)
+    whole = np.concatenate([each, missing[:, :, np.newaxis]], axis=2)
+    return replace(held, counts=whole.reshape(rows, columns + len(slots)))

@@ -1,0 +1,263 @@
+"""Numbers of series, and which of them are in the roster of a window.
+
+A roster may change between windows, and workers may know different versions of it while a job runs. So series are
+numbered over all versions, in the order in which they joined, shard by shard: a series keeps its row in its shard's
+cells for ever, and those that join come after it. Cells that different workers encoded fit together, and only the
+counting of a window, whose roster is settled by then, looks at which series are in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...schemas.digests import stable_hash
+from ...schemas.roster import Roster
+from ...store.specs import Registration
+from ..common.batches import ReadingColumns
+from .cells import Ints
+
+Mask = npt.NDArray[np.bool_]
+
+#: A batch's names are looked up in a table of the roster made anew, unless the roster has this many times more names.
+_TABLE = 16
+
+#: Rosters whose places are remembered: those of windows that are counted at once.
+_REMEMBERED = 4
+
+
+@dataclass(frozen=True)
+class Members:
+    """Where each series of a query lives. Series are numbered shard by shard, so a shard's cells are adjacent rows.
+
+    Attributes:
+        place: series -> its number.
+        names: the series in the order of their numbers, Arrow text.
+        first: number of the first series of each shard, and the number of series, shape (shards + 1,).
+        group: number of the only group of each series in the newest roster that has it, or -1, shape (n,).
+        groups: numbers of the groups by name.
+    """
+
+    place: dict[str, int]
+    names: pa.Array
+    first: Ints
+    group: Ints
+    groups: dict[str, int]
+
+    @classmethod
+    def of(cls, registration: Registration) -> Members:
+        """Place every series by its stable hash, those of a shard in the order in which they joined."""
+        series, shards = registration.series, registration.query.shards
+        shard = np.array([stable_hash(name) % shards for name in series], dtype=np.int64)
+        order = np.argsort(shard, kind="stable")
+        names = [series[i] for i in order.tolist()]
+        groups: dict[str, int] = {}
+        only: dict[str, tuple[str, ...]] = {}
+        for roster in rosters_of(registration):
+            if roster.kind == "group":
+                only |= roster.groups_of
+                groups |= {name: len(groups) + i for i, name in enumerate(sorted(set(roster.keys) - groups.keys()))}
+        return cls(
+            place={name: i for i, name in enumerate(names)},
+            names=pa.array(names, pa.utf8()),
+            first=np.concatenate([[0], np.cumsum(np.bincount(shard, minlength=shards))]),
+            group=np.array([_only(only.get(name, ()), groups) for name in names], dtype=np.int64),
+            groups=groups,
+        )
+
+    @property
+    def shards(self) -> int:
+        """Parallel parts."""
+        return len(self.first) - 1
+
+    @property
+    def occupied(self) -> list[int]:
+        """The shards that hold a series."""
+        return np.flatnonzero(np.diff(self.first)).tolist()
+
+    def shard_rows(self, shard: int) -> range:
+        """The numbers of a shard's series."""
+        return range(int(self.first[shard]), int(self.first[shard + 1]))
+
+    def numbers(self, names: pa.Array) -> Ints:
+        """The number of each name, -1 where no roster has it."""
+        if len(self.names) <= _TABLE * len(names):
+            found = pc.call_function("index_in", [names.cast(pa.utf8())], pc.SetLookupOptions(self.names)).fill_null(-1)
+            return found.to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.array([self.place.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
+
+    def mask(self, roster: Roster) -> Mask:
+        """Which series are in a roster, shape (n,)."""
+        mask = np.zeros(len(self.place), dtype=np.bool_)
+        mask[[self.place[name] for name in roster.series]] = True
+        return mask
+
+
+def _only(groups: tuple[str, ...], numbers: dict[str, int]) -> int:
+    return numbers[groups[0]] if len(groups) == 1 else -1
+
+
+def rosters_of(registration: Registration) -> list[Roster]:
+    """The rosters of a query, the newest last."""
+    return [version.roster for version in registration.versions] or [registration.query.roster]
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which series are in the roster of a window that contains a step.
+
+    Attributes:
+        starts: step at which the first window of each version but the first starts, shape (versions - 1,).
+        masks: which series each version has, shape (versions, n).
+        overlap: in how many windows a step lies.
+    """
+
+    starts: Ints
+    masks: Mask
+    overlap: int
+
+    @classmethod
+    def of(cls, registration: Registration, members: Members) -> Presence | None:
+        """Of a query; ``None`` where its only roster has every series."""
+        versions, schedule = registration.versions, registration.query.schedule
+        if not versions:
+            return None
+        starts = [(version.start - schedule.anchor) // schedule.every for version in versions[1:]]
+        masks = np.array([members.mask(version.roster) for version in versions])
+        return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
+
+    def absent(self, numbers: Ints, steps: Ints) -> Mask:
+        """Which readings count in no window, shape (n,).
+
+        Args:
+            numbers: numbers of their series; anything where there is none.
+            steps: the steps that they are in.
+        """
+        lowest = np.searchsorted(self.starts, steps - self.overlap + 1, side="right")
+        highest = np.searchsorted(self.starts, steps, side="right")
+        pairs = lowest * len(self.masks) + highest
+        absent = np.zeros(len(steps), dtype=np.bool_)
+        for pair in np.unique(pairs).tolist():  # versions that meet in the batch, not readings
+            low, high = divmod(pair, len(self.masks))
+            outside = ~np.logical_or.reduce(self.masks[low : high + 1])
+            absent |= (pairs == pair) & outside[numbers]
+        return absent
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Where the series of one shard count in one shard of groups.
+
+    Attributes:
+        target: the shard of groups.
+        keys: groups in it.
+        rows: rows of the series, shape (n,).
+        places: places of their groups, shape (n,).
+        needed: bits of all shards of series that count in the target.
+    """
+
+    target: int
+    keys: int
+    rows: Ints
+    places: Ints
+    needed: int
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the cells of each shard of series count under one roster.
+
+    Attributes:
+        rows: for histograms of series: the rows of each shard's keys, in the order of ``Roster.shard_keys``.
+        groups: for histograms of groups: where the series of each shard count.
+    """
+
+    rows: tuple[Ints, ...] = ()
+    groups: tuple[tuple[GroupRows, ...], ...] = ()
+
+    @classmethod
+    def of(cls, roster: Roster, members: Members) -> Places:
+        """Under a roster."""
+        shards = members.shards
+        if roster.kind == "group":
+            return cls(groups=_group_rows(roster, members))
+        return cls(
+            rows=tuple(
+                np.array([members.place[key] for key in roster.shard_keys(shard, shards)], dtype=np.int64)
+                - members.first[shard]
+                for shard in range(shards)
+            )
+        )
+
+
+def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...], ...]:
+    """Of each shard of series: where its series count."""
+    shards = members.shards
+    targets = [roster.shard_keys(target, shards) for target in range(shards)]
+    home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    needed = [0] * shards
+    for shard in range(shards):
+        for row, number in enumerate(members.shard_rows(shard)):
+            # a series that is not in this roster counts nowhere
+            for group in roster.groups_of.get(members.names[number].as_py(), ()):
+                target, place = home[group]
+                found.setdefault((shard, target), []).append((row, place))
+                needed[target] |= 1 << shard
+    plan: list[list[GroupRows]] = [[] for _ in range(shards)]
+    for (shard, target), pairs in sorted(found.items()):
+        rows, places = np.array(pairs).T
+        plan[shard].append(GroupRows(target, len(targets[target]), rows, places, needed[target]))
+    return tuple(tuple(parts) for parts in plan)
+
+
+@dataclass
+class PlacesByRoster:
+    """The places of the rosters that are in use; it belongs to one worker."""
+
+    _held: dict[str, Places] = field(default_factory=dict[str, Places])
+    _members: tuple[tuple[str, int], Members] | None = None
+
+    def of(self, registration: Registration, roster: Roster) -> Places:
+        """Under a roster of a query; a row never moves, so they hold for every later revision as well."""
+        found = self._held.get(roster.digest)
+        if found is None:
+            while len(self._held) >= _REMEMBERED:
+                del self._held[next(iter(self._held))]
+            found = self._held[roster.digest] = Places.of(roster, self._members_of(registration))
+        return found
+
+    def _members_of(self, registration: Registration) -> Members:
+        state = (registration.digest, registration.revision)
+        if self._members is None or self._members[0] != state:
+            self._members = (state, Members.of(registration))
+        return self._members[1]
+
+
+def first_sight(columns: ReadingColumns, chosen: Mask) -> tuple[tuple[str, str | None], ...]:
+    """The series of some readings, each with the group that its earliest one names, ties by the group's name."""
+    if not chosen.any():
+        return ()
+    series, times = columns.series[chosen], columns.times[chosen]
+    if columns.groups is None or columns.group is None:
+        return tuple((name, None) for name in columns.names.take(pa.array(np.unique(series))).to_pylist())
+    groups = columns.groups.to_pylist()
+    ranks = np.argsort(np.argsort(np.array(groups, dtype=object)))[columns.group[chosen]]
+    order = np.lexsort((ranks, times, series))
+    first = order[np.flatnonzero(np.diff(series[order], prepend=-1))]
+    names = columns.names.take(pa.array(series[first])).to_pylist()
+    return tuple((name, groups[code]) for name, code in zip(names, columns.group[chosen][first].tolist(), strict=True))
+
+
+def newest(one: Registration | None, other: Registration) -> Registration:
+    """Of two registrations of a query, the one that knows more of its rosters."""
+    if one is None or one.digest != other.digest or one.revision < other.revision:
+        return other
+    return one
+
+
+__all__ = ["GroupRows", "Members", "Places", "PlacesByRoster", "Presence", "first_sight", "newest", "rosters_of"]

@@ -1,0 +1,391 @@
+"""Estimate: transition counts of every series, from batches of readings.
+
+A transition is counted between the states of two adjacent slots of one series; a gap cuts the chain. With the missing
+state the slots without a reading, between a series' first and last one, are in that state. Cells are filled by the
+same rule as for releases (see :mod:`.cells`), so shuffled or doubled input gives the same counts.
+
+*Counts that are to be released with noise.* Whose counts there are, and with the missing state which slots are
+counted, must then depend on nothing secret. So the series can be given, from a public roster: each of them has counts,
+a silent one too, and no other. With the missing state, and with both ends of the window given as well, every series is
+counted in every slot of it (``privacy.estimation.private_counts`` proves why less would not do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...privacy.estimation.belief_checks import Path
+from ...privacy.estimation.transition_counts import TransitionCounts
+from ...schemas.digests import stable_hash
+from ...schemas.roster import check_number
+from ...schemas.slots import SlotGrid
+from ...schemas.states import StateSpace
+from ..common.batches import reading_columns
+from .cells import pack, state_bits
+
+Ints = npt.NDArray[np.int64]
+
+#: Series, and slots of one, up to which their states are kept.
+MOST_PATHS = 200
+MOST_SLOTS = 2_000_000
+
+#: A series' pieces are put together when this many have gathered, so that duplicates do not pile up.
+_PIECES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Packed readings of one series: slots strictly increasing, one packed reading each, both of shape (n,)."""
+
+    slots: Ints
+    packed: Ints
+
+    @classmethod
+    def of(cls, slots: Ints, packed: Ints) -> Trace:
+        """Sort readings and keep the largest of every slot."""
+        order = np.lexsort((packed, slots))
+        slots, packed = slots[order], packed[order]
+        last = np.append(slots[1:] != slots[:-1], True) if len(slots) else np.empty(0, dtype=bool)
+        return cls(slots[last], packed[last])
+
+    @classmethod
+    def join(cls, pieces: Iterable[Trace]) -> Trace:
+        """Put pieces of one series together."""
+        gathered = list(pieces)
+        return cls.of(np.concatenate([p.slots for p in gathered]), np.concatenate([p.packed for p in gathered]))
+
+
+@dataclass(slots=True)
+class Traces:
+    """The pieces of every series so far; it belongs to one worker and is changed in place."""
+
+    pieces: dict[str, list[Trace]] = field(default_factory=dict)
+
+    def add(self, series: str, piece: Trace) -> None:
+        """Take one piece in."""
+        held = self.pieces.setdefault(series, [])
+        held.append(piece)
+        if len(held) >= _PIECES:
+            self.pieces[series] = [Trace.join(held)]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is counted.
+
+    Attributes:
+        start: first slot; ``None`` for all.
+        stop: first slot that is not; ``None`` for all.
+        series: names of the series; ``None`` for all that turn up.
+    """
+
+    start: int | None = None
+    stop: int | None = None
+    series: frozenset[str] | None = None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """The slots in which every series is counted, where all of this is public."""
+        if self.start is None or self.stop is None or self.series is None:
+            return None
+        return self.start, self.stop
+
+
+#: Series that a shard may have beyond twice its part of them.
+_SPARE = 64
+
+
+class SplitSeries(beam.DoFn):
+    """Record batches of readings to ``(shard, {series: Trace})``, in numpy."""
+
+    def __init__(self, grid: SlotGrid, space: StateSpace, shards: int, scope: Scope) -> None:
+        self._grid = grid
+        self._space = space
+        self._shards = shards
+        self._scope = scope
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, dict[str, Trace]]]:
+        """Split one batch by series."""
+        columns = reading_columns(batch)
+        names, codes, times, values = columns.names.to_pylist(), columns.series, columns.times, columns.values
+        slots = self._grid.slots_of(times)
+        keep = columns.good
+        scope = self._scope
+        if scope.start is not None:
+            keep &= slots >= scope.start
+        if scope.stop is not None:
+            keep &= slots < scope.stop
+        if scope.series is not None:
+            # one more, for a batch without any name
+            keep &= np.array([*(name in scope.series for name in names), False])[codes]
+        codes, values, times, slots = codes[keep], values[keep], times[keep], slots[keep]
+        packed = pack(times - self._grid.time_of(slots), self._space.encode(values), state_bits(self._space.size))
+        order = np.argsort(codes, kind="stable")
+        slots, packed = slots[order], packed[order]
+        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+        shards: dict[int, dict[str, Trace]] = {}
+        begin = 0
+        for name, end in zip(names, ends.tolist(), strict=True):
+            if end > begin:
+                piece = Trace.of(slots[begin:end], packed[begin:end])
+                shards.setdefault(stable_hash(name) % self._shards, {})[name] = piece
+            begin = end
+        yield from shards.items()
+
+
+class CountTransitions(beam.CombineFn):
+    """``{series: Trace}`` elements to :class:`TransitionCounts`.
+
+    Args:
+        space: the states.
+        scope: what is counted.
+        most: how many series there may be in all shards; any number if left out.
+        shards: parallel parts.
+    """
+
+    def __init__(self, space: StateSpace, scope: Scope, most: int | None = None, shards: int = 1) -> None:
+        super().__init__()
+        self._space = space
+        self._scope = scope
+        self._most = most
+        # a shard has its part of them by the hash of their names, give or take: twice as many are too many in all
+        self._room = None if most is None else 2 * most // shards + _SPARE
+
+    def create_accumulator(self) -> Traces:
+        """No reading yet."""
+        return Traces()
+
+    def add_input(self, mutable_accumulator: Traces, element: dict[str, Trace]) -> Traces:
+        """Take the pieces of a batch in."""
+        for series, piece in element.items():
+            mutable_accumulator.add(series, piece)
+        _check_number(mutable_accumulator.pieces, self._room, self._most)
+        return mutable_accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
+        """Unite the pieces of several workers."""
+        merged = Traces()
+        for one in accumulators:
+            for series, pieces in one.pieces.items():
+                for piece in pieces:
+                    merged.add(series, piece)
+            _check_number(merged.pieces, self._room, self._most)
+        return merged
+
+    def compact(self, accumulator: Traces) -> Traces:
+        """Join the pieces before they travel."""
+        return Traces({series: [Trace.join(pieces)] for series, pieces in accumulator.pieces.items()})
+
+    def extract_output(self, accumulator: Traces) -> TransitionCounts:
+        """Count between adjacent slots."""
+        states = self._space.size
+        names = tuple(sorted(accumulator.pieces))
+        counts = np.zeros((len(names), states, states), dtype=np.int64)
+        visits = np.zeros((len(names), states), dtype=np.int64)
+        for i, name in enumerate(names):
+            slots, path = self._states_of(accumulator.pieces[name])
+            visits[i] = np.bincount(path, minlength=states)
+            adjacent = np.flatnonzero(np.diff(slots) == 1)
+            pairs = path[adjacent] * states + path[adjacent + 1]
+            counts[i] = np.bincount(pairs, minlength=states * states).reshape(states, states)
+        return TransitionCounts(series=names, counts=counts, visits=visits)
+
+    def _states_of(self, pieces: list[Trace]) -> tuple[Ints, Ints]:
+        """The slots of a series, strictly increasing, and the states in them."""
+        trace, states, window = Trace.join(pieces), self._space.size, self._scope.window
+        slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
+        if not (self._space.missing_state and len(slots)):
+            return slots, path
+        first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
+        dense = np.full(stop - first, states - 1, dtype=np.int64)
+        dense[slots - first] = path
+        return np.arange(first, stop, dtype=np.int64), dense
+
+
+class _KeepPaths(CountTransitions):
+    """``{series: Trace}`` elements to ``{series: Path}``, or to None where that is too much to keep."""
+
+    def add_input(self, mutable_accumulator: Traces, element: dict[str, Trace]) -> Traces:
+        """Take the pieces of a batch in, until there are too many series."""
+        if len(mutable_accumulator.pieces) > MOST_PATHS:
+            return mutable_accumulator
+        return _thinned(super().add_input(mutable_accumulator, element))
+
+    def compact(self, accumulator: Traces) -> Traces:
+        """Join the pieces before they travel, where there are some."""
+        return accumulator if len(accumulator.pieces) > MOST_PATHS else super().compact(accumulator)
+
+    def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
+        """Unite the pieces of several workers, likewise."""
+        merged = Traces()
+        for one in accumulators:
+            for series, pieces in one.pieces.items():
+                merged.pieces.setdefault(series, []).extend(pieces)
+            merged = _thinned(merged)
+        return merged
+
+    def extract_output(self, accumulator: Traces) -> dict[str, Path] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - another result
+        if len(accumulator.pieces) > MOST_PATHS:
+            return None
+        found: dict[str, Path] = {}
+        for name, pieces in accumulator.pieces.items():
+            slots, states = self._states_of(pieces)
+            first, stop = (int(slots[0]), int(slots[-1]) + 1) if len(slots) else (0, 0)
+            if stop - first > MOST_SLOTS:
+                return None
+            path = np.full(stop - first, -1, dtype=np.int8)
+            path[slots - first] = states
+            found[name] = Path(first, path)
+        return found
+
+
+def _thinned(held: Traces) -> Traces:
+    """Only the names, where there are too many."""
+    if len(held.pieces) > MOST_PATHS:
+        held.pieces = {name: [] for name in held.pieces}
+    return held
+
+
+class SeriesPaths(beam.PTransform[Any, Any]):
+    """Readings to the states of every series, slot by slot: ``{series: Path}``, exact and secret.
+
+    None in its place where there are more than ``MOST_PATHS`` series, or one of more than ``MOST_SLOTS`` slots.
+
+    Args:
+        grid: the slots.
+        space: the states, at most 127.
+        start: first slot to use; all if left out.
+        stop: first slot not to use.
+        shards: parallel parts.
+    """
+
+    def __init__(
+        self, grid: SlotGrid, space: StateSpace, *, start: int | None = None, stop: int | None = None, shards: int = 8
+    ) -> None:
+        super().__init__()
+        if space.size > np.iinfo(np.int8).max:
+            raise ValueError(f"space has {space.size} states, but may have at most 127: merge bins")
+        self._grid, self._space, self._scope, self._shards = grid, space, Scope(start, stop), shards
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """A ``PCollection`` of one element."""
+        return (
+            input_or_inputs
+            | "Split" >> beam.ParDo(SplitSeries(self._grid, self._space, self._shards, self._scope))
+            | "Keep" >> beam.CombinePerKey(_KeepPaths(self._space, self._scope, None, self._shards))
+            | "Values" >> beam.Values()
+            | "Unite" >> beam.CombineGlobally(_united)
+        )
+
+
+def _united(parts: Iterable[dict[str, Path] | None]) -> dict[str, Path] | None:
+    together: dict[str, Path] = {}
+    for part in parts:
+        if part is None or len(together) + len(part) > MOST_PATHS:
+            return None
+        together.update(part)
+    return together
+
+
+class EstimateTransitions(beam.PTransform[Any, Any]):
+    """Readings to one :class:`TransitionCounts` with the counts of every series.
+
+    The counts are exact and secret. A model made of them protects only series that were not among them (theory section
+    7, item 5), unless they are released with noise and charged first.
+
+    Args:
+        grid: the slots.
+        space: the states.
+        start: first slot to use; all if left out.
+        stop: first slot not to use.
+        series: names of the series to count; readings of others pass over. Each of them is in the result, with counts
+            of 0 where it has no reading; with the missing state and both slots given, it is counted in that state in
+            every slot without a reading. All series that turn up, and no others, if left out.
+        shards: parallel parts.
+        most: how many series there may be; any number if left out. More end the pipeline with a ``RosterError``.
+
+    Raises:
+        TypeError: ``series`` is one text.
+        ValueError: the slots are no window.
+    """
+
+    def __init__(
+        self,
+        grid: SlotGrid,
+        space: StateSpace,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        series: Sequence[str] | None = None,
+        shards: int = 8,
+        most: int | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(series, str):
+            raise TypeError("series is one text, and must be a list of names: put it in a list")
+        scope = Scope(start, stop, None if series is None else frozenset(series))
+        if scope.window is not None and scope.window[0] >= scope.window[1]:
+            raise ValueError(f"stop is {stop}, and must be above start, {start}: give the slot after the last")
+        self._grid = grid
+        self._space = space
+        self._scope = scope
+        self._shards = shards
+        self._most = most
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """A ``PCollection`` of one element."""
+        space, scope = self._space, self._scope
+        return (
+            input_or_inputs
+            | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, scope))
+            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope, self._most, self._shards))
+            | "Values" >> beam.Values()
+            | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope), self._most))
+        )
+
+
+def _silent(space: StateSpace, scope: Scope) -> TransitionCounts:
+    """The counts if there is no reading at all."""
+    names = tuple(sorted(scope.series or ()))
+    counts = np.zeros((len(names), space.size, space.size), dtype=np.int64)
+    visits = np.zeros((len(names), space.size), dtype=np.int64)
+    if space.missing_state and scope.window is not None:
+        length = scope.window[1] - scope.window[0]
+        counts[:, -1, -1], visits[:, -1] = length - 1, length
+    return TransitionCounts(names, counts, visits)
+
+
+def _check_number(series: Collection[str], room: int | None, most: int | None) -> None:
+    if room is not None and most is not None and len(series) > room:
+        check_number(max(len(series), most + 1), most, "source, whose series are counted")
+
+
+class _Unite(beam.CombineFn):
+    """The counts of all shards in one value; series that none of them has are as in ``silent``."""
+
+    def __init__(self, silent: TransitionCounts, most: int | None) -> None:
+        super().__init__()
+        self._most = most
+        self._silent = silent
+        self._nothing = TransitionCounts.empty(silent.states)
+
+    def create_accumulator(self) -> TransitionCounts:
+        return self._nothing
+
+    def add_input(self, mutable_accumulator: TransitionCounts, element: TransitionCounts) -> TransitionCounts:
+        _check_number(mutable_accumulator.series + element.series, self._most, self._most)
+        return mutable_accumulator.merge(element)
+
+    def merge_accumulators(self, accumulators: Iterable[TransitionCounts]) -> TransitionCounts:
+        return TransitionCounts.merged([self._nothing, *accumulators])
+
+    def extract_output(self, accumulator: TransitionCounts) -> TransitionCounts:
+        unheard = set(self._silent.series).difference(accumulator.series)
+        return accumulator.merge(self._silent.subset(unheard))

@@ -1,0 +1,183 @@
+"""Record batches of readings: their schema, their columns, and their coder in Beam.
+
+The schema is checked, not cast: a time in another unit read as microseconds would put every reading outside the
+schedule, and empty windows would go on record for ever.
+
+The coder of record batches: Arrow's own stream format, decoded without copying a column.
+
+Importing this module registers the coder with Beam for ``pyarrow.RecordBatch``. Pickle would copy every buffer on
+decoding and, where a batch is a slice, encode what the slice left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+from apache_beam.coders import Coder
+from apache_beam.coders.typecoders import registry
+
+from ...schemas.readings import GROUPED_READING_SCHEMA, RejectReason
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class ReadingsError(ValueError):
+    """A batch that is not one of readings; it names the column, its type and what is expected, never a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingColumns:
+    """The columns of a batch of n rows.
+
+    Attributes:
+        names: the distinct series, Arrow text.
+        series: position of each row's series in ``names``, shape (n,).
+        times: microseconds since the epoch, shape (n,).
+        values: values, shape (n,); not finite only where ``problems`` says so.
+        groups: the distinct groups, Arrow text, or ``None``.
+        group: position of each row's group in ``groups``, shape (n,), or ``None``.
+        problems: rows that are no readings, each with its reason once; the other columns hold anything there.
+    """
+
+    names: pa.Array
+    series: Ints
+    times: Ints
+    values: npt.NDArray[np.float64]
+    groups: pa.Array | None
+    group: Ints | None
+    problems: tuple[tuple[RejectReason, Mask], ...]
+
+    @property
+    def good(self) -> Mask:
+        """Which rows are readings, shape (n,)."""
+        good = np.ones(len(self.series), dtype=np.bool_)
+        for _, bad in self.problems:
+            good &= ~bad
+        return good
+
+
+def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingColumns:
+    """Take a batch apart.
+
+    Args:
+        batch: rows of ``READING_SCHEMA``; a column of names may also be plain text.
+        grouped: whether it must have a column ``group``.
+
+    Raises:
+        ReadingsError: a column is absent or of another type.
+    """
+    columns = {name: _column(batch, name) for name in ("series", "time", "value", *(("group",) if grouped else ()))}
+    taken = np.zeros(batch.num_rows, dtype=np.bool_)
+    problems: list[tuple[RejectReason, Mask]] = []
+
+    def set_aside(bad: Mask, reason: RejectReason) -> None:
+        new = bad & ~taken
+        if new.any():
+            problems.append((reason, new))
+            np.logical_or(taken, new, out=taken)
+
+    for name, reason in _NULLS.items():
+        if name in columns and columns[name].null_count:
+            set_aside(columns[name].is_null().to_numpy(zero_copy_only=False), reason)
+    values = columns["value"].to_numpy(zero_copy_only=False)
+    set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
+    names, series = _names(columns["series"])
+    groups, group = _names(columns["group"]) if grouped else (None, None)
+    times = columns["time"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return ReadingColumns(names, series, times, values, groups, group, tuple(problems))
+
+
+_NULLS = {
+    "series": RejectReason.MISSING_SERIES,
+    "time": RejectReason.UNPARSABLE_TIME,
+    "value": RejectReason.MISSING_VALUE,
+    "group": RejectReason.GROUP_CONFLICT,
+}
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    at = batch.schema.get_field_index(name)
+    expected = GROUPED_READING_SCHEMA.field(name).type
+    if at < 0:
+        raise ReadingsError(
+            f"readings: a batch has no column {name!r}; it needs {name}: {expected} (schemas.READING_SCHEMA)"
+        )
+    kind = batch.schema.field(at).type
+    text = pa.types.is_dictionary(expected) and _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    if kind != expected and not text:
+        raise ReadingsError(f"readings.{name} is {kind}, and must be {expected}; cast the column before this transform")
+    return batch.column(at)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _names(column: Any) -> tuple[pa.Array, Ints]:
+    encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    codes = encoded.indices.fill_null(0) if encoded.indices.null_count else encoded.indices
+    return encoded.dictionary.cast(pa.utf8()), codes.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+#: What a stream holds besides the buffers: schema, metadata and padding.
+_ENVELOPE_BYTES = 1024
+
+
+class RecordBatchCoder(Coder):
+    """``pyarrow.RecordBatch`` as an Arrow IPC stream of one batch, dictionaries included."""
+
+    def encode(self, value: pa.RecordBatch) -> bytes:
+        """Write a batch; a slice is written as itself, without what it was cut from."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_batch(value)
+        return sink.getvalue().to_pybytes()
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        """Read a batch; its columns point into ``encoded``."""
+        with pa.ipc.open_stream(pa.py_buffer(encoded)) as reader:
+            return reader.read_next_batch()
+
+    def is_deterministic(self) -> bool:
+        """Equal batches may differ in the order of their dictionaries, so a batch is never a key."""
+        return False
+
+    def estimate_size(self, value: pa.RecordBatch) -> int:
+        """Size for Beam's byte counters, without encoding."""
+        return int(value.get_total_buffer_size()) + _ENVELOPE_BYTES
+
+    def to_type_hint(self) -> Any:
+        """The type that the coder is registered for."""
+        return pa.RecordBatch
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+registry.register_coder(pa.RecordBatch, RecordBatchCoder)
+
+
+#: ``pyarrow.compute``: its functions are made at import, where no type checker sees them.
+pc: Any = pyarrow.compute
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array, its dictionaries made one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+
+
+def truths(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """A column of booleans in numpy; nulls are false."""
+    filled = pc.fill_null(array, False) if array.null_count else array  # noqa: FBT003 - the fill value
+    return filled.to_numpy(zero_copy_only=False)

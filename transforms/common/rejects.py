@@ -1,0 +1,77 @@
+"""Rejects: where rows were that are not readings, and why; never what they held.
+
+Counts by reason are the operator's. They go to Beam counters and to the output of rejects, nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.readings import REJECT_SCHEMA, RejectReason
+
+#: Namespace of the Beam counters.
+METRICS = "quiltstream"
+#: Counter of the rows that were decoded to readings.
+DECODED = "decoded-readings"
+#: Counter of the readings that count.
+READINGS = "readings"
+#: Counter of those before or after all windows.
+OUTSIDE = "outside-schedule"
+
+
+class Problem(NamedTuple):
+    """Rows that cannot be readings for one reason.
+
+    Attributes:
+        rows: the rows, bool, shape (n,).
+        reason: why.
+    """
+
+    rows: npt.NDArray[np.bool_]
+    reason: RejectReason
+
+
+class Rejects(NamedTuple):
+    """Positions of rejected rows for one reason.
+
+    Attributes:
+        reason: why.
+        positions: line or row numbers from 1, or offsets, int64, shape (n,).
+        sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size nobody knows.
+    """
+
+    reason: RejectReason
+    positions: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64] | None = None
+
+
+def counter_name(reason: RejectReason) -> str:
+    """Name of the Beam counter of a reason."""
+    return f"rejected-{reason.value}"
+
+
+def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
+    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row."""
+    rows = sum(len(one.positions) for one in rejects)
+    # the name of a file may be any bytes, which Python keeps as half characters that no text can hold
+    source = source.encode("utf-8", "backslashreplace").decode("utf-8")
+    reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
+    positions = [one.positions for one in rejects]
+    sizes = [
+        pa.nulls(len(one.positions), pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
+        for one in rejects
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.concat_arrays(reasons) if reasons else pa.array([], pa.utf8()),
+            pa.repeat(pa.scalar(source, pa.utf8()), rows),
+            pa.array(np.concatenate(positions) if positions else np.empty(0, dtype=np.int64), pa.int64()),
+            pa.concat_arrays(sizes) if sizes else pa.array([], pa.int64()),
+        ],
+        schema=REJECT_SCHEMA,
+    )

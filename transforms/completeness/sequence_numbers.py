@@ -1,0 +1,172 @@
+"""Tickets: by what a window shows that it has everything that its source sent to it.
+
+A mark says that a part has read a window to its end; it does not say that what was read has come through. A runner's
+watermark says that, if the runner keeps to it and closes windows by nothing else. So the batches of a part are
+numbered, for each step of the windows by itself: each batch carries its number in every step that it has readings of,
+its *tickets*, and a mark says how many there are. Whoever collects a window counts which tickets came with the cells.
+It has everything when all those are there, whatever a runner fired, repeated, reordered or lost before.
+
+A run of numbers begins with the reading of a part, and has a name that is drawn by chance: where a part is read again,
+its batches may be cut in other places, and their tickets must not be taken for the first ones. A call that a runner
+repeats from a checkpoint goes on with the same run: every runner here discards what the first try sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...schemas.slots import Schedule, SlotGrid
+
+#: First and last number of tickets that follow each other.
+Range = tuple[int, int]
+
+_RUNS = 1 << 31
+
+#: No ticket for a step that begins more than a day ahead: stamps that jump about must not fill the memory.
+_AHEAD_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Where the steps of the windows lie in time.
+
+    Attributes:
+        anchor_us: start of step 0.
+        every_us: length of a step.
+        overlap: steps of a window, and windows over a step.
+    """
+
+    anchor_us: int
+    every_us: int
+    overlap: int = 1
+
+    @classmethod
+    def of(cls, grid: SlotGrid, schedule: Schedule) -> Steps:
+        """Of a schedule."""
+        return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap)
+
+    def open_in(self, batch: pa.RecordBatch, horizon_us: int, now_us: int) -> list[int]:
+        """The steps that a batch has readings of, in a window that ends after an instant, and not far ahead."""
+        times = batch.column("time").drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if not len(times):
+            return []
+        lowest, highest = (int(one - self.anchor_us) // self.every_us for one in (times.min(), times.max()))
+        found = [lowest] if lowest == highest else np.unique((times - self.anchor_us) // self.every_us).tolist()
+        last = now_us + _AHEAD_US
+        return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step - 1) <= last]
+
+    def end_us(self, step: int) -> int:
+        """When a step ends."""
+        return self.anchor_us + (step + 1) * self.every_us
+
+    def over_us(self, step: int) -> int:
+        """When the last window over a step ends."""
+        return self.anchor_us + (step + self.overlap) * self.every_us
+
+
+@dataclass(frozen=True, slots=True)
+class Tickets:
+    """The tickets of a batch.
+
+    Attributes:
+        part: number of the part that sent it.
+        run: name of the run of numbers.
+        numbers: (step, number of the batch among those with readings of the step).
+    """
+
+    part: int
+    run: int
+    numbers: tuple[tuple[int, int], ...]
+
+    def by_step(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Step -> the only (part, run, number) of the batch in it."""
+        return {step: [(self.part, self.run, number)] for step, number in self.numbers}
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What a part remembers of the tickets that it gave.
+
+    Attributes:
+        run: name of the run.
+        sent: step -> how many batches with readings of it were sent, while a window over it is open.
+    """
+
+    run: int = field(default_factory=lambda: 1 + secrets.randbelow(_RUNS))
+    sent: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Issued:
+        """Of what a savepoint holds; JSON makes text of the steps."""
+        return cls(plain["run"], {int(step): count for step, count in plain["sent"].items()})
+
+    def issue(self, part: int, batches: Iterable[pa.RecordBatch], steps: Steps, horizon_us: int, now_us: int) -> Given:
+        """Give tickets to the next batches of a part.
+
+        Args:
+            part: its number.
+            batches: in the order in which they are sent.
+            steps: of the windows.
+            horizon_us: windows that end by this instant were declared complete; what is of no other one is late.
+            now_us: the wall clock. What lies more than a day ahead gets no ticket: a window has it if it has come, and
+                does not wait for it.
+        """
+        sent = dict(self.sent)
+        tickets: list[Tickets] = []
+        for batch in batches:
+            touched = steps.open_in(batch, horizon_us, now_us)
+            for step in touched:
+                sent[step] = sent.get(step, 0) + 1
+            tickets.append(Tickets(part, self.run, tuple((step, sent[step]) for step in touched)))
+        return tickets, replace(self, sent=sent)
+
+    def declare(self, steps: Steps, until_us: int) -> tuple[tuple[tuple[int, int], ...], Issued]:
+        """What a mark says of the windows that end by its instant, and what is to be remembered after it."""
+        due = tuple(sorted((step, count) for step, count in self.sent.items() if steps.end_us(step) <= until_us))
+        kept = {step: count for step, count in self.sent.items() if steps.over_us(step) > until_us}
+        return due, replace(self, sent=kept)
+
+
+Given = tuple[list[Tickets], Issued]
+"""The tickets of some batches, and what is to be remembered after them."""
+
+
+def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
+    """Numbers, each once, as few ranges."""
+    return united((one, one) for one in numbers)
+
+
+def united(found: Iterable[Range]) -> tuple[Range, ...]:
+    """Ranges that may meet or overlap, as few and in order.
+
+    >>> united([(4, 6), (1, 2), (3, 3), (9, 9), (5, 7)])
+    ((1, 7), (9, 9))
+    """
+    return tuple(_united(sorted(found)))
+
+
+def _united(found: list[Range]) -> Iterator[Range]:
+    if not found:
+        return
+    first, last = found[0]
+    for begin, end in found[1:]:
+        if begin > last + 1:
+            yield first, last
+            first, last = begin, end
+        else:
+            last = max(last, end)
+    yield first, last
+
+
+def covers(found: tuple[Range, ...], count: int) -> bool:
+    """Whether every number from 1 to a count is in united ranges."""
+    return any(first <= 1 and count <= last for first, last in found)
+
+
+__all__ = ["Given", "Issued", "Range", "Steps", "Tickets", "covers", "ranges", "united"]

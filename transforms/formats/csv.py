@@ -1,0 +1,333 @@
+"""CSV files to raw rows: blocks that are in order go to Arrow at once, the others line by line without losing a line.
+
+A record is one line: quoted fields may hold delimiters and doubled quotes, but no line feed. So a quote that is never
+closed costs its own line and nothing after it, and every line has a number.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from ...schemas.settings.base import SettingsError
+from ..common.batches import whole
+from .rows import MISSING, Columns, RawRows
+from .text import Block, is_utf8, text_blocks
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_LF, _CR, _QUOTE = 10, 13, 34
+#: The first byte value that is not ASCII.
+_NOT_ASCII = 0x80
+#: How much of a file is looked at for its header.
+_HEADER_BYTES = 1 << 16
+#: How many names of columns a message shows.
+_SHOWN = 50
+#: A number, what stands for one, or a date or time in digits or with the name of a month.
+_VALUE = re.compile(
+    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
+    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvForm:
+    """How the lines of one file are laid out.
+
+    Attributes:
+        width: fields in a line.
+        at: number of each needed column's field.
+        value: the column with the value.
+        names: the columns with names.
+        delimiter: between fields.
+        lines: lines up to and including the header.
+        begin: bytes up to and including the header, without a byte order mark.
+    """
+
+    width: int
+    at: dict[str, int]
+    value: str
+    names: tuple[str, ...]
+    delimiter: str
+    lines: int
+    begin: int
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Refuse delimiters that cannot be told from the rest of a line.
+
+    Raises:
+        SettingsError: it is a quote, a line end, or not ASCII.
+    """
+    if not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise SettingsError(
+            [f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"]
+        )
+
+
+def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
+    """Read the header of a file.
+
+    Returns:
+        The layout; ``None`` for a file without a line.
+
+    Raises:
+        SettingsError: there is no header, or it lacks a column.
+    """
+    for block in text_blocks(stream, path, _HEADER_BYTES):
+        form = _find_form(block, path, columns, delimiter)
+        if form is not None:
+            return form
+    return None
+
+
+def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
+    """The header, if it is in this block: the first line that is not blank."""
+    if not block.data:
+        raise SettingsError([f"source.csv: {path} does not begin with a header line; check that it is a CSV file"])
+    start, number = 0, 0
+    while start < len(block.data):
+        end = block.data.index(b"\n", start)
+        number += 1
+        line = block.data[start:end].removesuffix(b"\r")
+        if line:
+            header = _header(line, path, delimiter)
+            at = _places(header, path, columns)
+            names = tuple(one for one in (columns.series, columns.group) if one is not None)
+            return CsvForm(len(header), at, columns.value, names, delimiter, number, end + 1)
+        start = end + 1
+    return None
+
+
+def _header(line: bytes, path: str, delimiter: str) -> list[str]:
+    if not is_utf8(line) or b"\0" in line or b"\r" in line:
+        raise SettingsError(
+            [
+                f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
+                "check that it is a CSV file"
+            ]
+        )
+    header = _fields(line.decode("utf-8"), delimiter)
+    if header is None:
+        raise SettingsError([f"source.csv: the header of {path} has a quote that is not closed; correct the header"])
+    return header
+
+
+def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
+    """The number of each needed column's field; blanks around a name in the header do not matter."""
+    problems: list[str] = []
+    at: dict[str, int] = {}
+    for setting, column in columns.settings:
+        places = [i for i, name in enumerate(header) if name == column]
+        places = places or [i for i, name in enumerate(header) if name.strip() == column.strip()]
+        if len(places) == 1:
+            at[column] = places[0]
+        elif places:
+            problems.append(f"{setting}: the header of {path} has {len(places)} columns {column!r}; rename all but one")
+        else:
+            problems.append(missing_column(setting, column, path, header))
+    if problems:
+        raise SettingsError(problems)
+    return at
+
+
+def missing_column(setting: str, column: str, path: str, available: Sequence[str]) -> str:
+    """The message about a column that is not there.
+
+    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
+    """
+    if any(map(_like_a_value, available)):
+        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
+        known = f"{count}, not shown because some look like values: check that its first line is a header"
+    else:
+        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
+    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
+
+
+def _like_a_value(name: str) -> bool:
+    """Whether a column's name may be a number or a date instead."""
+    return _VALUE.search(name.strip()) is not None
+
+
+def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
+    """Take a file apart.
+
+    Args:
+        stream: the bytes, from the start.
+        path: for messages.
+        columns: the needed columns.
+        delimiter: between fields.
+        block_bytes: how much is parsed at a time.
+    """
+    form: CsvForm | None = None
+    for block in text_blocks(stream, path, block_bytes):
+        body = block
+        if form is None:
+            form = _find_form(block, path, columns, delimiter)
+            if form is None:
+                continue
+            body = Block(block.first_line + form.lines, block.data[form.begin :])
+            if not body.data:
+                continue
+        yield from block_rows(body, form)
+
+
+def block_rows(block: Block, form: CsvForm) -> Iterator[RawRows]:
+    """Take a block of lines apart."""
+    if not block.data:
+        yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
+        return
+    lines = block.lines
+    numbers = np.arange(lines, dtype=np.int64) + block.first_line
+    none = np.empty(0, dtype=np.int64)
+    if _in_order(block.data):
+        columns = _parse(block.data, form, lines)
+        if columns is not None:
+            yield RawRows(columns, numbers, none)
+            return
+    lots = _sort_lines(block.data, form)
+    good, single = lots.good, lots.single
+    malformed = [numbers[lots.malformed]]
+    if good.any():
+        columns = _parse(block.data if good.all() else lots.take(good), form, int(good.sum()))
+        if columns is None:
+            single = single | good  # Arrow and we disagree about a line: each is taken apart alone
+        else:
+            yield RawRows(columns, numbers[good], none)
+    if single.any():
+        fields = [_fields(line.decode("utf-8"), form.delimiter) for line in lots.lines(single)]
+        whole = np.array([one is not None and len(one) == form.width for one in fields], dtype=np.bool_)
+        kept = [one for one in fields if one is not None and len(one) == form.width]
+        arrays = {name: pa.array([one[at] for one in kept], pa.utf8()) for name, at in form.at.items()}
+        malformed.append(numbers[single][~whole])
+        yield RawRows(arrays, numbers[single][whole], none)
+    lost = np.sort(np.concatenate(malformed))
+    if len(lost):
+        yield RawRows.lost(lost)
+
+
+def _fields(line: str, delimiter: str) -> list[str] | None:
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return None
+
+
+def _in_order(data: bytes) -> bool:
+    """Whether Arrow's reader surely sees the same lines as we do: nothing reaches beyond a line feed."""
+    if b"\0" in data or b'"' in data or not is_utf8(data):
+        return False
+    return b"\r" not in data or data.count(b"\r") == data.count(b"\r\n")
+
+
+def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None:
+    """Parse lines that are in order; ``None`` if one has another number of fields."""
+    for kind in (pa.float64(), pa.utf8()):
+        fields = [str(i) for i in range(form.width)]
+        types = {str(form.at[name]): pa.utf8() for name in form.at}
+        types |= {str(form.at[name]): pa.dictionary(pa.int32(), pa.utf8()) for name in form.names}
+        is_shared = sum(at == form.at[form.value] for at in form.at.values()) > 1
+        types |= {} if is_shared else {str(form.at[form.value]): kind}
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(data),
+                read_options=arrow_csv.ReadOptions(column_names=fields, block_size=len(data) + 1, use_threads=False),
+                parse_options=arrow_csv.ParseOptions(delimiter=form.delimiter),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(types),
+                    null_values=list(MISSING),
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:
+            continue
+        if table.num_rows != lines:
+            return None
+        columns = {name: whole(table.column(str(at))) for name, at in form.at.items()}
+        value = columns[form.value]
+        if pa.types.is_floating(value.type) and np.isinf(value.to_numpy(zero_copy_only=False)).any():
+            continue  # only the text tells an infinity from a number too large for a float
+        return columns
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _SortedLines:
+    """The lines of a block by what can be done with them; blank ones are in none of the three.
+
+    Attributes:
+        data: the block.
+        starts: first byte of each line, shape (n,).
+        ends: its line feed, shape (n,).
+        good: lines with the right number of properly quoted fields, shape (n,).
+        single: lines with quotes in unusual places, to be looked at one by one, shape (n,).
+        malformed: lines that cannot be taken apart, shape (n,).
+    """
+
+    data: bytes
+    starts: Ints
+    ends: Ints
+    good: Bools
+    single: Bools
+    malformed: Bools
+
+    def take(self, rows: Bools) -> bytes:
+        """The chosen lines as one block."""
+        return np.frombuffer(self.data, np.uint8)[np.repeat(rows, self.ends - self.starts + 1)].tobytes()
+
+    def lines(self, rows: Bools) -> list[bytes]:
+        """The chosen lines without their ends."""
+        return [line.removesuffix(b"\r") for line in self.take(rows).split(b"\n")[:-1]]
+
+
+def _sort_lines(data: bytes, form: CsvForm) -> _SortedLines:
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw == _LF)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    stops = ends - ((ends > starts) & (raw[ends - 1] == _CR))
+    blank = stops == starts
+
+    def line_of(bytes_at: Ints) -> Ints:
+        return np.searchsorted(ends, bytes_at)
+
+    broken = np.zeros(len(ends), dtype=np.bool_)
+    broken[line_of(np.flatnonzero(raw == 0))] = True
+    returns = np.flatnonzero(raw == _CR)
+    inner = returns != stops[line_of(returns)]
+    broken[line_of(returns[inner])] = True
+    if not is_utf8(data):
+        for line in np.unique(line_of(np.flatnonzero(raw >= _NOT_ASCII))).tolist():
+            broken[line] |= not is_utf8(data[starts[line] : stops[line]])
+
+    delimiters = np.flatnonzero(raw == ord(form.delimiter))
+    at = line_of(delimiters)
+    unusual = np.zeros(len(ends), dtype=np.bool_)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    if len(quotes):
+        line = line_of(quotes)
+        firsts = np.searchsorted(quotes, starts)
+        opening = (np.arange(len(quotes)) - firsts[line]) % 2 == 0
+        before, after = raw[quotes - 1], raw[quotes + 1]
+        delimiter = ord(form.delimiter)
+        begins = (quotes == starts[line]) | (before == delimiter) | (before == _QUOTE)
+        closes = (quotes + 1 == stops[line]) | (after == delimiter) | (after == _QUOTE)
+        unusual[line[np.where(opening, ~begins, ~closes)]] = True
+        unusual |= np.bincount(line, minlength=len(ends)) % 2 == 1
+        outside = (np.searchsorted(quotes, delimiters) - firsts[at]) % 2 == 0
+        at = at[outside]
+    fits = np.bincount(at, minlength=len(ends)) == form.width - 1
+    usable = ~blank & ~broken
+    return _SortedLines(
+        data, starts, ends, usable & ~unusual & fits, usable & unusual, ~blank & (broken | (~unusual & ~fits))
+    )

@@ -1,0 +1,160 @@
+"""Parquet files to raw rows: ranges of row groups, only the needed columns, names read as dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...schemas.settings.base import SettingsError
+from ..common.batches import whole
+from .csv import missing_column
+from .paths import SourceFileError, is_local, open_bytes
+from .rows import Columns, RawRows
+
+#: Row groups up to so many batches are read whole; larger ones batch by batch.
+_WHOLE_BATCHES = 4
+
+
+def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
+    """Open a file, to be closed by :func:`close_parquet`; on this machine it is mapped into memory.
+
+    Pages with checksums are checked against them; without them, damage that still decodes cannot be seen.
+
+    Raises:
+        SourceFileError: it is not a Parquet file.
+    """
+    source = pa.memory_map(path) if is_local(path) and _has_bytes(path) else pa.PythonFile(open_bytes(path), mode="r")
+    try:
+        schema = pq.read_schema(source)
+        # a text that is repeated in every row of a page stands there once, also where it is long
+        names = [one for one in columns.names if _is_text(schema, one)]
+        source.seek(0)
+        return pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        source.close()
+        raise SourceFileError(
+            f"file {path} is not a whole Parquet file ({type(error).__name__}); write it again, or take it out of "
+            "source.parquet"
+        ) from None
+
+
+def close_parquet(file: pq.ParquetFile) -> None:
+    """Close a file and what it reads from."""
+    file.close(force=True)
+
+
+def _has_bytes(path: str) -> bool:
+    with open_bytes(path) as file:  # an empty file cannot be mapped
+        return bool(file.read(1))
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    at = schema.get_field_index(name)
+    return at >= 0 and schema.field(at).type in (pa.utf8(), pa.large_utf8(), pa.binary(), pa.large_binary())
+
+
+def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
+    """See whether a schema has the columns, and whether they can be what the settings say.
+
+    Raises:
+        SettingsError: a column is missing or of a type that cannot be read.
+    """
+    problems: list[str] = []
+    for setting, name in columns.settings:
+        places = schema.get_all_field_indices(name)
+        if len(places) > 1:
+            problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
+        elif not places:
+            problems.append(missing_column(setting, name, path, schema.names))
+        elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
+            kind = schema.field(places[0]).type
+            problems.append(
+                f"{setting}: the column {name!r} of {path} is of type {kind}, which cannot be read as "
+                f"{_WANTED[setting]}; name another column or convert it"
+            )
+    if problems:
+        raise SettingsError(problems)
+
+
+_WANTED = {
+    "readings.series": "a name",
+    "readings.time": "a time",
+    "readings.value": "a number",
+    "group_by": "a name",
+}
+
+
+def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if setting in ("readings.series", "group_by"):
+        return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if setting == "readings.value":
+        return text or number or pa.types.is_null(kind)
+    clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
+    return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> Iterator[tuple[int, int, int]]:
+    """Cut a file, or a range of its row groups, into ranges of row groups of at least so many rows.
+
+    Yields:
+        First row group, the one after the last, and the number of rows between the range's start and the first.
+    """
+    groups = range(file.metadata.num_row_groups) if within is None else within
+    first, before, held = groups.start, 0, 0
+    for group in groups:
+        held += file.metadata.row_group(group).num_rows
+        if held >= rows or (held and group == groups.stop - 1):
+            yield first, group + 1, before
+            first, before, held = group + 1, before + held, 0
+
+
+def parquet_rows(
+    file: pq.ParquetFile, path: str, columns: Columns, groups: tuple[int, int, int], batch_rows: int
+) -> Iterator[RawRows]:
+    """Read a range of row groups.
+
+    Args:
+        file: the open file.
+        path: for messages.
+        columns: the needed columns.
+        groups: as :func:`row_groups` yields them.
+        batch_rows: rows in a batch, about.
+
+    Raises:
+        SourceFileError: a page is damaged.
+    """
+    first, stop, before = groups
+    names = list(columns.names)
+    try:
+        for batch in _batches(file, names, range(first, stop), batch_rows):
+            # empty chunks are left behind where row groups are empty
+            arrays = {name: whole(batch.column(name)) for name in names}
+            yield RawRows(
+                arrays,
+                np.arange(before + 1, before + batch.num_rows + 1, dtype=np.int64),
+                np.empty(0, dtype=np.int64),
+            )
+            before += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise SourceFileError(
+            f"file {path} is damaged in row groups {first} to {stop - 1} ({type(error).__name__}); write it again: "
+            "releases without its readings would be final"
+        ) from None
+
+
+def _batches(file: pq.ParquetFile, names: list[str], groups: range, batch_rows: int) -> Iterator[Any]:
+    """Tables or batches of about so many rows: small row groups together, large ones in pieces."""
+    for first, stop, _ in row_groups(file, (batch_rows + 1) // 2, groups):
+        chosen = list(range(first, stop))
+        if sum(file.metadata.row_group(group).num_rows for group in chosen) <= _WHOLE_BATCHES * batch_rows:
+            yield file.read_row_groups(chosen, columns=names)
+        else:
+            yield from file.iter_batches(batch_rows, row_groups=chosen, columns=names)

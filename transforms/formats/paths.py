@@ -1,0 +1,143 @@
+"""Files by path or pattern, wherever Beam can reach them, and how they are opened.
+
+Paths on this machine are opened directly; others (``gs://``, ``s3://``, ``hdfs://``) go through Beam's file systems,
+which the matching extra of apache-beam brings.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from ...schemas.files import open_regular, reason
+from ...schemas.settings.base import SettingsError
+
+#: Compressions that are not read, by the end of the name.
+_OTHER_COMPRESSIONS = (".bz2", ".zst", ".xz", ".zip", ".lz4", ".snappy", ".deflate", ".7z")
+
+
+_WILDCARDS = frozenset("*?[")
+
+
+class SourceFileError(ValueError):
+    """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is on this machine."""
+    return "://" not in path
+
+
+def everywhere(path: str) -> str:
+    """A path as workers see it, which may run in another folder than the process that names it."""
+    return str(Path(path).absolute()) if is_local(path) else path
+
+
+def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
+    """Find the files that paths and glob patterns name.
+
+    Args:
+        patterns: paths or patterns.
+        resolve: makes a path of the settings absolute.
+        setting: name of the setting, for messages.
+
+    Returns:
+        Every file once, in a fixed order.
+
+    Raises:
+        SettingsError: a pattern names no file, or a place that cannot be reached.
+    """
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    for pattern in patterns:
+        where = resolve(pattern)
+        try:
+            paths = _matches(where)
+        except (ValueError, OSError) as error:
+            problems.append(
+                f"{setting}: {where} cannot be looked up ({type(error).__name__}); check its scheme and credentials, "
+                "and install the extra of apache-beam for it, for example apache-beam[gcp] for gs://"
+            )
+            continue
+        if not paths and is_local(where) and Path(where).is_dir():
+            problems.append(f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*")
+        elif not paths and is_local(where) and Path(where).exists():
+            problems.append(
+                f"{setting}: {where} is no file that ends, but a pipe or a device; copy what it gives into a file, or "
+                "read a live job's standard input"
+            )
+        elif not paths:
+            problems.append(
+                f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
+                "settings file)"
+            )
+        found.update(dict.fromkeys(paths))
+    if problems:
+        raise SettingsError(problems)
+    for path in found:
+        if path.endswith(_OTHER_COMPRESSIONS):
+            raise SettingsError([f"{setting}: {path} is compressed in a way that is not read; use gzip (.gz) or none"])
+    return list(found)
+
+
+def present(patterns: Iterable[str]) -> list[str]:
+    """The files that are there now under absolute paths or patterns, sorted; none is no mistake.
+
+    Raises:
+        OSError: a place cannot be reached.
+    """
+    found = {path for pattern in patterns for path in _matches(pattern)}
+    return sorted(path for path in found if not path.endswith(_OTHER_COMPRESSIONS))
+
+
+def _matches(where: str) -> list[str]:
+    if is_local(where) and Path(where).is_file():
+        return [where]  # a name with brackets in it is itself before it is a pattern
+    if is_local(where) and not _WILDCARDS & set(where):
+        return []  # Beam would walk through everything under a folder
+    (result,) = cast("Any", FileSystems.match([where]))
+    paths = sorted(one.path for one in result.metadata_list)
+    # no folders; and no pipes or devices, which have no end
+    return [path for path in paths if not is_local(path) or Path(path).is_file()]
+
+
+def open_bytes(path: str) -> BinaryIO:
+    """Open a file as it is, for reading from any place in it.
+
+    Raises:
+        SourceFileError: it cannot be opened.
+    """
+    try:
+        if is_local(path):
+            return open_regular(Path(path))
+        return FileSystems.open(path, "application/octet-stream", compression_type=CompressionTypes.UNCOMPRESSED)
+    except OSError as error:
+        raise SourceFileError(
+            f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there"
+        ) from None
+
+
+def open_text(path: str) -> BinaryIO:
+    """Open a text file as bytes, unpacked if its name ends in ``.gz``."""
+    raw = open_bytes(path)
+    if path.endswith(".gz"):
+        return cast("BinaryIO", io.BufferedReader(_Gunzip(raw)))
+    return raw
+
+
+class _Gunzip(gzip.GzipFile):
+    """A gzip stream that closes the file below it."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        super().__init__(fileobj=raw, mode="rb")
+        self._raw = raw
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()

@@ -1,0 +1,397 @@
+"""Rows of any file format to readings: names, values, and the positions of malformed rows.
+
+Columns of measured values to float64 in the unit of the states' edges.
+
+A finite value is never rejected for its size: what would overflow is clamped to the largest float, which lies in the
+same end bin. Only what is no number at all is a reject, and then by its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
+from ...schemas.settings.mappings import Constant, Readings, column_of
+from ...schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
+from ...schemas.slots import parse_instant
+from ..common.batches import pc, truths
+from ..common.rejects import Problem, Rejects
+from .times import TimeReader
+
+#: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
+_REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
+
+
+class PseudonymsOf:
+    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker.
+
+    Args:
+        place: where the key is; it is read at the first name.
+    """
+
+    def __init__(self, place: Pseudonyms) -> None:
+        self._place = place
+        self._key: PseudonymKey | None = None
+        self._known: dict[str, str] = {"": ""}  # an empty name is a reject, and stays one
+        self._characters = 0
+
+    def of(self, names: pa.DictionaryArray) -> pa.DictionaryArray:
+        """The same rows under pseudonyms.
+
+        Raises:
+            SettingsError: the key is not on this machine.
+        """
+        if self._key is None:
+            self._key = self._place.key()
+        if len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
+            self._known, self._characters = {"": ""}, 0
+        known, made = self._known, list[str]()
+        for name in names.dictionary.to_pylist():
+            if name not in known:
+                known[name] = self._key.name(name)
+                self._characters += len(name)
+            made.append(known[name])
+        return pa.DictionaryArray.from_arrays(names.indices, pa.array(made, pa.utf8()))
+
+
+def constant_names(name: str, rows: int) -> pa.DictionaryArray:
+    """The same name for every row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array([name], pa.utf8()))
+
+
+def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArray, list[Problem]]:
+    """Read a column of names.
+
+    Args:
+        column: text, numbers, or a dictionary of them, shape (n,).
+        empty: the reason for rows whose name is null or empty.
+
+    Returns:
+        The names, shape (n,), and the rows without one.
+    """
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    names, broken = _as_text(encoded.dictionary)
+    # the numbers of names that cannot be one; the dictionary is small next to the rows
+    absent = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(names), ""), fill_value=True).to_numpy(zero_copy_only=False)
+    indices = encoded.indices
+    numbers = (indices.fill_null(0) if indices.null_count else indices).to_numpy(zero_copy_only=False)
+    problems: list[Problem] = []
+    if broken.any():
+        problems.append(Problem(broken[numbers], RejectReason.MALFORMED_ROW))
+    if len(names) == 0:
+        names, numbers, absent = pa.array([""], pa.utf8()), np.zeros(len(column), dtype=np.int32), np.ones(1, np.bool_)
+    if indices.null_count or absent.any():
+        rows = absent[numbers]
+        if indices.null_count:
+            rows = rows | pc.is_null(indices).to_numpy(zero_copy_only=False)
+        problems.append(Problem(rows, empty))
+        names = names.fill_null("")
+    return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32, copy=False)), names), problems
+
+
+def _as_text(dictionary: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Names as text, and which of them are not UTF-8."""
+    try:
+        names = dictionary.cast(pa.utf8())
+        names.validate(full=True)
+    except pa.ArrowInvalid:
+        whole = [_is_text(one) for one in dictionary.cast(pa.binary()).to_pylist()]
+        kept = pa.array(
+            [one if good else b"" for one, good in zip(dictionary.cast(pa.binary()).to_pylist(), whole, strict=True)],
+            pa.binary(),
+        )
+        return kept.cast(pa.utf8()), ~np.array(whole, dtype=np.bool_)
+    return names, np.zeros(len(names), dtype=np.bool_)
+
+
+def _is_text(name: bytes | None) -> bool:
+    if name is None:
+        return True
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+Floats = npt.NDArray[np.float64]
+
+#: Spellings of a missing value in text files.
+MISSING = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null", "None")
+
+_LARGEST = np.finfo(np.float64).max
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_NOT_FINITE = r"(?i)^[+-]?(inf|infinity|nan)$"
+
+
+def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Problem]]:
+    """Read a column of values.
+
+    Args:
+        column: numbers, decimals or text, shape (n,).
+        scale: factor to the unit of the edges, finite and not 0.
+
+    Returns:
+        The values, shape (n,), and the rows without one; their values mean nothing.
+    """
+    if pa.types.is_dictionary(column.type):
+        return _from_dictionary(column, scale)
+    kind = column.type
+    problems: list[Problem] = []
+    if column.null_count:
+        missing = pc.is_null(column).to_numpy(zero_copy_only=False)
+        problems.append(Problem(missing, RejectReason.MISSING_VALUE))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values, others = _from_text(column)
+        problems += others
+    elif pa.types.is_null(kind):
+        values = np.zeros(len(column))
+    elif pa.types.is_float16(kind):
+        values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    elif pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    else:
+        values = np.zeros(len(column))
+        problems.append(Problem(np.ones(len(column), dtype=np.bool_), RejectReason.NOT_A_NUMBER))
+    finite = np.isfinite(values)
+    if not finite.all():
+        problems.append(Problem(~finite, RejectReason.NOT_FINITE))
+    return _scaled(values, scale), problems
+
+
+def _from_dictionary(column: pa.DictionaryArray, scale: float) -> tuple[Floats, list[Problem]]:
+    """The same of values that stand for several rows each: each is read once, and its text is never repeated."""
+    each, problems = read_values(column.dictionary, scale)
+    missing = truths(pc.is_null(column.indices))
+    at = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    if not len(each):
+        return np.zeros(len(column)), [Problem(missing, RejectReason.MISSING_VALUE)] if len(column) else []
+    found = [Problem(rows[at] & ~missing, reason) for rows, reason in problems]
+    if missing.any():
+        found.insert(0, Problem(missing, RejectReason.MISSING_VALUE))
+    return each[at], found
+
+
+def _scaled(values: Floats, scale: float) -> Floats:
+    if scale == 1:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = values * scale
+    return np.clip(scaled, -_LARGEST, _LARGEST) if abs(scale) > 1 else scaled
+
+
+def _from_text(text: pa.Array) -> tuple[Floats, list[Problem]]:
+    text = pc.utf8_trim_whitespace(text.cast(pa.utf8()))
+    rows = len(text)
+    missing = truths(pc.is_in(text, value_set=pa.array([*MISSING, None], pa.utf8())))
+    number = truths(pc.match_substring_regex(text, _NUMBER))
+    spelled = truths(pc.match_substring_regex(text, _NOT_FINITE))
+    problems: list[Problem] = []
+    if missing.any():
+        problems.append(Problem(missing, RejectReason.MISSING_VALUE))
+    broken = ~(missing | number | spelled)
+    if broken.any():
+        problems.append(Problem(broken, RejectReason.NOT_A_NUMBER))
+    if spelled.any():
+        problems.append(Problem(spelled, RejectReason.NOT_FINITE))
+    values = pc.cast(pc.if_else(pa.array(number), text, pa.scalar("0", pa.utf8())), pa.float64())
+    # a decimal number beyond the largest float is still a finite number
+    return np.clip(values.to_numpy(zero_copy_only=False), -_LARGEST, _LARGEST).reshape(rows), problems
+
+
+Ints = npt.NDArray[np.int64]
+
+_YEAR_1971_US = parse_instant("1971-01-01")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that a reading is made of.
+
+    Attributes:
+        series: column with the series; ``None`` where all rows belong to one.
+        times: columns with the event time.
+        value: column with the value.
+        group: column with the group, if the grouping comes from the data.
+    """
+
+    series: str | None
+    times: tuple[str, ...]
+    value: str
+    group: str | None = None
+
+    @classmethod
+    def of(cls, readings: Readings, group: str | None = None) -> Columns:
+        """The columns that the settings name.
+
+        Raises:
+            SettingsError: they name what only messages have.
+        """
+        readings.check_columns()
+        return cls(column_of(readings.series), readings.time_columns, column_of(readings.value) or "", group)
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """(setting, column) of each, for messages."""
+        named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
+        named += [("readings.value", self.value), ("group_by", self.group)]
+        return tuple((setting, column) for setting, column in named if column is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each column once."""
+        return tuple(dict.fromkeys(column for _, column in self.settings))
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Rows as a format's parser left them.
+
+    Attributes:
+        columns: arrays by name, n rows each, of any type.
+        positions: line or row numbers from 1, shape (n,).
+        malformed: positions of what could not be taken apart, shape (m,).
+    """
+
+    columns: dict[str, pa.Array]
+    positions: Ints
+    malformed: Ints
+
+    @classmethod
+    def lost(cls, malformed: Ints) -> RawRows:
+        """Only malformed lines."""
+        return cls({}, np.empty(0, dtype=np.int64), malformed)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of some raw rows.
+
+    Attributes:
+        readings: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA``; ``None`` if there are none.
+        earliest_us: the earliest reading's instant, 0 if there are none.
+        rejects: the other rows; each is in exactly one of them.
+        rows: the position of each reading's row, shape (n,); ``None`` where a reading is not of one row.
+    """
+
+    readings: pa.RecordBatch | None
+    earliest_us: int
+    rejects: tuple[Rejects, ...]
+    rows: Ints | None = None
+
+
+def earliest_of(readings: pa.RecordBatch) -> int:
+    """Instant of the earliest of some readings."""
+    return int(readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).min())
+
+
+class RowReader(Protocol):
+    """Turns the raw rows of a file into readings; it belongs to one worker."""
+
+    columns: Columns
+
+    @property
+    def memory(self) -> str:
+        """What a position must carry of the rows before it, as text."""
+        ...
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some rows."""
+        ...
+
+
+class RowDecoder:
+    """Raw rows to readings, by the settings.
+
+    Args:
+        readings: the columns and how to read them.
+        timezone: zone of stamps without an offset.
+        group: column with the group.
+        live_clocks: whether the times are of devices that work now, so that one in 1970 is a mistake of a clock or a
+            unit.
+
+    Raises:
+        ValueError: the time format cannot be read.
+        SettingsError: the readings are mapped in a way that only messages have.
+    """
+
+    def __init__(
+        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, live_clocks: bool = False
+    ) -> None:
+        self.columns = Columns.of(readings, group)
+        self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""
+        self._times = TimeReader(timezone, readings.ambiguous, readings.time_format, readings.time_unit)
+        self._scale = readings.scale
+        self._live_clocks = live_clocks
+        self._pseudonyms = None if readings.pseudonyms is None else PseudonymsOf(readings.pseudonyms)
+
+    @property
+    def memory(self) -> str:
+        """Nothing: each row speaks for itself."""
+        return ""
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some rows; the time this takes in Python does not depend on how many they are.
+
+        Raises:
+            SettingsError: the key of the pseudonyms is not on this machine.
+        """
+        rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
+        rows = len(raw.positions)
+        if not rows:
+            return Decoded(None, 0, tuple(rejects))
+        names = self.columns
+        series, problems = (
+            (constant_names(self._constant, rows), [])
+            if names.series is None
+            else read_names(raw.columns[names.series], RejectReason.MISSING_SERIES)
+        )
+        if self._pseudonyms is not None:
+            series = self._pseudonyms.of(series)
+        times, more = self._times.read([raw.columns[one] for one in names.times])
+        problems = [*problems, *more]
+        if self._live_clocks:
+            unset = (times >= 0) & (times < _YEAR_1971_US)
+            for one in more:
+                unset &= ~one.rows  # a row without a time has a meaningless one
+            if unset.any():
+                problems.append(Problem(unset, RejectReason.IMPLAUSIBLE_TIME))
+        groups: list[pa.Array] = []
+        if names.group is not None:
+            group, more = read_names(raw.columns[names.group], RejectReason.GROUP_CONFLICT)
+            groups = [group]
+            problems += more
+        values, more = read_values(raw.columns[names.value], self._scale)
+        problems += more
+        keep = np.ones(rows, dtype=np.bool_)
+        for bad, reason in _first_of_each_row(problems):
+            rejects.append(Rejects(reason, raw.positions[bad]))
+            keep &= ~bad
+        arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
+        positions = raw.positions
+        if not keep.all():
+            if not keep.any():
+                return Decoded(None, 0, tuple(rejects))
+            kept = pa.array(keep)
+            arrays = [array.filter(kept) for array in arrays]
+            times, positions = times[keep], positions[keep]
+        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
+        readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+
+
+def _first_of_each_row(problems: list[Problem]) -> list[Problem]:
+    """Each row with the first of its problems only; malformed rows first."""
+    seen: npt.NDArray[np.bool_] | None = None
+    firsts: list[Problem] = []
+    for rows, reason in sorted(problems, key=lambda one: one.reason is not RejectReason.MALFORMED_ROW):
+        fresh = rows if seen is None else rows & ~seen
+        seen = rows if seen is None else seen | rows
+        if fresh.any():
+            firsts.append(Problem(fresh, reason))
+    return firsts

@@ -1,0 +1,421 @@
+"""Partitions of a Kafka topic: offsets, where reading begins, gaps, and the identity of the topic.
+
+Where a lane begins in partitions that it has no offset of.
+
+Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked up once
+and kept as offsets from then on. A partition that appears later is read from its beginning: all of it is new.
+
+Gaps: what a lane did not read of its partitions, because it was gone or because it began behind it.
+
+What was sent before the first message that a lane reads of a partition is not read, nor is what retention took while
+the lane was away. What is gone came before the first message behind it, and a reading is not taken after it came. So
+where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
+that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
+at which it was found. A start at an instant is no exception: what a producer with a slow clock has just sent is stamped
+before it, and is passed over. There the last message that was passed over is asked for its stamp. All of this is
+offsets and stamps; nothing of it depends on what messages hold.
+
+>>> gaps = Gaps.of("")
+>>> gaps.found(("load", 0), 9_000_000)
+>>> gaps.until_us
+9000000
+>>> gaps.read(("load", 0), 4_000_000)
+>>> gaps.until_us
+4000000
+
+Whether a topic is still the one whose offsets a position has: one that is deleted and made anew has the same name.
+
+Brokers give every topic an id of its own, which only an administrator's client is told. The consumer asks for messages
+by name and offset: where the new topic has grown past an offset of the old one, it goes on in the middle of it and
+notices nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ...schemas.settings.base import SettingsError
+from .client import LOG, Cluster, is_kafkas, meaning_of, topic_partition
+
+__all__ = [
+    "EARLIEST",
+    "Begin",
+    "Gaps",
+    "KnownTopic",
+    "Place",
+    "Start",
+    "TopicIds",
+    "begins",
+    "first_offsets",
+    "ids_of",
+    "lane_of",
+    "last_offsets",
+    "memory_of",
+    "name_of_place",
+    "offsets_of",
+    "position_text",
+    "seek_again",
+    "stamps_of",
+]
+
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a first run begins.
+
+    Attributes:
+        kind: ``instant`` is the first message that the broker stamped at an instant or later; ``group`` where a
+            consumer group has committed, or the earliest message where it has not.
+        instant_us: that instant.
+    """
+
+    kind: Literal["earliest", "latest", "group", "instant"] = "earliest"
+    instant_us: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind == "instant" and self.instant_us < 0:
+            raise ValueError(f"a start at {self.instant_us} us is before 1970, where no broker stamps messages")
+
+
+#: In the place of an instant it asks for the offset behind the last message.
+_THE_END = -1
+
+#: Where partitions that appear later begin.
+EARLIEST = Start()
+
+
+def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, int]:
+    """The offsets where some partitions begin: those of :func:`begins`, alone."""
+    return {place: one.offset for place, one in begins(consumer, places, start, timeout_s).items()}
+
+
+class Begin(NamedTuple):
+    """Where a partition begins.
+
+    Attributes:
+        offset: where it is read from.
+        first: the oldest offset that is there.
+        last_passed: the offset of the last message that an instant passes over, which says when all of these came.
+    """
+
+    offset: int
+    first: int
+    last_passed: int | None = None
+
+
+def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
+    """Where some partitions begin.
+
+    Args:
+        consumer: of confluent-kafka; for ``group`` it has the group's name.
+        places: the partitions.
+        start: where.
+        timeout_s: how long one question to the broker may take.
+
+    Raises:
+        Exception: confluent-kafka's, if the broker does not answer.
+    """
+    wanted = list(places)
+    ends = {
+        place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=timeout_s, cached=False)
+        for place in wanted
+    }
+    found: dict[Place, int] = {}
+    if start.kind == "instant":
+        asked = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
+        found = _offsets(consumer.offsets_for_times(asked, timeout=timeout_s))
+        found = {place: ends[place][1] if offset < 0 else offset for place, offset in found.items()}
+    elif start.kind == "group":
+        found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
+    elif start.kind == "latest":
+        found = {place: end for place, (_, end) in ends.items()}
+    return {place: _begin(max(found.get(place, -1), first), first, start) for place, (first, _) in ends.items()}
+
+
+def _begin(offset: int, first: int, start: Start) -> Begin:
+    passed = start.kind == "instant" and offset > first
+    return Begin(offset, first, offset - 1 if passed else None)
+
+
+def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
+    """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
+
+    Args:
+        consumer: of confluent-kafka.
+        places: the partitions.
+        timeout_s: how long it may take.
+
+    Raises:
+        Exception: confluent-kafka's, if a broker does not answer.
+    """
+    asked = [topic_partition(*place, _THE_END) for place in places]
+    answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
+    return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
+
+
+def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
+    """Have some partitions that are assigned asked for again from some offsets on."""
+    for place, offset in offsets.items():
+        try:
+            consumer.seek(topic_partition(*place, offset))
+        except Exception as error:  # noqa: PERF203 - each partition for itself
+            # one that was assigned this moment cannot be sought yet
+            if not is_kafkas(error):
+                raise
+
+
+def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
+    found: dict[Place, int] = {}
+    for one in answered:
+        if one.error is not None:
+            raise _failed(one.error)
+        found[one.topic, one.partition] = one.offset
+    return found
+
+
+def _failed(error: Any) -> Exception:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
+
+    return KafkaException(error)
+
+
+class Gaps:
+    """The last gap of each partition of a lane.
+
+    Args:
+        until_us: of each partition with a gap, the instant up to which messages may not have been read.
+        open_: the partitions of which no message behind the gap was read.
+    """
+
+    def __init__(self, until_us: dict[Place, int], open_: Iterable[Place]) -> None:
+        self._until_us = until_us
+        self._open = set(open_)
+
+    @classmethod
+    def of(cls, position: str) -> Gaps:
+        """The gaps that a position of a lane tells of; those of older versions tell of none."""
+        plain: list[list[Any]] = json.loads(position).get("gaps", []) if position else []
+        return cls(
+            {(topic, partition): until for topic, partition, until, _ in plain},
+            [(topic, partition) for topic, partition, _, still in plain if still],
+        )
+
+    @property
+    def plain(self) -> list[list[Any]]:
+        """The gaps as a position tells them."""
+        return [[*place, until, place in self._open] for place, until in sorted(self._until_us.items())]
+
+    @property
+    def until_us(self) -> int | None:
+        """The instant up to which the lane may not have read everything; ``None`` without a gap."""
+        return max(self._until_us.values(), default=None)
+
+    def found(self, place: Place, now_us: int) -> None:
+        """Messages of a partition are gone that were not read."""
+        self._until_us[place] = max(now_us, self._until_us.get(place, 0))
+        self._open.add(place)
+
+    def begun(self, place: Place, begin: Begin, start: Start, now_us: int) -> None:
+        """A lane begins in a partition.
+
+        Args:
+            place: the partition.
+            begin: where it begins.
+            start: why it begins there.
+            now_us: the wall clock.
+        """
+        if not begin.offset:
+            return
+        self.found(place, now_us)
+        if begin.offset > begin.first and start.kind == "latest":
+            # what was passed over came before that was said, whenever the next message comes
+            self._open.discard(place)
+
+    def read(self, place: Place, came_us: int | None) -> None:
+        """A message behind a gap was read, or the last one within it.
+
+        Args:
+            place: the partition.
+            came_us: when it came, by the broker's clock; ``None`` if the broker does not say.
+        """
+        if place in self._open:
+            self._open.discard(place)
+            if came_us is not None:
+                self._until_us[place] = min(self._until_us[place], came_us)
+
+
+def position_text(
+    offsets: Mapping[Place, int],
+    stamps: Mapping[Place, int],
+    gaps: Gaps,
+    lanes: int,
+    memory: str = "",
+    ids: Mapping[str, str] | None = None,
+) -> str:
+    """A position.
+
+    Args:
+        offsets: the next offset of each partition.
+        stamps: the broker's stamps, in milliseconds, of the last messages before it, where a decoder needs them.
+        gaps: what was not read.
+        lanes: how many lanes there are.
+        memory: what the decoder must not forget of the messages before it.
+        ids: the brokers' own names of the topics whose offsets they are, where they have any.
+    """
+    plain: dict[str, Any] = {"lanes": lanes, "topics": _by_topic(offsets)}
+    if ids:
+        plain["ids"] = dict(sorted(ids.items()))
+    if stamps:
+        plain["stamps"] = _by_topic(stamps)
+    if gaps.plain:
+        plain["gaps"] = gaps.plain
+    if memory:
+        plain["memory"] = memory
+    return json.dumps(plain, separators=(",", ":"))
+
+
+def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Place, int]:
+    """The offsets of a position; none at the beginning.
+
+    Args:
+        position: the text.
+        topics: those that are read now, in their order.
+        lane: whose position it is.
+        lanes: how many lanes there are now.
+
+    Raises:
+        SettingsError: there were another number of lanes, or the lane no longer reads a partition that it read then.
+    """
+    if not position:
+        return {}
+    plain = json.loads(position)
+    if plain["lanes"] != lanes:
+        raise SettingsError(
+            [
+                f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
+                "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
+            ]
+        )
+    offsets = {
+        (topic, int(partition)): offset
+        for topic, partitions in plain["topics"].items()
+        if topic in topics
+        for partition, offset in partitions.items()
+    }
+    # another lane would read them from their beginning, and both declare windows by half of what they read
+    if moved := [place for place in offsets if lane_of(topics, place, lanes) != lane]:
+        raise SettingsError(
+            [
+                f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
+                "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
+                "anew without the state; it reads the topics again and publishes what is missing"
+            ]
+        )
+    return offsets
+
+
+def lane_of(topics: Sequence[str], place: Place, lanes: int) -> int:
+    """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
+    return (topics.index(place[0]) + place[1]) % lanes
+
+
+def stamps_of(position: str) -> dict[Place, int]:
+    """The broker's stamps, in milliseconds, of the last messages before a position."""
+    topics: dict[str, dict[str, int]] = json.loads(position).get("stamps", {}) if position else {}
+    return {(topic, int(one)): stamp for topic, mine in topics.items() for one, stamp in mine.items()}
+
+
+def memory_of(position: str) -> str:
+    """What the decoder must not forget of the messages before a position."""
+    return str(json.loads(position).get("memory", "")) if position else ""
+
+
+def ids_of(position: str) -> dict[str, str]:
+    """The brokers' own names of the topics of a position; those of older versions tell none."""
+    ids: dict[str, str] = json.loads(position).get("ids", {}) if position else {}
+    return dict(ids)
+
+
+def _by_topic(values: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), value in sorted(values.items()):
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
+
+
+def name_of_place(place: Place) -> str:
+    """The name of a partition, as clocks and rejects have it."""
+    return f"{place[0]}/{place[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """What was known of a topic before a job began.
+
+    Attributes:
+        id: the brokers' name of it.
+        lost_us: the instant before which readings may be gone with a topic that it replaced; ``None``: none.
+    """
+
+    id: str
+    lost_us: int | None = None
+
+
+class TopicIds:
+    """The ids of the topics of a lane.
+
+    Args:
+        cluster: where the brokers are.
+        ids: what is known of them, by their names.
+    """
+
+    def __init__(self, cluster: Cluster, ids: Mapping[str, str]) -> None:
+        self._cluster = cluster
+        self._admin: Any = None
+        self.known = dict(ids)
+
+    def made_anew(self, topics: Iterable[str], timeout_s: float) -> frozenset[str]:
+        """The topics whose ids are others than they were; from now on the new ones are known.
+
+        Where the brokers do not say, because they are too old or away, nothing is found, and what was known stays.
+
+        Args:
+            topics: their names.
+            timeout_s: how long it may take.
+        """
+        found = self._asked(list(topics), timeout_s)
+        anew = frozenset(topic for topic, one in found.items() if self.known.get(topic, one) != one)
+        self.known |= found
+        return anew
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._admin = None
+
+    def _asked(self, topics: list[str], timeout_s: float) -> dict[str, str]:
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra
+
+        try:
+            if self._admin is None:
+                self._admin = self._cluster.administer({})
+            asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
+            ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
+        except Exception as error:
+            if not (is_kafkas(error) or isinstance(error, TooLate)):
+                raise
+            LOG.debug("the ids of topics at %s are not told: %s", self._cluster.servers, meaning_of(error))
+            return {}
+        # brokers before 2.8 have none
+        return {topic: str(one) for topic, one in ids.items() if one is not None and _is_given(one)}
+
+
+def _is_given(one: Any) -> bool:
+    return bool(one.get_most_significant_bits() or one.get_least_significant_bits())

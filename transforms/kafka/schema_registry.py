@@ -1,0 +1,283 @@
+r"""Schema registries with Confluent's interface: schemas by number, and numbers of schemas.
+
+A schema never changes under its number, so each is asked for once in a worker. A number that the registry does not know
+is asked for again after a while, because it may be registered later. While the registry does not answer, messages wait.
+
+Questions to a schema registry that speaks Confluent's interface, and what its answers mean.
+
+A client belongs to one worker and is made where the first question is asked, with the secrets read then. What an error
+says is our own text: a registry's own may quote anything.
+
+The numbers that a schema registry has for the schemas of what is sent.
+
+A message in the wire format of Confluent's begins with the number of its schema. A registry that keeps what it is told
+gives a schema the same number for ever, so every worker, and every run, sends the same row as the same bytes.
+
+>>> wire_head(258)
+b'\x00\x00\x00\x01\x02'
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...schemas.settings.secrets import Option, SecretError, resolved
+from ..payloads.messages import SourceAwayError
+from .client import LOG, KafkaUnavailableError
+
+__all__ = ["AskedRegistry", "RegistryNumbers", "RegistrySchemas", "new_client", "subject_of", "text_of", "wire_head"]
+
+
+#: Of a client that is asked again anyway.
+_PATIENCE = {"timeout": 5, "max.retries": 1}
+
+_NOT_FOUND = 404
+#: Of what a registry does not find, 40401 and the like say more; a server that is no registry has 404 alone.
+_REGISTRYS = 100
+_CLIENT_ERRORS = range(400, 500)
+#: Among the client's errors these pass: a timeout, and too many questions.
+_PASSING = frozenset({408, 429})
+#: Answers to a schema that is to be registered.
+_REFUSED = {
+    409: "it refuses the schema (409), which does not fit another one under the same subject",
+    422: "it refuses the schema (422)",
+}
+
+
+def new_client(options: Mapping[str, Any]) -> Any:
+    """A client of Confluent's.
+
+    Raises:
+        KafkaUnavailableError: an option is wrong, or the package is not here.
+    """
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise KafkaUnavailableError(
+            "the schema registry needs confluent-kafka with its registry client; pip install 'quiltstream[kafka]'"
+        ) from None
+    try:
+        return SchemaRegistryClient.new_client(dict(options))
+    except (ValueError, TypeError) as error:
+        # the text of such an error quotes the value
+        raise KafkaUnavailableError(
+            f"the options of the schema registry are refused ({type(error).__name__}); check their names and values"
+        ) from None
+
+
+@dataclass
+class AskedRegistry:
+    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own.
+
+    Attributes:
+        url: of the registry.
+        options: of Confluent's client, secrets by their place.
+        client: makes a client; the tests' own.
+    """
+
+    url: str
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    client: Callable[[Mapping[str, Any]], Any] = field(default=new_client, repr=False)
+    _client: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The client belongs to a worker and does not travel."""
+        return {**self.__dict__, "_client": None}
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """What the client answers to a question.
+
+        Raises:
+            LookupError: the registry does not have what is asked for.
+            KafkaUnavailableError: it does not answer, or not to us, or it refuses what it is given.
+        """
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
+
+        passing = True
+        try:
+            if self._client is None:
+                self._client = self.client({**_PATIENCE, **resolved(self.options), "url": self.url})
+            return question(self._client)
+        except SchemaRegistryError as error:
+            code = int(error.http_status_code)
+            if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
+                raise LookupError("the registry has no such schema") from None
+            passing = code not in _CLIENT_ERRORS or code in _PASSING
+            why = _REFUSED.get(code, f"it answers with {code}")
+            if code == _NOT_FOUND:
+                why += "; check registry.url"
+            elif not passing and code not in _REFUSED:
+                why += "; check registry.options"
+        except (SecretError, KafkaUnavailableError) as error:
+            passing, why = False, str(error)
+        except Exception as error:  # noqa: BLE001 - of the client's HTTP library, whichever that is
+            why = f"it does not answer ({type(error).__name__})"
+        raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing)
+
+
+#: Seconds before a number that the registry did not know is asked for again.
+_AGAIN_S = 30.0
+
+#: Numbers without a schema that are remembered: whoever sends many must not fill the memory.
+_MOST_UNKNOWN = 10_000
+
+
+@dataclass
+class RegistrySchemas(AskedRegistry):
+    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own.
+
+    Attributes:
+        clock: monotonic seconds; the tests' own.
+    """
+
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+    _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)
+    _unknown: dict[int, float] = field(default_factory=dict[int, float], init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Client and cache belong to a worker and do not travel."""
+        return {**super().__getstate__(), "_known": {}, "_unknown": {}}
+
+    def __call__(self, number: int) -> Any:
+        """The writer's schema as plain JSON, the types that it refers to put in.
+
+        Raises:
+            LookupError: the registry has no Avro schema of that number.
+            SourceAwayError: it does not answer, or not to us.
+        """
+        if number in self._known:
+            return self._known[number]
+        if self.clock() < self._unknown.get(number, float("-inf")):
+            raise LookupError("no Avro schema has that number")
+        try:
+            schema = self._asked(number)
+        except LookupError:
+            self._unknown.pop(number, None)
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]  # the one that was asked for longest ago
+            self._unknown[number] = self.clock() + _AGAIN_S
+            raise
+        self._known[number] = schema
+        return schema
+
+    def _asked(self, number: int) -> Any:
+        found = self._answer(lambda client: client.get_schema(number))
+        if (found.schema_type or "AVRO") != "AVRO":
+            raise LookupError("the schema of that number is not Avro")
+        named: dict[str, Any] = {}
+        try:
+            self._collect(found, named, set())
+            return _with_types(json.loads(found.schema_str), named, set())
+        except SourceAwayError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the schema is anybody's who may register one, and may be any JSON
+            raise LookupError(f"the schema of that number cannot be read ({type(error).__name__})") from None
+
+    def _collect(self, schema: Any, named: dict[str, Any], seen: set[tuple[str, int]]) -> None:
+        for reference in schema.references or ():
+            place = (str(reference.subject), int(reference.version))
+            if place in seen:
+                continue
+            seen.add(place)
+            found = self._answer(lambda client, place=place: client.get_version(*place)).schema
+            named[str(reference.name)] = json.loads(found.schema_str)
+            self._collect(found, named, seen)
+
+    def _answer(self, question: Callable[[Any], Any]) -> Any:
+        try:
+            return self.ask(question)
+        except KafkaUnavailableError as error:
+            LOG.warning("%s", error)
+            raise SourceAwayError(f"{error}; messages wait for it") from None
+
+
+def _with_types(schema: Any, named: Mapping[str, Any], defined: set[str], space: str = "") -> Any:
+    """A schema with the types that it only names put in where they are named first."""
+    if isinstance(schema, str):
+        full = schema if "." in schema or not space else f"{space}.{schema}"
+        name = next((one for one in (full, schema) if one in named and one not in defined), None)
+        if name is None:
+            return schema
+        defined.add(name)
+        return _with_types(named[name], named, defined)
+    if isinstance(schema, list):
+        return [_with_types(one, named, defined, space) for one in schema]
+    if schema["type"] in {"record", "error"}:
+        space = str(schema.get("namespace", str(schema["name"]).rpartition(".")[0] or space))
+        return {**schema, "fields": [{**one, **_part(one, "type", named, defined, space)} for one in schema["fields"]]}
+    key = {"array": "items", "map": "values"}.get(str(schema["type"]), "type")
+    return {**schema, **_part(schema, key, named, defined, space)}
+
+
+def _part(schema: Any, key: str, named: Mapping[str, Any], defined: set[str], space: str) -> dict[str, Any]:
+    return {key: _with_types(schema[key], named, defined, space)}
+
+
+def wire_head(number: int) -> bytes:
+    """What stands before an Avro body in the wire format of Confluent's."""
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def subject_of(topic: str) -> str:
+    """Where the schema of a topic's values is registered: Confluent calls it the strategy of the topic's name."""
+    return f"{topic}-value"
+
+
+def text_of(schema: Mapping[str, Any]) -> str:
+    """A schema as it is registered: another text of the same schema might have another number."""
+    return json.dumps(schema, separators=(",", ":"))
+
+
+@dataclass
+class RegistryNumbers(AskedRegistry):
+    """Schema to number; a plain value that travels to any worker, where it has a client and a cache of its own.
+
+    A schema that is there is only looked up, which needs no right to write.
+
+    Attributes:
+        auto_register: whether a schema that is not there is registered.
+    """
+
+    auto_register: bool = True
+    _numbers: dict[tuple[str, str], int] = field(
+        default_factory=dict[tuple[str, str], int], init=False, repr=False, compare=False
+    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Client and cache belong to a worker and do not travel."""
+        return {**super().__getstate__(), "_numbers": {}}
+
+    def number(self, subject: str, schema: Mapping[str, Any]) -> int:
+        """The number of a schema under a subject; asked for once.
+
+        Raises:
+            KafkaUnavailableError: the registry is away or refuses the schema, or does not have it and is not to be
+                given it.
+        """
+        place = (subject, text_of(schema))
+        if place not in self._numbers:
+            self._numbers[place] = self._asked(*place)
+        return self._numbers[place]
+
+    def _asked(self, subject: str, text: str) -> int:
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an extra
+
+        schema = Schema(text, "AVRO")
+        try:
+            return int(self.ask(lambda client: client.lookup_schema(subject, schema)).schema_id)
+        except LookupError:
+            if not self.auto_register:
+                raise KafkaUnavailableError(
+                    f"the schema registry {self.url}: it does not have the schema of the rows under {subject}, and "
+                    "registry.auto_register is false; register it, or set that to true"
+                ) from None
+        try:
+            return int(self.ask(lambda client: client.register_schema(subject, schema)))
+        except LookupError:
+            raise KafkaUnavailableError(
+                f"the schema registry {self.url}: it does not take the schema of the rows under {subject}"
+            ) from None

@@ -1,0 +1,725 @@
+"""Kafka topics as a live source: partition groups, offsets kept by the runner, and the health of partitions.
+
+A feed's parts are fixed when the graph is made, because every part must declare each window complete; partitions come
+and go. So a part is a lane: lane i of n reads the partitions whose number leaves i when divided by n, and finds new
+ones by itself. Partitions are assigned, never subscribed to, and the position of a lane is the next offset of each of
+its partitions. Whatever the runner runs again is read again from there; a consumer group is at most told about it.
+
+A lane keeps a clock for each of its partitions (see :mod:`..sources.progress`). A partition that was never read to its
+end, or whose broker does not answer, is not silent but unknown, and holds the lane's clock. Where a partition ends is
+asked of its leader: what came with the last messages is old when the leader hangs. What is not read of a partition,
+because it was gone or lies before the start, is kept as a gap (see :mod:`.partitions`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..payloads.dead_letters import sealed
+from ..payloads.messages import MessageDecoder, SourceAwayError
+from ..sources.contract import Feed, Piece, Reader, piece_of
+from ..sources.progress import Reach
+from .client import (
+    LOG,
+    NO_GROUP,
+    READING,
+    SPEECHLESS,
+    Cluster,
+    KafkaUnavailableError,
+    is_kafkas,
+    is_passing,
+    meaning_of,
+    name_of,
+    topic_partition,
+    unavailable,
+)
+from .messages import came_us, decoded_by, lost_at, sent_us
+from .partitions import (
+    EARLIEST,
+    Gaps,
+    KnownTopic,
+    Place,
+    Start,
+    TopicIds,
+    begins,
+    first_offsets,
+    ids_of,
+    lane_of,
+    last_offsets,
+    memory_of,
+    name_of_place,
+    offsets_of,
+    position_text,
+    seek_again,
+    stamps_of,
+)
+
+__all__ = ["Health", "KafkaFeed", "KafkaReader", "leaders", "reachable"]
+
+
+#: Seconds before the same thing is said again.
+_SAID_AGAIN_S = 300.0
+
+#: Partitions that a message names at most.
+_SHOWN = 3
+
+_NO_LEADER = "has no leader now, or is not there any more; its brokers may be away"
+
+
+class Health:
+    """The partitions of a lane that cannot be read.
+
+    Args:
+        servers: the brokers, for messages.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._leaderless: set[Place] = set()
+        self._denied: dict[Place, str] = {}
+        self._said: tuple[str | None, float] = (None, 0.0)
+
+    @property
+    def leaderless(self) -> frozenset[Place]:
+        """Those that no broker leads."""
+        return frozenset(self._leaderless)
+
+    @property
+    def denied(self) -> frozenset[Place]:
+        """Those whose leader refuses to hand messages over."""
+        return frozenset(self._denied)
+
+    def __contains__(self, place: Place) -> bool:
+        """Whether a partition cannot be read."""
+        return place in self._leaderless or place in self._denied
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, in words; ``None`` if nothing is."""
+        causes: Mapping[Place, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
+        found = [
+            f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
+            for cause in sorted(set(causes.values()))
+        ]
+        return "; ".join(found) or None
+
+    def looked(self, leaderless: Iterable[Place]) -> None:
+        """The brokers have said which partitions have no leader."""
+        self._leaderless = set(leaderless)
+        self._tell()
+
+    def deny(self, place: Place, cause: str) -> None:
+        """A leader does not hand over what is in a partition."""
+        self._denied[place] = cause
+        self._tell()
+
+    def heard(self, place: Place) -> None:
+        """Something came of a partition."""
+        if place in self._denied:
+            del self._denied[place]
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say it when it changes, and now and then."""
+        now, (before, told) = time.monotonic(), self._said
+        text = self.trouble
+        if text != before or (text is not None and now - told > _SAID_AGAIN_S):
+            LOG.warning("%s", text or f"every partition at {self._servers} can be read again")
+            self._said = (text, now)
+
+
+def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
+    """The partitions of a topic, and whether a broker leads each.
+
+    Args:
+        consumer: of confluent-kafka.
+        topic: its name.
+        servers: the brokers, for messages.
+        timeout_s: how long it may take.
+
+    Raises:
+        KafkaUnavailableError: the topic cannot be read.
+        Exception: confluent-kafka's, if no broker answers.
+    """
+    told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if told.error is not None:
+        raise unavailable(f"topic {topic} at {servers}", told.error)
+    return {one: told.partitions[one].leader >= 0 for one in told.partitions}
+
+
+def reachable(consumer: Any, topics: Iterable[str], servers: str, places: Collection[Place], timeout_s: float) -> bool:
+    """Whether brokers name some topics, and the leaders of some of their partitions answer.
+
+    Only questions are asked: neither where the consumer reads nor what it has fetched is touched.
+
+    Args:
+        consumer: of confluent-kafka.
+        topics: the topics.
+        servers: the brokers.
+        places: the partitions.
+        timeout_s: how long each question may take.
+    """
+    try:
+        led = {
+            (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
+        }
+        return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
+    except KafkaUnavailableError:
+        return False
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        return False
+
+
+def _named(places: Iterable[Place]) -> str:
+    named = [f"{topic}/{partition}" for topic, partition in sorted(places)]
+    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
+
+
+#: Messages that are taken from the client at once, and how long it may take to get so many.
+_MESSAGES = 10_000
+_WAIT_S = 0.1
+
+#: How long a question to a broker may take, and one between two looks, and the longest pause between two attempts.
+_ANSWER_S = 3.0
+_CHECK_S = 1.0
+_LONGEST_PAUSE_S = 10.0
+
+#: Seconds for which the leaders' answer where the partitions end is good.
+_TOLD_S = 1.0
+
+#: Seconds from one question what a port speaks to the next.
+_PORT_S = 60.0
+
+#: Seconds before the same trouble is said again.
+_REPEAT_S = 300.0
+
+#: Seconds from one commit for monitoring to the next.
+_COMMIT_S = 5.0
+
+#: Seconds without a message where the leaders name more of them, before the consumer is made anew, doubled up to the
+#: second number as long as that does not help; and how often they are asked for in vain at least.
+_STUCK_S = 20.0
+_LONGEST_STUCK_S = 320.0
+_STUCK_TIMES = 5
+
+
+@dataclass(frozen=True)
+class KafkaFeed(Feed):
+    """Messages of some topics.
+
+    Attributes:
+        cluster: where the brokers are.
+        topics: names, in an order that stays.
+        decoder: takes messages apart.
+        lanes: how many parts there are.
+        start: where a first run begins.
+        group: consumer group that a start names, or else that is told what was read.
+        discover_s: seconds from one look for new partitions to the next.
+        known: what is on record of the topics, for a run that begins without a position.
+    """
+
+    cluster: Cluster
+    topics: tuple[str, ...]
+    decoder: MessageDecoder
+    lanes: int = 1
+    start: Start = EARLIEST
+    group: str | None = None
+    discover_s: float = 10.0
+    known: Mapping[str, KnownTopic] = field(default_factory=dict[str, KnownTopic])
+
+    @property
+    def parts(self) -> int:
+        """The lanes."""
+        return self.lanes
+
+    def reader(self, part: int, position: str) -> KafkaReader:
+        """A reader of a lane; it asks no broker before it reads.
+
+        Raises:
+            SettingsError: the position is that of a lane of another number of lanes, or of topics in another order.
+        """
+        return KafkaReader(self, part, position)
+
+    def lane_of(self, topic: str, partition: int) -> int:
+        """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
+        return lane_of(self.topics, (topic, partition), self.lanes)
+
+
+class KafkaReader(Reader):
+    """Reads a lane.
+
+    Args:
+        feed: the topics.
+        lane: its number.
+        position: where to go on; empty at the beginning.
+    """
+
+    def __init__(self, feed: KafkaFeed, lane: int, position: str) -> None:
+        self._feed = feed
+        self._lane = lane
+        self._decoder = feed.decoder.fresh(memory_of(position))
+        self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
+        self._stamps = stamps_of(position)
+        self._gaps = Gaps.of(position)
+        known = ids_of(position) if position else {topic: one.id for topic, one in feed.known.items()}
+        self._ids = TopicIds(feed.cluster, known)
+        #: what lies before was passed on already, and is read again for the decoder's memory alone
+        self._floors: dict[Place, int] = {}
+        #: where the last message before the start is read, for its stamp alone
+        self._passed: set[Place] = set()
+        self._begun = bool(position)
+        self._consumer: Any = None
+        self._assigned = False
+        #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
+        self._named = self._remembers = False
+        self._groups: deque[tuple[Place, list[Any]]] = deque()
+        self._pieces: deque[Piece] = deque()
+        self._ends: dict[Place, int] = {}
+        #: where the leaders said that partitions end, and when
+        self._told: dict[Place, int] = {}
+        self._told_at = float("-inf")
+        self._behind: set[Place] = set(self._offsets)
+        self._reached: dict[Place, Reach] = {}
+        self._health = Health(feed.cluster.servers)
+        self._down = True
+        self._trouble: str | None = None
+        self._waiting: str | None = None
+        self._cause: Any = None
+        #: what was last said to be wrong, and when
+        self._told_of = ("", 0.0)
+        self._attempts = 0
+        self._port: str | None = None
+        self._port_at = 0.0
+        self._look_at = 0.0
+        self._commit_at = 0.0
+        #: when the leaders' messages were first waited for, how often in vain, and how long that may go on
+        self._fetching: tuple[float, int] | None = None
+        self._stuck_s = _STUCK_S
+        self._stuck: str | None = None
+
+    # What the live reader asks for
+
+    def read(self) -> Piece | None:
+        """The next messages of one partition, as readings."""
+        # while something is in hand nothing is fetched, and who was at the end then may have spoken since
+        self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
+        if not self._pieces:
+            self._look()
+        if self._assigned and not self._pieces and not self._groups:
+            self._fetch()
+            self._reached = {place: self._reach(place) for place in self._offsets}
+            self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
+        if self._pieces:
+            return self._pieces.popleft()
+        return self._decoded() if self._groups else None
+
+    @property
+    def sources(self) -> Mapping[str, Reach]:
+        """The lane's partitions; before the broker has named them, the topics."""
+        away = self._down
+        # a lane without a partition follows the wall clock, but not while one may be made that nobody can see
+        if not self._named or (away and not self._offsets):
+            return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
+        places = {*self._offsets, *self._health.leaderless}
+        return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way."""
+        return self._trouble or self._waiting or self._health.trouble or self._stuck
+
+    def check(self) -> bool:
+        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
+        feed, places = self._feed, [place for place in self._offsets if place not in self._health]
+        consumer = self._consumer
+        return consumer is not None and reachable(consumer, feed.topics, feed.cluster.servers, places, _CHECK_S)
+
+    def kept(self) -> None:
+        """Tell the consumer group, if there is one to be told; nothing depends on it."""
+        feed, now = self._feed, time.monotonic()
+        if feed.group is None or feed.start.kind == "group" or not self._assigned or now < self._commit_at:
+            return
+        self._commit_at = now + _COMMIT_S
+        try:
+            self._consumer.commit(
+                offsets=[topic_partition(*place, offset) for place, offset in self._offsets.items()], asynchronous=True
+            )
+        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
+            LOG.warning("%s: the offsets cannot be committed: %s", self._name, meaning_of(error))
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._ids.close()
+        self._drop()
+
+    # The brokers
+
+    @property
+    def _name(self) -> str:
+        return f"topic {', '.join(self._feed.topics)} at {self._feed.cluster.servers}"
+
+    def _look(self) -> None:
+        """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        try:
+            self._discover()
+        except KafkaUnavailableError as error:
+            self._failed(str(error))
+            if not error.passing:
+                # a topic that is gone may come back as another one, also where its brokers tell no ids
+                self._drop()
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            cause = self._cause_of(error)
+            self._failed(self._wrong_port(cause) or str(unavailable(self._name, cause)))
+        else:
+            self._cause = self._port = None
+            if self._trouble is not None:
+                LOG.warning("%s: it answers again", self._name)
+                self._told_of = "", 0.0
+            self._trouble, self._attempts, self._down = None, 0, False
+            self._look_at = time.monotonic() + self._feed.discover_s
+
+    def _drop(self) -> None:
+        """Leave the consumer; the next look makes another one.
+
+        A consumer keeps of a topic which leader epoch it saw last, by the topic's name. A topic that is made anew
+        begins with epoch 0, which a consumer that has seen a higher one, as after any restart of the broker, takes
+        for stale: it fetches nothing for ever, also when it is assigned again.
+        """
+        consumer, self._consumer, self._assigned = self._consumer, None, False
+        self._groups.clear()
+        if consumer is not None:
+            consumer.close()
+
+    def _wrong_port(self, cause: Any) -> str | None:
+        """What a port speaks that is not what the settings say, asked now and then while nobody answers."""
+        now = time.monotonic()
+        if name_of(cause) in SPEECHLESS and now >= self._port_at:
+            self._port_at, self._port = now + _PORT_S, self._feed.cluster.wrong_port
+        return None if self._port is None else f"{self._name}: {self._port}"
+
+    def _cause_of(self, error: Any) -> Any:
+        """What is behind a question without an answer: the client was told, and says so when it is asked."""
+        if self._consumer is not None and not self._assigned:
+            self._consumer.poll(0)
+        return self._cause if self._cause is not None and is_passing(error) else error
+
+    def _failed(self, text: str) -> None:
+        pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
+        self._attempts += 1
+        self._down = True
+        self._look_at = time.monotonic() + pause
+        self._trouble = text
+        self._tell(text, f"{text}; trying again in {pause:.3g} s")
+
+    def _tell(self, what: str, text: str) -> None:
+        """Say what is wrong when it changes, and now and then."""
+        now = time.monotonic()
+        again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
+        LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
+        if not again:
+            self._told_of = what, now
+
+    def _discover(self) -> None:
+        feed = self._feed
+        self._consume()
+        there, leaderless = set[Place](), set[Place]()
+        for topic in feed.topics:
+            led = leaders(self._consumer, topic, feed.cluster.servers, _ANSWER_S)
+            mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
+            there |= set(mine)
+            leaderless |= {place for place, has in mine.items() if not has}
+        anew = self._renew(there)
+        self._health.looked(leaderless | (set(self._offsets) - there))
+        # one without a leader is found when it has one; until then it is not known, and not silent
+        fresh = sorted(there - leaderless - set(self._offsets))
+        if fresh or not self._assigned:
+            start = EARLIEST if self._begun else feed.start
+            now_us = time.time_ns() // 1_000
+            found = begins(self._consumer, fresh, start, _ANSWER_S)
+            for place, begin in found.items():
+                self._offsets[place] = begin.offset
+                self._gaps.begun(place, begin, start, now_us)
+                if not self._begun:
+                    self._find_replaced(place, anew, now_us)
+                if begin.last_passed is not None:
+                    self._offsets[place], self._floors[place] = begin.last_passed, begin.offset
+                    self._passed.add(place)
+            self._behind |= set(found)
+            if not self._remembers:
+                self._look_back()
+            self._assign()
+            # what was found is kept by the runner before anything is read from there
+            self._pieces.append(Piece(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
+            self._begun = True
+        # the client tells only once of what is denied, and not that it is denied no longer
+        seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
+        self._ask_ends()
+
+    def _consume(self) -> None:
+        """Make a consumer if there is none."""
+        if self._consumer is None:
+            own = {**READING, "group.id": self._feed.group or NO_GROUP}
+            self._consumer = self._feed.cluster.consume(own, self._said)
+
+    def _find_replaced(self, place: Place, anew: AbstractSet[str], now_us: int) -> None:
+        """Note what a run without a position cannot read: what the topic held that this one replaced."""
+        known = self._feed.known.get(place[0])
+        if place[0] in anew:
+            self._gaps.found(place, now_us)
+        elif known is not None and known.lost_us is not None:
+            self._gaps.found(place, known.lost_us)
+
+    def _renew(self, there: AbstractSet[Place]) -> AbstractSet[str]:
+        """Begin at the start of topics that were made anew, whose offsets are others; their names."""
+        anew = self._ids.made_anew(self._feed.topics, _ANSWER_S)
+        places = [place for place in self._offsets if place[0] in anew]
+        if not places:
+            return anew
+        LOG.error("%s: %s was made anew, and is read from its beginning", self._name, ", ".join(sorted(anew)))
+        for place in places:
+            self._stamps.pop(place, None)
+        # a partition that the new one has not is waited for no longer
+        self._begin_again(dict.fromkeys(places, 0), set(places) - there)
+        self._behind = (self._behind | set(places)) & set(self._offsets)
+        self._drop()
+        self._consume()
+        return anew
+
+    def _ask_ends(self) -> None:
+        """Have the leaders say where the partitions end."""
+        asked = [place for place in self._offsets if place not in self._health]
+        self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
+
+    def _look_back(self) -> None:
+        """Begin so long before the position as the decoder needs to remember what came before it."""
+        back_ms = -(-self._decoder.lookback_us // 1_000)
+        known = [place for place in self._stamps if place in self._offsets]
+        if not back_ms or not known:
+            return
+        wanted = {place: Start("instant", max(0, self._stamps[place] - back_ms) * 1_000) for place in known}
+        for place, start in wanted.items():
+            found = first_offsets(self._consumer, [place], start, _ANSWER_S)[place]
+            if found < self._offsets[place]:
+                self._floors[place] = self._offsets[place]
+                self._offsets[place] = found
+
+    def _is_mine(self, topic: str, partition: int) -> bool:
+        return self._feed.lane_of(topic, partition) == self._lane
+
+    def _assign(self) -> None:
+        """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
+        self._groups.clear()
+        self._waiting = None
+        self._ends.clear()
+        self._consumer.assign([topic_partition(*place, offset) for place, offset in self._offsets.items()])
+        self._assigned = self._named = self._remembers = True
+        self._fetching = None
+        self._reached = dict.fromkeys(self._offsets, Reach.UNKNOWN)
+
+    def _said(self, error: Any) -> None:
+        """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
+        if not is_passing(error):
+            self._cause = error
+        text = f"{self._name}: {meaning_of(error)}"
+        self._tell(text, text)
+        if not self._down:
+            self._down = True
+            self._trouble = text
+            self._look_at = 0.0
+
+    # The messages
+
+    def _fetch(self) -> None:
+        try:
+            messages = self._consumer.consume(_MESSAGES, _WAIT_S)
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            self._failed(str(unavailable(self._name, error)))
+        else:
+            self._sort(messages)
+            self._notice(bool(messages))
+
+    def _notice(self, came: bool) -> None:
+        """See whether messages come where the leaders say that there are more; if not, the consumer is made anew."""
+        if came:
+            self._fetching, self._stuck, self._stuck_s = None, None, _STUCK_S
+            return
+        if not any(self._comes_before(place, end) for place, end in self._told.items() if place in self._offsets):
+            self._fetching = None
+            return
+        since, times = self._fetching or (time.monotonic(), 0)
+        self._fetching = since, times + 1
+        # a runner may let long times pass between two calls, in which nothing is fetched
+        if times < _STUCK_TIMES or time.monotonic() - since < self._stuck_s:
+            return
+        self._stuck = f"{self._name}: the brokers have messages and hand none over; they are asked by a new connection"
+        LOG.warning("%s", self._stuck)
+        self._stuck_s = min(2 * self._stuck_s, _LONGEST_STUCK_S)
+        self._drop()
+        self._down, self._look_at = True, 0.0
+
+    def _sort(self, messages: Iterable[Any]) -> None:
+        """Put the messages of each partition together."""
+        groups: dict[Place, list[Any]] = {}
+        again = False
+        for one in messages:
+            place = (one.topic(), one.partition())
+            error = one.error()
+            if error is None:
+                group = groups.get(place)
+                if group is None:
+                    group = groups[place] = []
+                    self._health.heard(place)
+                group.append(one)
+            else:
+                again |= self._event(place, one.offset(), error)
+        self._groups.extend(groups.items())
+        if again:
+            self._assign()
+
+    def _event(self, place: Place, offset: int, error: Any) -> bool:
+        """Something that is told in the place of a message; whether the fetching must be begun anew."""
+        from confluent_kafka import KafkaError  # noqa: PLC0415 - an extra; the event came from it
+
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            # control records at the end are no messages, and are passed over
+            self._ends[place] = offset
+            self._health.heard(place)
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+            return self._lost(place)
+        if place[0] not in self._feed.topics:
+            # the client asks for its group at once, though nothing but monitoring may need it
+            LOG.log(logging.WARNING if self._feed.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
+        elif not is_passing(error):
+            self._health.deny(place, meaning_of(error))
+        else:
+            self._said(error)
+        return False
+
+    def _lost(self, place: Place) -> bool:
+        """The offset is not there: retention has overtaken the lane, or the topic was made anew. Begin at its start."""
+        try:
+            found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            self._failed(str(unavailable(self._name, error)))
+            # fetching begins anew at the offset that is not there, and comes here again
+            return True
+        LOG.error(
+            "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
+            "was made anew",
+            name_of_place(place),
+            self._feed.cluster.servers,
+            self._offsets[place],
+            found[place],
+        )
+        self._begin_again(found)
+        return True
+
+    def _begin_again(self, found: Mapping[Place, int], gone: AbstractSet[Place] = frozenset()) -> None:
+        """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
+        before = {place: self._offsets[place] for place in found}
+        self._offsets = {place: offset for place, offset in (self._offsets | {**found}).items() if place not in gone}
+        for place in found:
+            self._floors.pop(place, None)
+            self._passed.discard(place)
+            self._gaps.found(place, time.time_ns() // 1_000)
+        # a runner may keep any of these positions: all of them are behind all of it
+        position, until_us = self._position, self._gaps.until_us
+        self._pieces.extend(lost_at(place, before[place], position, until_us) for place in found)
+
+    def _decoded(self) -> Piece | None:
+        place, group = self._groups[0]
+        floor = self._floors.get(place, 0)
+        again = bisect_left(group, floor, key=_offset)
+        try:
+            messages, decoded = decoded_by(self._decoder, group[:again] or group)
+            if again:
+                decoded = []
+                if again < len(group):
+                    messages, decoded = decoded_by(self._decoder, group[again:])
+        except SourceAwayError as error:
+            # nothing is wrong with the messages: they wait
+            self._waiting = str(error)
+            return None
+        self._waiting = None
+        self._groups.popleft()
+        first = 0 if place in self._passed else again
+        if first < len(group):
+            self._passed.discard(place)
+            self._gaps.read(place, came_us(group[first : first + 1]))
+        self._offsets[place] = int(messages.positions[-1]) + 1
+        if self._offsets[place] >= floor:
+            self._floors.pop(place, None)
+        if self._decoder.lookback_us:
+            # a producer's clock may run ahead, and what is sought before it would be too little
+            self._stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
+        end = self._ends.get(place, -1)
+        if end > self._offsets[place] and not any(other == place for other, _ in self._groups):
+            self._offsets[place] = end
+        self._reached[place] = self._reach(place)
+        if self._reached[place] is Reach.END:
+            self._behind.discard(place)
+        name = name_of_place(place)
+        piece = piece_of(name, decoded, self._position, settled=not self._behind)
+        rejects = sealed(piece.rejects, messages, self._decoder.letters)
+        taken = group[again:] or group
+        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))
+        return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
+
+    def _reach_of(self, place: Place) -> Reach:
+        if place in self._health:
+            return Reach.UNKNOWN
+        reach = self._reached[place]
+        # while messages wait for what their decoder needs nobody looks, and producers may wait for the same
+        return Reach.UNKNOWN if self._waiting is not None and reach is not Reach.BEHIND else reach
+
+    def _reach(self, place: Place) -> Reach:
+        if self._down or place in self._health:
+            return Reach.UNKNOWN
+        _, end = self._consumer.get_watermark_offsets(topic_partition(*place, -1), cached=True)
+        if end < 0:
+            return Reach.UNKNOWN
+        if self._comes_before(place, end) or any(other == place for other, _ in self._groups):
+            return Reach.BEHIND
+        if time.monotonic() - self._told_at > _TOLD_S:
+            try:
+                self._ask_ends()
+            except Exception as error:
+                if not is_kafkas(error):
+                    raise
+                self._failed(str(unavailable(self._name, error)))
+                return Reach.UNKNOWN
+        if place not in self._told:
+            return Reach.UNKNOWN
+        return Reach.BEHIND if self._comes_before(place, self._told[place]) else Reach.END
+
+    def _comes_before(self, place: Place, end: int) -> bool:
+        """Whether a partition was read up to before an offset; control records at its end are no messages."""
+        return self._offsets[place] < end and self._ends.get(place, -1) < end
+
+    @property
+    def _position(self) -> str:
+        offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
+        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory, self._ids.known)
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())

@@ -1,0 +1,177 @@
+"""Kafka topics before a job begins: whether they can be used, and which rows a sink topic holds.
+
+A job that was killed may have put rows on record that it never sent. So a live job reads its sink to its end before it
+begins, and sends what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..sinks.messages import DOMAIN, QUERY, SCHEMA
+from .client import (
+    NO_GROUP,
+    SPEECHLESS,
+    Cluster,
+    KafkaUnavailableError,
+    is_kafkas,
+    name_of,
+    topic_partition,
+    unavailable,
+)
+from .messages import headers_of
+from .partitions import EARLIEST, Place, first_offsets
+from .sink import Topic
+
+__all__ = ["LOOKING", "look", "look_to_write", "read_ids"]
+
+
+#: How long the look may take.
+_LOOK_S = 5.0
+
+#: Options of a consumer that keeps no offsets.
+LOOKING = {
+    "group.id": NO_GROUP,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+
+#: Names of the errors of brokers that are too old to say what a user may do.
+_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
+
+
+def look(cluster: Cluster, topics: Iterable[str]) -> None:
+    """See that topics are there; whether their messages may be read is only known when somebody reads them.
+
+    Raises:
+        KafkaUnavailableError: one is not, the user may not even see it, or the brokers cannot be asked.
+    """
+    said: list[object] = []
+    consumer = cluster.consume(LOOKING, said.append)
+    try:
+        told = {topic: consumer.list_topics(topic, timeout=_LOOK_S).topics[topic].error for topic in topics}
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        consumer.poll(0)  # the client was told why, and says so when it is asked
+        found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
+        lasting = next((one for one in found if not one.passing), None)
+        # of a port that speaks something else the client says only that nobody answers
+        if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
+            lasting = KafkaUnavailableError(f"brokers {cluster.servers}: {wrong}")
+        raise (lasting or found[-1]) from None
+    finally:
+        consumer.close()
+    for topic, error in told.items():
+        if error is not None:
+            raise unavailable(f"topic {topic} at {cluster.servers}", error)
+
+
+def look_to_write(topic: Topic) -> None:
+    """See that a topic is there and that the user may send to it; nothing is sent.
+
+    Brokers that do not say what a user may do are not asked further: the first message tells.
+
+    Raises:
+        KafkaUnavailableError: it is not, the user may not, or the brokers cannot be asked.
+    """
+    look(topic.cluster, (topic.name,))
+    if not _may_write(topic):
+        raise KafkaUnavailableError(f"{topic.text}: the user may not write to it; ask for the right to it")
+
+
+def _may_write(topic: Topic) -> bool:
+    from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra
+    from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+        AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
+    )
+
+    admin = topic.cluster.administer({})
+    asked: Any = admin.describe_topics(
+        TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=_LOOK_S
+    )
+    try:
+        allowed = asked[topic.name].result().authorized_operations
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        if name_of(error) in _TOO_OLD:
+            return True
+        raise unavailable(topic.text, error) from None
+    return not allowed or not {AclOperation.WRITE, AclOperation.ALL}.isdisjoint(allowed)
+
+
+_ANSWER_S = 10.0
+
+#: Seconds without a message before it is given up.
+_PATIENCE_S = 60.0
+
+
+def read_ids(
+    topic: Topic, domain: str, query: str, take: Callable[[str], None], *, patience_s: float = _PATIENCE_S
+) -> bool:
+    """Read a topic of releases to its end; rows that are there twice are given twice.
+
+    Args:
+        topic: the topic; releases of other queries in it are passed over, and so are tombstones.
+        domain: the query's domain.
+        query: its name.
+        take: is given the release id of each row.
+        patience_s: how long nothing may come.
+
+    Returns:
+        Whether the topic has lost its beginning, as topics that are not compacted do.
+
+    Raises:
+        KafkaUnavailableError: the topic cannot be read, or holds messages that are no releases.
+    """
+    consumer = topic.cluster.consume(LOOKING)
+    try:
+        return _read(consumer, topic, (domain.encode(), query.encode()), take, patience_s)
+    except KafkaUnavailableError:
+        raise
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        raise unavailable(topic.text, error) from None
+    finally:
+        consumer.close()
+
+
+def _read(
+    consumer: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None], patience_s: float
+) -> bool:
+    told = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
+    if told.error is not None:
+        raise unavailable(topic.text, told.error)
+    places: list[Place] = [(topic.name, one) for one in told.partitions]
+    starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
+    consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
+    left, heard = set(places), time.monotonic()
+    while left:
+        messages = consumer.consume(10_000, 0.2)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > patience_s:
+            raise KafkaUnavailableError(f"{topic.text}: no broker answered in time", passing=True)
+        for one in messages:
+            if one.error() is None:
+                _take(one, topic, names, take)
+            elif name_of(one.error()) == "_PARTITION_EOF":
+                left.discard((one.topic(), one.partition()))
+            else:
+                raise unavailable(topic.text, one.error())
+    return any(starts.values())
+
+
+def _take(message: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None]) -> None:
+    if message.value() is None:
+        return
+    headers = dict(headers_of(message) or ())
+    if headers.get(SCHEMA) != b"release" or message.key() is None:
+        raise KafkaUnavailableError(f"{topic.text} holds messages that are no releases of quiltstream: name another")
+    if (headers.get(DOMAIN), headers.get(QUERY)) == names:
+        take(message.key().decode())

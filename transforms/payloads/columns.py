@@ -1,0 +1,371 @@
+"""Columns of messages: what a payload format found, and what stands beside the payload.
+
+A convention only finds the parts of each reading. Whether a name is a name, a time a time and a value a number is
+decided here and in :mod:`..formats.rows`, for every convention alike. What is decided of a reading never depends on
+which other messages came with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.readings import RejectReason
+from ...schemas.settings.mappings import Constant, Place
+from ..formats.rows import RawRows
+from ..formats.text import is_text
+from .messages import Headers, Messages
+
+__all__ = ["MQTT_TOPIC", "field_column", "headers", "last_header", "level_of", "stamps", "text_of", "topics"]
+
+
+Ints = npt.NDArray[np.int64]
+
+#: A longer name is no name: a message could repeat it for each of its readings.
+LONGEST_NAME = 1_000
+#: Longer texts of times and values are none.
+LONGEST_TEXT = 100
+
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+_EXACT = 1 << 53
+_NUMBERS = ({int}, {float}, {int, float}, {int, type(None)}, {float, type(None)}, {int, float, type(None)})
+
+#: Columns of :meth:`Rows.raw`.
+SERIES, TIME, VALUE, GROUP = "series", "time", "value", "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A column whose values stand for several rows each.
+
+    Attributes:
+        values: the values.
+        at: number of the value of each row, shape (n,).
+    """
+
+    values: list[Any]
+    at: Ints
+
+
+Column = Sequence[Any] | Repeated | pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The readings of some messages.
+
+    Attributes:
+        message: number of each row's message, shape (n,).
+        series: whatever the messages hold as names, n of them.
+        times: likewise.
+        values: likewise.
+        groups: likewise; ``None`` without groups.
+        bad: messages that could not be taken apart, and why.
+    """
+
+    message: Ints
+    series: Column
+    times: Column
+    values: Column
+    groups: Column | None = None
+    bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
+
+    def raw(self) -> Iterator[RawRows]:
+        """The rows as columns, those whose times are of one kind together; positions are numbers of messages."""
+        count = len(self.message)
+        if not count:
+            return
+        series, unnamed = names(self.series, count)
+        groups, ungrouped = (None, None) if self.groups is None else names(self.groups, count)
+        broken = unnamed if ungrouped is None else unnamed | ungrouped
+        values = numbers(self.values)
+        for chosen, own in instants(self.times, count):
+            times = own
+            keep = ~broken if chosen is None else chosen & ~broken
+            lost = self.message[broken if chosen is None else chosen & broken]
+            columns = {SERIES: series, VALUE: values} | ({} if groups is None else {GROUP: groups})
+            if not keep.all():
+                kept = pa.array(keep)
+                columns = {name: column.filter(kept) for name, column in columns.items()}
+                # the times of a kind stand at their own rows only
+                times = times.filter(pa.array(keep if chosen is None else keep[chosen]))
+            yield RawRows(columns | {TIME: times}, self.message[keep], lost)
+
+
+@dataclass(slots=True)
+class RowList:
+    """Rows that are found one by one; it belongs to one call."""
+
+    message: list[int] = field(default_factory=list[int])
+    series: list[Any] = field(default_factory=list[Any])
+    times: list[Any] = field(default_factory=list[Any])
+    values: list[Any] = field(default_factory=list[Any])
+    bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
+
+    def add(self, message: int, series: Any, time: Any, value: Any) -> None:
+        """Take a reading in."""
+        self.message.append(message)
+        self.series.append(series)
+        self.times.append(time)
+        self.values.append(value)
+
+    def extend(self, other: RowList) -> None:
+        """Take the readings of another list in."""
+        self.message += other.message
+        self.series += other.series
+        self.times += other.times
+        self.values += other.values
+
+    def rows(self, groups: Sequence[Any] | None = None) -> Rows:
+        """What was found.
+
+        Args:
+            groups: the group of each message.
+        """
+        message = np.array(self.message, dtype=np.int64)
+        grouped = None if groups is None else Repeated(list(groups), message)
+        return Rows(message, self.series, self.times, self.values, grouped, self.bad)
+
+
+def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """A column of names as a dictionary, and the rows whose name is neither text nor a whole number.
+
+    Args:
+        column: ``count`` values; ``None`` is a missing name and passes.
+        count: how many rows.
+    """
+    if isinstance(column, pa.Array):
+        return column, np.zeros(count, dtype=np.bool_)
+    given = column.values if isinstance(column, Repeated) else list(column)
+    bad = np.zeros(len(given), dtype=np.bool_)
+    if set(map(type, given)) != {str} or max(map(len, given)) > LONGEST_NAME:
+        bad = np.array([not _is_name(one) for one in given], dtype=np.bool_)
+        given = [str(one) if one is not None and _is_name(one) else None for one in given]
+    array = _text(given).dictionary_encode()
+    if isinstance(column, Repeated):
+        return array.take(pa.array(column.at)), bad[column.at]
+    return array, bad
+
+
+def _is_name(one: Any) -> bool:
+    kind = type(one)
+    return one is None or kind is int or (kind is str and len(one) <= LONGEST_NAME)
+
+
+def numbers(column: Column) -> pa.Array:
+    """A column of values, ``None`` for a missing one: floats, or texts of all where some are no numbers."""
+    if isinstance(column, pa.Array):
+        return column
+    given = column.values if isinstance(column, Repeated) else list(column)
+    plain = set(map(type, given)) in _NUMBERS
+    array = _floats(given) if plain else _text([_value_text(one) for one in given])
+    return array.take(pa.array(column.at)) if isinstance(column, Repeated) else array
+
+
+def _floats(given: list[Any]) -> pa.Array:
+    try:
+        return pa.array(given, pa.float64())
+    except (pa.ArrowInvalid, OverflowError):  # integers that no float holds exactly
+        return pa.array([None if one is None else _float(one) for one in given], pa.float64())
+
+
+def _float(one: float) -> float:
+    try:
+        return float(one)
+    except OverflowError:  # a finite value is never rejected for its size
+        return np.finfo(np.float64).max if one > 0 else np.finfo(np.float64).min
+
+
+def _value_text(one: Any) -> str | None:
+    """A value as text that reads as the same value, or as none."""
+    if one is None:
+        return None
+    kind = type(one)
+    if kind is int and abs(one) > _EXACT:
+        one, kind = _float(one), float
+    if kind is int or kind is float:
+        return repr(one)
+    if kind is Decimal or (kind is str and len(one) <= LONGEST_TEXT):
+        return str(one)
+    return "[]"  # neither a number nor missing
+
+
+def instants(column: Column, count: int) -> Iterator[tuple[npt.NDArray[np.bool_] | None, pa.Array]]:
+    """A column of times, those of one kind together: (which rows, ``None`` for all; their times).
+
+    Args:
+        column: ``count`` values.
+        count: how many rows.
+    """
+    if isinstance(column, pa.Array):
+        yield None, column
+        return
+    given = column.values if isinstance(column, Repeated) else list(column)
+    kinds = {_kind(kind) for kind in set(map(type, given))}
+    if len(kinds) == 1:
+        array = _times(given, kinds.pop())
+        yield None, array.take(pa.array(column.at)) if isinstance(column, Repeated) else array
+        return
+    sort = np.array([_KINDS.index(_kind(type(one))) for one in given])
+    at = column.at if isinstance(column, Repeated) else np.arange(count)
+    for number in np.unique(sort[at]).tolist():
+        chosen = sort[at] == number
+        yield chosen, _times([given[place] for place in at[chosen].tolist()], _KINDS[number])
+
+
+_KINDS: tuple[type | None, ...] = (int, float, str, dt.datetime, None)
+
+
+def _kind(kind: type) -> type | None:
+    return kind if kind in _KINDS else None
+
+
+def _times(given: list[Any], kind: type | None) -> pa.Array:
+    if kind is int:
+        return _integers(given)
+    if kind is float:
+        return pa.array(given, pa.float64())
+    if kind is str:
+        return _text([one if len(one) <= LONGEST_TEXT else "" for one in given])
+    if kind is None:
+        return pa.nulls(len(given), pa.utf8())
+    zoned = [one.tzinfo is not None for one in given]
+    if any(zoned) and not all(zoned):
+        return _text([one.isoformat() for one in given])
+    return pa.array(given, pa.timestamp("us", tz="UTC" if zoned[0] else None))
+
+
+def _integers(given: list[int]) -> pa.Array:
+    """Integers; those beyond 64 bits become the ends, which are no times."""
+    try:
+        return pa.array(given, pa.int64())
+    except OverflowError:
+        low, high = _INT64
+        return pa.array([min(max(one, low), high) for one in given], pa.int64())
+
+
+def _text(given: list[Any]) -> pa.Array:
+    try:
+        return pa.array(given, pa.utf8())
+    except (UnicodeEncodeError, pa.ArrowException):  # half of a surrogate pair has no form in UTF-8
+        return pa.array([one if one is not None and is_text(one) else None for one in given], pa.utf8())
+
+
+#: The header in which the gateway keeps the MQTT topic.
+MQTT_TOPIC = "mqtt-topic"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:
+    """What a place beside the payload holds.
+
+    Args:
+        place: a topic level, header, key, stamp or constant.
+        messages: the messages.
+        chosen: the numbers of those that count.
+
+    Returns:
+        One value for each that counts: text, an instant, or ``None`` where there is nothing readable.
+    """
+    if isinstance(place, Constant):
+        return [place.constant] * len(chosen)
+    if place.topic is not None:
+        found = topics(messages, chosen)
+        known = {one: level_of(one, place.topic) for one in set(found)}
+        return [known[one] for one in found]
+    if place.stamp:
+        return stamps(messages, chosen)
+    raw = [messages.keys[one] for one in chosen] if place.key else headers(messages, chosen, str(place.header))
+    texts = [text_of(one) for one in raw]
+    if place.level is None:
+        return texts
+    level = place.level
+    return [None if one is None else level_of(str(one), level) for one in texts]
+
+
+def topics(messages: Messages, chosen: Sequence[int]) -> list[str]:
+    """The topic of each message; the MQTT one where a gateway noted it."""
+    found: list[str] = []
+    for one in chosen:
+        given = last_header(messages.headers[one], MQTT_TOPIC) if messages.headers[one] else None
+        topic = messages.topics[one]
+        if given is not None:
+            try:
+                topic = given.decode("utf-8")
+            except UnicodeDecodeError:
+                topic = ""
+        found.append(topic)
+    return found
+
+
+def level_of(text: str, level: int) -> str | None:
+    """A level of a topic: between slashes, or between dots where there is no slash; ``None`` if it has not so many."""
+    levels = text.split("/" if "/" in text else ".")
+    try:
+        return levels[level - 1 if level > 0 else level]
+    except IndexError:
+        return None
+
+
+def headers(messages: Messages, chosen: Sequence[int], name: str) -> list[bytes | None]:
+    """The header of a name of each message."""
+    return [last_header(messages.headers[one], name) for one in chosen]
+
+
+def last_header(given: Headers, name: str) -> bytes | None:
+    """The last header of a name: who writes one anew appends it."""
+    for key, value in reversed(given):
+        if key == name:
+            return value
+    return None
+
+
+def stamps(messages: Messages, chosen: Sequence[int]) -> list[dt.datetime | None]:
+    """The broker's own stamps; ``None`` where there is none, or none that a calendar has."""
+    return [_instant(int(messages.stamps_us[one])) for one in chosen]
+
+
+def _instant(stamp_us: int) -> dt.datetime | None:
+    if stamp_us < 0:
+        return None
+    try:
+        return _EPOCH + dt.timedelta(microseconds=stamp_us)
+    except OverflowError:
+        return None
+
+
+#: Event Hubs hands the annotations of an AMQP message on in AMQP's own encoding, whose first byte is a type.
+_AMQP_SHORT_TEXT = (0xA1, 0xA3)
+_AMQP_LONG_TEXT = (0xB1, 0xB3)
+_AMQP_TIME = 0x83
+_AMQP_TIME_BYTES = 9
+_LONG_HEAD = 5
+
+
+def text_of(value: bytes | None) -> Any:
+    """The bytes of a header or key as text, or as an instant where they are AMQP's; ``None`` if they are neither.
+
+    The type bytes of AMQP begin no text in UTF-8, so nothing is read in two ways.
+    """
+    if not value:
+        return None
+    kind = value[0]
+    try:
+        if kind in _AMQP_SHORT_TEXT and len(value) > 1 and value[1] == len(value) - 2:
+            return value[2:].decode("utf-8")
+        if kind in _AMQP_LONG_TEXT and struct.unpack_from(">I", value, 1)[0] == len(value) - _LONG_HEAD:
+            return value[_LONG_HEAD:].decode("utf-8")
+        if kind == _AMQP_TIME and len(value) == _AMQP_TIME_BYTES:
+            return _instant(1_000 * struct.unpack(">q", value[1:])[0])
+        return value.decode("utf-8")
+    except (UnicodeDecodeError, struct.error):
+        return None

@@ -1,0 +1,272 @@
+"""Cumulative meter registers: how much a register increments in each slot.
+
+So that the outcome does not depend on the order in which readings come, each
+of the two that it is made of is the latest by its stamp, and every change of one of them gives the slot's value anew,
+under a time within the slot that rises with both stamps: of the values of one slot the cells keep the one with the
+latest time, which is the one that knows both readings. A value that is given twice is the same value.
+
+What is remembered reaches back as far as a window waits for late readings. A reader that begins at a position must
+read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
+each series, and nothing else. So many series are remembered. One that is forgotten for another loses the difference of
+the slot in which it is heard of again, and the message for which it was forgotten is told.
+
+Who was forgotten is not remembered, but the stamp of the latest reading that ever was. A series that is heard of for
+the first time, or again, behind that may have had later readings in its slots than those that come now: with a late one
+in the place of the last of its slot, a rise would be counted twice. So a reading with a stamp before that one is
+compared with nothing. A series that comes back in the slot in which another was forgotten so loses two differences, and
+one whose late readings come first those of the slots that these are in. Series that are remembered lose nothing, and as
+far behind the first reading as slots are remembered any is compared again: a clock far ahead stops no series for good.
+
+Rises: how much a counter rose in a slot, and where it went over its end or began at 0 again.
+
+The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
+the slot that ends there. Of two readings with the same stamp the larger rise is taken: the higher one of the slot, the
+lower one of the slot before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.slots import SlotGrid
+from ..common.batches import pc
+from .bounded_cache import Bounded
+
+__all__ = ["MOST_SERIES", "Ends", "Registers", "Rises", "last_of_slots", "risen", "slots_of"]
+
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+class Ends(NamedTuple):
+    """The last readings of some slots and of the slots before them, each of shape (n,).
+
+    Attributes:
+        offset: of the last reading, inside the slot.
+        high: its value, the highest with that stamp.
+        before_offset: of the last reading of the slot before.
+        before_low: its value, the lowest with that stamp.
+    """
+
+    offset: Ints
+    high: Floats
+    before_offset: Ints
+    before_low: Floats
+
+
+def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
+    """The slots that readings of counters belong to, and their offsets inside: one on a boundary is of the earlier.
+
+    Offsets are even, so that half the sum of two of them grows with either: stamps a microsecond apart count as one.
+    """
+    since = times - 1 - grid.origin_us
+    slots = since // grid.interval_us
+    return slots, (since - slots * grid.interval_us) // 2 * 2
+
+
+def last_of_slots(codes: Ints, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+    """Of sorted readings, the places of the last of each series and slot, and of the first with the same stamp.
+
+    Args:
+        codes: the series of each reading, shape (n,), n > 0.
+        slots: its slot.
+        offsets: its offset.
+    """
+    change = (np.diff(codes) != 0) | (np.diff(slots) != 0)
+    last = np.append(np.flatnonzero(change), len(codes) - 1)
+    stamp = np.concatenate([[True], change | (np.diff(offsets) != 0)])
+    return last, np.maximum.accumulate(np.where(stamp, np.arange(len(codes)), 0))[last]
+
+
+def risen(
+    readings: pa.RecordBatch,
+    rows: Ints,
+    slots: Ints,
+    ends: Ends,
+    grid: SlotGrid,
+    scale: float,
+    rollover: float | None,
+) -> pa.RecordBatch:
+    """The rises of some slots, as readings of the same form.
+
+    The time of a value lies within its slot and rises with the stamps of both readings: of the values of one slot the
+    cells keep the one with the latest time, which is the one that knows both of its readings.
+
+    Args:
+        readings: the counters.
+        rows: the reading that tells each rise, shape (n,).
+        slots: the slot of each rise.
+        ends: the readings that it is made of.
+        grid: the slots.
+        scale: factor to the unit of the states' edges.
+        rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
+    """
+    with np.errstate(over="ignore"):
+        rise = ends.high - ends.before_low
+        if (fell := rise < 0).any():
+            # a counter that falls far went over its end; one that was replaced or cleared began at 0
+            over = rise + (np.nan if rollover is None else rollover)
+            far = (over >= 0) & (over <= (0.0 if rollover is None else rollover / 2))
+            rise = np.where(fell, np.where(far, over, ends.high), rise)
+        # no value is lost for its size
+        values = np.clip(rise * scale, -_LARGEST, _LARGEST)
+    times = grid.origin_us + slots * grid.interval_us + (ends.offset + ends.before_offset) // 2
+    columns = {"time": pa.array(times).view(pa.timestamp("us", tz="UTC")), "value": pa.array(values)}
+    taken = pa.array(rows)
+    arrays = [columns.get(name, pc.take(readings.column(name), taken)) for name in readings.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=readings.schema)
+
+
+#: Series whose registers are remembered, where no setting says how many.
+MOST_SERIES = 200_000
+
+#: Before every reading.
+_NEVER = -(1 << 63)
+
+
+@dataclass(slots=True)
+class _Last:
+    """The latest reading of a slot; its lowest and highest value where two have the same stamp."""
+
+    offset: int
+    low: float
+    high: float
+
+    def take(self, offset: int, low: float, high: float) -> bool:
+        """Take a reading in; whether it changes anything."""
+        if offset > self.offset:
+            self.offset, self.low, self.high = offset, low, high
+            return True
+        if offset < self.offset or (low >= self.low and high <= self.high):
+            return False
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        return True
+
+
+class _Slots(dict[int, _Last]):
+    """The slots of a series, in the order in which they were last heard of.
+
+    Attributes:
+        doubt: readings before it may have been forgotten, in microseconds since the first slot.
+    """
+
+    __slots__ = ("doubt",)
+
+    def __init__(self, doubt: int) -> None:
+        super().__init__()
+        self.doubt = doubt
+
+
+class Rises(NamedTuple):
+    """What some readings of registers gave.
+
+    Attributes:
+        readings: the slots' values, as readings of the same form; ``None`` if there are none.
+        crowding: numbers of the readings for whose series others were forgotten, shape (n,).
+    """
+
+    readings: pa.RecordBatch | None
+    crowding: Ints
+
+
+@dataclass
+class Registers:
+    """The registers of the series that one reader reads.
+
+    Attributes:
+        grid: the slots.
+        scale: factor to the unit of the states' edges.
+        rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
+        keep: slots of a series that are remembered.
+        most: series that are remembered.
+    """
+
+    grid: SlotGrid
+    scale: float = 1.0
+    rollover: float | None = None
+    keep: int = 4
+    most: int = MOST_SERIES
+    _known: Bounded[str, _Slots] = field(init=False, repr=False)
+    #: Of the latest reading that was forgotten, in microseconds since the first slot.
+    _forgotten: int = field(default=_NEVER, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._known = Bounded(self.most, forgotten=self._forget)
+
+    def differences(self, readings: pa.RecordBatch) -> Rises:
+        """The slots' values that some readings give."""
+        names = readings.column("series").dictionary.to_pylist()
+        codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        values = readings.column("value").to_numpy(zero_copy_only=False)
+        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        slots, offsets = slots_of(times, self.grid)
+        order = np.lexsort((values, offsets, slots, codes))
+        last, first = last_of_slots(codes[order], slots[order], offsets[order])
+        touched: dict[tuple[str, int], int] = {}
+        # of the series of this batch, also of one that is forgotten for another of it
+        here = [names[code] for code in np.unique(codes)]
+        met = {name: known for name in here if (known := self._known.get(name)) is not None}
+        forgotten = self._forgotten
+        crowding: list[int] = []
+        for row, low in zip(order[last].tolist(), order[first].tolist(), strict=True):
+            name, slot = names[codes[row]], int(slots[row])
+            known = met.get(name)
+            if known is None:
+                # as far as slots are remembered: a clock far ahead must stop no series for good
+                reach = self._since(slot + self.keep, int(offsets[row]))
+                known = met[name] = _Slots(min(forgotten, reach))
+            if _take(known, slot, int(offsets[row]), float(values[low]), float(values[row])):
+                touched[name, slot] = touched[name, slot + 1] = row
+            # a series that was heard of in two slots is nobody's passing invention
+            if self._known.keep(name, known, proved=len(known) > 1):
+                crowding.append(row)
+        found = [
+            (row, slot, known[slot], known[slot - 1])
+            for (name, slot), row in touched.items()
+            if slot in (known := met[name]) and slot - 1 in known and self._is_sure(known, slot - 1)
+        ]
+        for known in met.values():
+            # the slots that were not heard of for longest: one far off by a wrong clock is one
+            while len(known) > self.keep:
+                del known[next(iter(known))]
+        given = self._given(readings, found) if found else None
+        return Rises(given, np.array(crowding, dtype=np.int64))
+
+    def _forget(self, known: _Slots) -> None:
+        latest = max(self._since(slot, last.offset) for slot, last in known.items())
+        self._forgotten = max(self._forgotten, latest)
+
+    def _is_sure(self, known: _Slots, slot: int) -> bool:
+        """Whether no later reading in a slot was forgotten."""
+        return self._since(slot, known[slot].offset) >= known.doubt
+
+    def _since(self, slot: int, offset: int) -> int:
+        return slot * self.grid.interval_us + offset
+
+    def _given(self, readings: pa.RecordBatch, found: list[tuple[int, int, _Last, _Last]]) -> pa.RecordBatch:
+        rows = np.array([row for row, _, _, _ in found], dtype=np.int64)
+        slots = np.array([slot for _, slot, _, _ in found], dtype=np.int64)
+        ends = Ends(
+            np.array([one.offset for _, _, one, _ in found], dtype=np.int64),
+            np.array([one.high for _, _, one, _ in found]),
+            np.array([one.offset for _, _, _, one in found], dtype=np.int64),
+            np.array([one.low for _, _, _, one in found]),
+        )
+        return risen(readings, rows, slots, ends, self.grid, self.scale, self.rollover)
+
+
+def _take(known: _Slots, slot: int, offset: int, low: float, high: float) -> bool:
+    """Take a reading of a series in; whether it changes anything."""
+    last = known.pop(slot, None)
+    changed = last is None or last.take(offset, low, high)
+    # the slots stand in the order in which they were last heard of
+    known[slot] = _Last(offset, low, high) if last is None else last
+    return changed

@@ -1,0 +1,232 @@
+"""DSMR (P1): telegrams of smart meters, lines of OBIS codes between ``/`` and ``!``, with a CRC16 behind them.
+
+The wanted value is an OBIS code as it stands in the telegram, such as ``1-0:1.7.0``; several with ``+`` between them
+are added, such as the two tariffs of a counter. A value is given in the unit of the settings, or else in that of the
+standard: ``*W`` is a thousandth of ``*kW``, and a telegram with another quantity is a reject. The series is the
+equipment identifier. Stamps are local: ``S`` and ``W`` say whether summer time held, in the zone of the settings, or
+that of central Europe if this is UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from ....schemas.readings import RejectReason
+from ....schemas.settings.base import SettingsError
+from ..columns import RowList
+from ..mapped import is_known, power_of_ten, units
+from .json_documents import MalformedError, MixedUnitsError, Wanted
+
+_LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
+_GROUP = re.compile(rb"\(([^()]*)\)")
+_CODE = re.compile(r"\d+-\d+:\d+\.\d+\.\d+")
+_STAMP = re.compile(rb"(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})([SW])")
+_TIME, _OWN_ID = "0-0:1.0.0", "0-0:96.1.1"
+#: Codes that only versions with a checksum have.
+_VERSIONS = ("1-3:0.2.8", "0-0:96.1.4")
+_CENTRAL_EUROPE = "Europe/Amsterdam"
+_CRC_DIGITS = 4
+_LONGEST_CODE = 50
+_POLYNOMIAL = 0xA001
+
+
+#: What electricity codes ``1-b:C.D.E`` measure by the numbers C (IEC 62056-61, 4.2), and their units by the numbers D.
+_QUANTITIES = {
+    **dict.fromkeys((1, 2, 21, 22, 41, 42, 61, 62), "W"),
+    **dict.fromkeys((3, 4, 23, 24, 43, 44, 63, 64), "var"),
+    **dict.fromkeys((9, 10, 29, 30, 49, 50, 69, 70), "VA"),
+    **dict.fromkeys((11, 31, 51, 71), "A"),
+    **dict.fromkeys((12, 32, 52, 72), "V"),
+}
+_POWERS, _ENERGIES = {4, 5, 6, 7}, {8, 9}
+
+
+def standard_unit(code: str) -> str:
+    """The unit of a code by the standard; empty where it says none.
+
+    >>> standard_unit("1-0:1.7.0"), standard_unit("1-0:1.8.1"), standard_unit("1-0:32.7.0"), standard_unit("0-1:24.2.1")
+    ('kW', 'kWh', 'V', '')
+    """
+    medium, _, value = code.partition(":")
+    quantity, kind = (int(one) for one in value.split(".")[:2])
+    found = _QUANTITIES.get(quantity) if medium.startswith("1-") else None
+    if found is None or kind not in _POWERS | _ENERGIES:
+        return ""
+    if found in {"A", "V"}:
+        return found if kind in _POWERS else ""
+    return f"k{found}h" if kind in _ENERGIES else f"k{found}"
+
+
+def check_codes(name: str, unit: str = "") -> None:
+    """Check the name of the value under this preset, and its unit.
+
+    Raises:
+        SettingsError: it is no OBIS code, or the codes or the unit are of different quantities.
+    """
+    codes = name.split("+")
+    # a code has few digits, and its numbers become integers
+    if not all(len(one) <= _LONGEST_CODE and _CODE.fullmatch(one) for one in codes):
+        raise SettingsError(
+            [f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"]
+        )
+    if unit and not is_known(unit):
+        raise SettingsError(
+            [
+                f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
+                "of the standard; the unit behind readings.scale is states.unit"
+            ]
+        )
+    for code in codes:
+        standard, wanted = standard_unit(code), unit or standard_unit(codes[0])
+        if standard and wanted and power_of_ten(standard, wanted) is None:
+            raise SettingsError(
+                [
+                    f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
+                    "correct readings.unit, or the code"
+                ]
+            )
+
+
+def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted) -> RowList:
+    """The readings of telegrams; times are instants."""
+    rows = RowList()
+    zone = ZoneInfo(_CENTRAL_EUROPE if wanted.timezone == "UTC" else wanted.timezone)
+    codes = wanted.name.split("+")
+    standards = [wanted.unit or standard_unit(code) for code in codes]
+    for message, payload in zip(numbers, payloads, strict=True):
+        try:
+            lines = _lines(payload)
+        except MalformedError:
+            rows.bad[message] = RejectReason.MALFORMED_ROW
+            continue
+        found = [lines[code] for code in codes if code in lines]
+        if not found:
+            continue
+        try:
+            units_of = [unit for code, unit in zip(codes, standards, strict=True) if code in lines]
+            values = _in_one_unit([groups[-1] for groups in found], units_of)
+        except MixedUnitsError as error:
+            rows.bad[message] = error.reason
+            continue
+        stamped = _STAMP.fullmatch(found[0][0]) is not None and len(found[0]) > 1
+        time = _instant(found[0][0] if stamped else lines.get(_TIME, [b""])[0], zone)
+        value = None if len(found) < len(codes) else _sum(values)
+        rows.add(message, wanted.series_of(message, _identifier(lines, codes[0])), time, value)
+    return rows
+
+
+def _lines(telegram: bytes) -> dict[str, list[bytes]]:
+    """The groups in brackets behind each code.
+
+    Raises:
+        MalformedError: it is no whole telegram, or its checksum is another.
+    """
+    start, end = telegram.find(b"/"), telegram.rfind(b"!")
+    if start < 0 or end < start:
+        raise MalformedError("no telegram")
+    lines = {code.decode(): _GROUP.findall(groups) for code, groups in _LINE.findall(telegram, start, end)}
+    given = telegram[end + 1 :].strip()
+    if given:
+        if len(given) != _CRC_DIGITS or given.upper() != b"%04X" % crc16(telegram[start : end + 1]):
+            raise MalformedError("another checksum")
+    elif any(code in lines for code in _VERSIONS):
+        raise MalformedError("no checksum")
+    return lines
+
+
+def crc16(data: bytes) -> int:
+    """CRC16 with the polynomial x16 + x15 + x2 + 1, lowest bit first.
+
+    >>> hex(crc16(b"123456789"))
+    '0xbb3d'
+    """
+    crc = 0
+    for byte in data:
+        crc = (crc >> 8) ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc
+
+
+def _table_entry(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_CRC_TABLE = tuple(_table_entry(byte) for byte in range(256))
+
+
+def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
+    match = _STAMP.fullmatch(stamp)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(one) for one in match.groups()[:6])
+    try:
+        local = dt.datetime(2000 + year, month, day, hour, minute, second, tzinfo=zone)
+    except ValueError:
+        return None
+    for fold in (0, 1):
+        folded = local.replace(fold=fold)
+        if bool(folded.dst()) is (match[7] == b"S"):
+            return folded.astimezone(dt.timezone.utc)
+    return None
+
+
+def _in_one_unit(groups: list[bytes], wanted: list[str]) -> list[str]:
+    """The digits of values such as ``01.193*kW``, all in the unit of the first.
+
+    Args:
+        groups: the values.
+        wanted: the unit that each should have; empty where it may have any.
+
+    Raises:
+        MixedUnitsError: one has another unit, or none.
+    """
+    split = [group.decode("ascii", "replace").partition("*") for group in groups]
+    first = next((unit for unit in wanted if unit), None)
+    if first is None:
+        # the standard says nothing: the unit in which others of its quantity are given, or whatever the first has
+        first = _USUAL.get(split[0][2].strip(), split[0][2].strip())
+    found: list[str] = []
+    for digits, _, unit in split:
+        power = power_of_ten(unit.strip(), first)
+        if power is None:
+            raise MixedUnitsError("another unit")
+        # decimal digits with the power behind them: the float next to the exact product
+        found.append(f"{digits.strip()}e{power}" if power and digits.strip() else digits.strip())
+    return found
+
+
+#: In which of the units of a quantity values are given whose unit neither the settings nor the standard say.
+_USUAL = {
+    unit: usual
+    for usual in ("m3", "GJ", "kW", "kWh", "kvar", "kvarh", "kVA", "kVAh", "V", "A")
+    for unit in units()
+    if power_of_ten(unit, usual) is not None
+}
+
+
+def _sum(digits: list[str]) -> Any:
+    if len(digits) == 1:
+        return digits[0]
+    try:
+        return sum(float(one) for one in digits)
+    except ValueError:
+        return "[]"
+
+
+def _identifier(lines: dict[str, list[bytes]], code: str) -> str | None:
+    """The equipment identifier of the meter that a code belongs to, which is text in hexadecimal digits."""
+    channel = code.partition(":")[0]
+    own = [_OWN_ID] if channel.startswith("1-") or channel == "0-0" else [f"{channel}:96.1.0", f"{channel}:96.1.1"]
+    for name in own:
+        given = lines.get(name, [b""])[-1]
+        if given:
+            try:
+                return bytes.fromhex(given.decode("ascii")).decode("utf-8")
+            except ValueError:
+                return given.decode("ascii", "replace")
+    return None

@@ -1,0 +1,401 @@
+"""Sparkplug B: metrics in protobuf, with the births that name them.
+
+The topic is ``spBv1.0/GROUP/TYPE/NODE`` or ``.../NODE/DEVICE``; it is looked for in the gateway's header, the topic and
+the key. What a birth tells is kept, and a message looks for the latest birth that is not after it:
+aliases that a later birth gave anew do not change what an older message says, in whatever order they come.
+
+The part of Sparkplug B's protobuf schema that readings need, as a descriptor made here.
+
+No generated code and no library of Sparkplug: the runtime of protobuf comes with Beam. Fields that are not declared
+(data sets, templates, properties) are passed over by the parser as unknown ones. Texts are declared as bytes, which
+look the same: versions of the runtime differ in what they make of a text that is not UTF-8.
+
+In the language of protobuf the schema is::
+
+    message Payload {
+      message Metric {
+        optional bytes name = 1;
+        optional uint64 alias = 2;
+        optional uint64 timestamp = 3;
+        optional uint32 datatype = 4;
+        optional bool is_historical = 5;
+        optional bool is_null = 7;
+        oneof value {
+          uint32 int_value = 10;
+          uint64 long_value = 11;
+          float float_value = 12;
+          double double_value = 13;
+          bool boolean_value = 14;
+          bytes string_value = 15;
+        }
+      }
+      optional uint64 timestamp = 1;
+      repeated Metric metrics = 2;
+      optional uint64 seq = 3;
+    }
+
+Births of Sparkplug: what they told of the wanted metric, kept with their time, and as text with a reader's position.
+
+A message looks for the latest birth that is not after it, so what it says does not depend on the order in which births
+came, and a birth that is read again changes nothing. Of a birth only this is kept: which aliases mean the wanted
+metric, its type, and which other aliases there are, as runs of numbers. Nodes choose them one after another, so a birth
+of a thousand metrics is a few numbers.
+
+Whose births were forgotten for those of others is not remembered, but the time of the latest one that ever was. A node
+that is heard of for the first time, or again, behind that may have had any birth up to that time: messages up to it,
+and births before it, say nothing until the node is born anew. Nodes that are remembered lose nothing. A birth ahead of
+the broker's clock counts as of that clock, so that a clock far ahead, or an invention, stops no node that is born
+later.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from ....schemas.readings import RejectReason
+from ..bounded_cache import Bounded
+from ..columns import RowList, text_of, topics
+from ..messages import Messages
+from .json_documents import Wanted
+
+__all__ = ["Birth", "Births", "Who"]
+
+
+_KINDS = descriptor_pb2.FieldDescriptorProto
+
+_METRIC = (
+    ("name", 1, _KINDS.TYPE_BYTES),
+    ("alias", 2, _KINDS.TYPE_UINT64),
+    ("timestamp", 3, _KINDS.TYPE_UINT64),
+    ("datatype", 4, _KINDS.TYPE_UINT32),
+    ("is_historical", 5, _KINDS.TYPE_BOOL),
+    ("is_null", 7, _KINDS.TYPE_BOOL),
+    ("int_value", 10, _KINDS.TYPE_UINT32),
+    ("long_value", 11, _KINDS.TYPE_UINT64),
+    ("float_value", 12, _KINDS.TYPE_FLOAT),
+    ("double_value", 13, _KINDS.TYPE_DOUBLE),
+    ("boolean_value", 14, _KINDS.TYPE_BOOL),
+    ("string_value", 15, _KINDS.TYPE_BYTES),
+)
+#: From this number on a field is one of the forms of the value.
+_FIRST_VALUE = 10
+
+_PACKAGE = "quiltstream.sparkplug"
+
+
+@cache
+def payload_class() -> Any:
+    """The class of payloads."""
+    file = descriptor_pb2.FileDescriptorProto(name="quiltstream/sparkplug.proto", package=_PACKAGE, syntax="proto2")
+    payload = file.message_type.add(name="Payload")
+    metric = payload.nested_type.add(name="Metric")
+    metric.oneof_decl.add(name="value")
+    for name, number, kind in _METRIC:
+        made = metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL)
+        if number >= _FIRST_VALUE:
+            made.oneof_index = 0
+    payload.field.add(name="timestamp", number=1, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
+    payload.field.add(
+        name="metrics",
+        number=2,
+        type=_KINDS.TYPE_MESSAGE,
+        label=_KINDS.LABEL_REPEATED,
+        type_name=f".{_PACKAGE}.Payload.Metric",
+    )
+    payload.field.add(name="seq", number=3, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Payload"))
+
+
+#: Births of a node or device that are remembered.
+_REMEMBERED = 8
+#: Runs of other aliases that are remembered of a birth.
+_MOST_RUNS = 10_000
+
+#: What the text begins with; another version begins with something else.
+_HEAD = "births-1:"
+
+#: The kind of what stands in the place of all births up to a time, any of which may have been forgotten.
+_FORGOTTEN = -1
+
+Who = tuple[str, ...]
+"""Group, node and perhaps device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a birth told.
+
+    Attributes:
+        time: when, in milliseconds.
+        wanted: the aliases of the wanted metric, and the type that each has.
+        kind: the type that the metric has by its name; 0 without one.
+        others: runs of the other aliases, increasing: the first and last of each.
+    """
+
+    time: int
+    wanted: Mapping[int, int]
+    kind: int
+    others: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, time: int, wanted: Mapping[int, int], kind: int, others: Iterable[int]) -> Birth:
+        """A birth, its other aliases one by one."""
+        runs: list[tuple[int, int]] = []
+        for one in sorted(set(others)):
+            if runs and runs[-1][1] == one - 1:
+                runs[-1] = (runs[-1][0], one)
+            else:
+                runs.append((one, one))
+        return cls(time, wanted, kind, tuple(runs[:_MOST_RUNS]))
+
+    def told(self, alias: int) -> bool:
+        """Whether it told what an alias means."""
+        if alias in self.wanted:
+            return True
+        at = bisect_right(self.others, (alias, 1 << 64))
+        return at > 0 and alias <= self.others[at - 1][1]
+
+
+_Kept = tuple[Birth, ...]
+
+
+def _weight(births: _Kept) -> int:
+    return sum(1 + len(one.wanted) + len(one.others) for one in births)
+
+
+class Births:
+    """The births that were seen; it belongs to one reader, and what it lacks makes rejects, never wrong readings.
+
+    Args:
+        wanted: the name of the metric.
+        most: how much is remembered: births, and what each told.
+        text: what another one remembered, as its :attr:`text`; of another metric or version nothing is taken.
+    """
+
+    def __init__(self, wanted: str, most: int, text: str = "") -> None:
+        self._wanted = wanted
+        self._known: Bounded[Who, _Kept] = Bounded(most, _weight, self._forget)
+        self._text: str | None = None
+        self._now: int | None = None
+        known, self._forgotten = _read(text, wanted)
+        for who, births in known:
+            self._known.keep(who, births, proved=True)
+
+    def learn(self, who: Who, birth: Birth, now: int | None = None) -> None:
+        """Take a birth in, in the order of their times.
+
+        Args:
+            who: whose.
+            birth: what it told.
+            now: the broker's clock in milliseconds; ``None`` without one.
+        """
+        if now is not None:
+            self._now = now if self._now is None else max(self._now, now)
+        births = self._known.get(who) or self._begun
+        if births and births[0].kind == _FORGOTTEN and birth.time <= births[0].time:
+            return
+        at = bisect_right(births, birth.time, key=_time)
+        again = at > 0 and births[at - 1].time == birth.time
+        if again and births[at - 1] == birth:
+            return
+        births = (*births[: at - again], birth, *births[at:])
+        self._known.keep(who, births[-_REMEMBERED:])
+        self._text = None
+
+    def before(self, who: Who, time: int, *, spoken: bool = False) -> Birth | None:
+        """The latest birth of a node or device that is not after a time.
+
+        Args:
+            who: the node or device.
+            time: in milliseconds.
+            spoken: whether it has something to say, and is not only born.
+        """
+        births = self._known.get(who) or ()
+        at = bisect_right(births, time, key=_time)
+        if spoken and births:
+            self._known.keep(who, births, proved=True)
+        return births[at - 1] if at and births[at - 1].kind != _FORGOTTEN else None
+
+    @property
+    def _begun(self) -> _Kept:
+        """What a node or device begins with, of which nothing is remembered."""
+        return () if self._forgotten is None else (Birth(self._forgotten - 1, {}, _FORGOTTEN, ()),)
+
+    def _forget(self, births: _Kept) -> None:
+        latest = births[-1].time if self._now is None else min(births[-1].time, self._now)
+        self._forgotten = latest if self._forgotten is None else max(self._forgotten, latest)
+
+    @property
+    def text(self) -> str:
+        """All that is remembered; empty if nothing is."""
+        if self._text is None:
+            known = zip(self._known.names(), self._known.values(), strict=True)
+            self._text = _written(self._wanted, known, self._forgotten)
+        return self._text
+
+
+def _time(birth: Birth) -> int:
+    return birth.time
+
+
+def _written(wanted: str, known: Iterable[tuple[Who, _Kept]], forgotten: int | None) -> str:
+    plain = [
+        [list(who), [[one.time, list(one.wanted.items()), one.kind, one.others] for one in births]]
+        for who, births in known
+    ]
+    if not plain:
+        return ""
+    # what was forgotten stands there only if something was, so that a memory without it is what it always was
+    whole = [wanted, plain] if forgotten is None else [wanted, plain, forgotten]
+    packed = zlib.compress(json.dumps(whole, separators=(",", ":")).encode(), 1)
+    return _HEAD + base64.b64encode(packed).decode("ascii")
+
+
+def _read(text: str, wanted: str) -> tuple[list[tuple[Who, _Kept]], int | None]:
+    """What is remembered, and the time of the latest birth that was forgotten."""
+    if not text.startswith(_HEAD):
+        return [], None
+    name, plain, *forgotten = json.loads(zlib.decompress(base64.b64decode(text[len(_HEAD) :])))
+    if name != wanted:
+        return [], None
+    return [(tuple(who), tuple(map(_birth_of_text, births))) for who, births in plain], forgotten[
+        0
+    ] if forgotten else None
+
+
+def _birth_of_text(plain: Any) -> Birth:
+    time, aliases, kind, others = plain
+    return Birth(time, dict(aliases), kind, tuple((first, last) for first, last in others))
+
+
+_NAMESPACE = "spBv1.0"
+_NODE_PARTS, _DEVICE_PARTS = 4, 5
+_BIRTHS, _DATA = ("NBIRTH", "DBIRTH"), ("NDATA", "DDATA")
+_OTHERS = ("NDEATH", "DDEATH", "NCMD", "DCMD")
+#: Where host applications say whether they are there.
+_HOSTS = ("spBv1.0/STATE/", "STATE/")
+
+#: Metrics of a birth that are remembered.
+_MOST_METRICS = 100_000
+
+#: Bits of the signed integers, by the number of their type; they travel as unsigned ones.
+_SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
+
+
+def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted: Wanted) -> RowList:
+    """The readings of births and data; times are milliseconds.
+
+    Args:
+        messages: the messages.
+        chosen: the numbers of those that have a payload.
+        births: what earlier births told; what these tell is added.
+        wanted: the metric.
+    """
+    rows, parse = RowList(), payload_class().FromString
+    for message, topic in zip(chosen, _sparkplug_topics(messages, chosen), strict=True):
+        if topic is not None and topic.startswith(_HOSTS):
+            continue
+        who = _who(topic)
+        if who is None:
+            rows.bad[message] = RejectReason.MALFORMED_ROW
+            continue
+        kind, name = who
+        if kind in _OTHERS:
+            continue
+        mine = RowList()
+        try:
+            payload = parse(messages.payloads[message])
+            if kind in _BIRTHS:
+                stamp = int(messages.stamps_us[message])
+                births.learn(name, _birth(payload, wanted.name), None if stamp < 0 else stamp // 1_000)
+            series = wanted.series_of(message, "/".join(name))
+            birth = births.before(name, payload.timestamp, spoken=kind in _DATA)
+            whole = _add(mine, message, series, payload, birth, wanted.name)
+        except (DecodeError, ValueError):  # the latter of text that is not UTF-8
+            rows.bad[message] = RejectReason.MALFORMED_ROW
+            continue
+        rows.extend(mine)
+        if not whole:
+            rows.bad[message] = RejectReason.UNKNOWN_ALIAS
+    return rows
+
+
+def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]:
+    """The Sparkplug topic of each message."""
+    found: list[str | None] = []
+    for message, topic in zip(chosen, topics(messages, chosen), strict=True):
+        key = None if topic.startswith(_NAMESPACE) else text_of(messages.keys[message])
+        found.append(topic if key is None else str(key))
+    return found
+
+
+def _who(topic: str | None) -> tuple[str, Who] | None:
+    """The type of a message, and its node or device; ``None`` if the topic is none of Sparkplug's."""
+    parts = [] if topic is None else topic.split("/")
+    if len(parts) not in {_NODE_PARTS, _DEVICE_PARTS} or parts[0] != _NAMESPACE or not all(parts):
+        return None
+    group, kind, *name = parts[1:]
+    # a birth of a device is no birth of its node
+    if kind not in {*_BIRTHS, *_DATA, *_OTHERS} or (kind[0] == "D") is (len(name) == 1):
+        return None
+    return kind, (group, *name)
+
+
+def _birth(payload: Any, wanted: str) -> Birth:
+    aliases: dict[int, int | None] = {}
+    by_name = 0
+    for metric in payload.metrics[:_MOST_METRICS]:
+        name = metric.name.decode("utf-8")
+        if name:
+            if name == wanted:
+                by_name = metric.datatype
+            if metric.HasField("alias"):
+                aliases[metric.alias] = metric.datatype if name == wanted else None
+    others = [alias for alias, kind in aliases.items() if kind is None]
+    own = {alias: kind for alias, kind in aliases.items() if kind is not None}
+    return Birth.of(payload.timestamp, own, by_name, others)
+
+
+def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
+    """Add the readings of a payload; whether every metric had a name."""
+    whole = True
+    for metric in payload.metrics:
+        name, kind = metric.name.decode("utf-8"), metric.datatype
+        if not name:
+            if birth is None or not birth.told(metric.alias):
+                whole = False
+                continue
+            if metric.alias not in birth.wanted:
+                continue
+            kind = kind or birth.wanted[metric.alias]
+        elif name != wanted:
+            continue
+        elif not kind and birth is not None:
+            kind = birth.kind
+        time = metric.timestamp if metric.HasField("timestamp") else payload.timestamp
+        rows.add(message, series, time, _value(metric, kind))
+    return whole
+
+
+def _value(metric: Any, kind: int) -> Any:
+    """The value of a metric; ``None`` without one."""
+    field_name = metric.WhichOneof("value")
+    if metric.is_null or field_name is None:
+        return None
+    value = getattr(metric, field_name)
+    bits = _SIGNED.get(kind)
+    if bits is not None and type(value) is int and value >> (bits - 1):
+        return value - (1 << bits)
+    return value.decode("utf-8") if type(value) is bytes else value

@@ -1,0 +1,189 @@
+"""The one composite transform: readings in, private histograms out.
+
+    readings | PrivateHistograms(settings)
+
+Readings are Arrow record batches of ``schemas.READING_SCHEMA``, with values in the unit of the edges. The result has
+three outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and
+``rejected`` (``schemas.readings.REJECT_SCHEMA``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.pvalue import AsSingleton
+
+from ..schemas.models import Model
+from ..schemas.settings.base import SettingsError
+from ..schemas.settings.job import Settings
+from ..schemas.slots import format_instant
+from ..store.address import StoreAddress
+from ..store.specs import Noise
+from .aggregate.block_log import BlockLog
+from .aggregate.collect import CollectCells
+from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings, register
+from .aggregate.encode import REJECTED, TALLIES, EncodeCells
+from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
+from .aggregate.release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
+from .common.runner_checks import check_ends, check_hosts, check_modes
+from .plan import Plan, make_plan
+
+#: A shard's number and its blocks: keys have a coder of their own on every runner.
+_SHARDED = typehints.Tuple[int, Any]
+
+
+class Histograms(NamedTuple):
+    """The outputs of :class:`PrivateHistograms`, each a ``PCollection`` of Arrow record batches."""
+
+    releases: Any
+    refused: Any
+    rejected: Any
+
+
+class PrivateHistograms(beam.PTransform[Any, Any]):
+    """Publishes a noisy histogram of every series or group in every window, at most once, within the domain's budget.
+
+    Args:
+        settings: the job; its ``source`` and ``sink`` are not used here.
+        model: the belief as an object, instead of the one that the settings name; or, with keyword fields, that of the
+            settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
+        noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
+            rows.
+        even_if_empty: publish the windows of readings that end although no reading counts in any of them.
+        fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
+
+    Raises:
+        SettingsError: at construction, naming each mistake.
+        ModelError: the model cannot be used.
+
+    The guarantee is that of the plan's calibration ([SWC17] Algorithm 4 and Lemma 4.9) composed by the ledger (theory
+    section 4); it does not rest on any behaviour of the runner.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        model: Model | dict[str, Any] | str | None = None,
+        noise: Noise = "private",
+        even_if_empty: bool = False,
+        **fields: Any,
+    ) -> None:
+        super().__init__()
+        if (settings is None) == (not fields):
+            raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
+        given = model if isinstance(model, Model) else None
+        if settings is None:
+            # the settings want a file or bounds; a Model object stands in for either
+            settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
+        elif model is not given:
+            raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
+        self._plan = make_plan(settings, given, noise=noise)
+        self._even_if_empty = even_if_empty
+
+    @classmethod
+    def of(cls, plan: Plan, *, even_if_empty: bool = False) -> PrivateHistograms:
+        """The transform of a plan that is made already."""
+        made = cls.__new__(cls)
+        beam.PTransform.__init__(made)
+        made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
+        return made
+
+    def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
+        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave.
+
+        Args:
+            address: of the ledger.
+            log: where blocks are logged; as before if left out.
+        """
+        plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
+        return PrivateHistograms.of(plan, even_if_empty=self._even_if_empty)
+
+    @property
+    def plan(self) -> Plan:
+        """What will be charged and how much noise is drawn."""
+        return self._plan
+
+    def expand(self, input_or_inputs: Any) -> Histograms:
+        """Build the graph.
+
+        A live query is put on record now. One over readings that end is tried now, where windows and roster are known,
+        and put on record when all readings are encoded and one of them counts, before anything is charged.
+        """
+        plan, readings = self._plan, input_or_inputs
+        check_hosts(type(readings.pipeline.runner).__name__, plan.address)
+        check_modes(readings.pipeline.options)
+        live = not readings.is_bounded
+        if live:
+            check_live(plan)
+        else:
+            check_ends(plan)
+        plan = plan.opened()  # workers find the ledger, and never make one
+        seen: Any = None
+        if live or (plan.resolved and plan.schedule.bounded):
+            registration: Any = register(plan, trial=not live)
+        else:
+            most = plan.most_series if plan.roster is None else None
+            survey = readings | "Survey" >> beam.CombineGlobally(SurveyReadings(most))
+            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
+            seen = AsSingleton(survey)
+        # a live source's series cannot be gathered first: they join when they are seen
+        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live)
+        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
+        cells = encoded.cells
+        registered: Any = True
+        if not live:
+            keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
+            registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
+        if not live:  # a live source says itself which windows are complete
+            seed = readings.pipeline | "Seed" >> beam.Impulse()
+            closings = seed | "Schedule" >> beam.ParDo(ScheduledClosings(plan), registration)
+            cells.element_type = closings.element_type = _SHARDED
+            cells = (cells, closings) | "Join" >> beam.Flatten()
+        cells.element_type = _SHARDED
+        windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
+        collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
+        count = beam.ParDo(CountCells(plan, live=live), registration, registered).with_output_types(_SHARDED)
+        if live:
+            panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
+            panes.whole.element_type = panes[PIECES].element_type = _SHARDED
+            gathered = panes[PIECES] | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+            counts = (panes.whole | "Count" >> count, gathered | "Count gathered" >> count)
+            counted = counts | "Either" >> beam.Flatten()
+        else:
+            counted = collected | "Count" >> count
+        if plan.grouped:
+            counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
+            if live:
+                counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
+        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
+            REFUSED, main="releases"
+        )
+        return Histograms(
+            releases=released.releases,
+            refused=released[REFUSED],
+            rejected=encoded[REJECTED],
+        )
+
+
+def check_live(plan: Plan) -> None:
+    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
+
+    Raises:
+        SettingsError: naming each setting that is missing, or a first window of another age.
+    """
+    problems: list[str] = []
+    if plan.schedule.start is None:
+        problems.append("windows.start is missing: a live source never ends, so its first window must be set")
+    elif plan.grid.time_of(plan.schedule.first) < 0:
+        first = format_instant(plan.grid.time_of(plan.schedule.first))
+        problems.append(
+            f"windows.start is {first}, and a live job publishes every window from there on, also those without "
+            "readings; it starts in 1970 at the earliest: set it to where the readings begin"
+        )
+    if problems:
+        raise SettingsError(problems)

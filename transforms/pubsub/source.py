@@ -1,0 +1,446 @@
+"""Pub/Sub subscriptions as a live source, acknowledged when the runner keeps what was read.
+
+Beam has a transform of its own for Pub/Sub, which the Dataflow service replaces by its own reader. It is not used here,
+because a window is published only if its source *declared* it complete (see :mod:`..completeness.punctuation`), and
+behind that transform nothing but the runner's watermark could declare it. A watermark at infinity is what a drained
+job, a cancelled source and a complete window all look like, no step can see which of them it is, and what a timer would
+declare then comes too late for the window that fires with the same watermark. So this reads the subscription itself, as
+the other feeds do, through :class:`ReadPart`: its restriction is truncated by a drain, which declares nothing, and it
+behaves the same on Prism, Flink and Dataflow.
+
+What that costs, and how it is met:
+
+- Pub/Sub has no positions. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages
+  are acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
+  runner's state comes back only by a seek (``reread``); without one a new run declares no window that began before it.
+- Pub/Sub keeps no order. The clock is the latest reading less the allowed lateness, as everywhere; but it stands still
+  while messages may come that were waiting: for ``settle`` after the start, after a silence of that length, and after
+  each message that was older than that when it came. A message that is later than the lateness all the same is counted
+  as late.
+- There is one part, because a message that one reader lost comes to any other, whose clock may be past it. One stream
+  carries what one worker can decode.
+- Readings that come twice are no matter, because cells take maxima; messages that come twice within ten minutes are
+  passed on once, by their id.
+
+A message without a body is no reading. Its time moves the clock like one, so a message every minute by a scheduler
+keeps windows closing when no meter speaks. Silence alone never closes one: a broken connection looks the same.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+
+from ...schemas.slots import parse_instant
+from ..common import batches
+from ..payloads.dead_letters import sealed
+from ..payloads.messages import MessageDecoder, Messages, SourceAwayError
+from ..sources.contract import Feed, Piece, Reader, piece_of
+from ..sources.reader import ReadLive, ReadPart
+from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
+
+__all__ = [
+    "Acknowledging",
+    "PubSubFeed",
+    "PubSubReader",
+    "ReadAcknowledged",
+    "ReadSubscription",
+    "RecentIds",
+    "batches",
+    "messages_of",
+    "stamp_of",
+]
+
+
+#: Messages that are decoded at once, and how long a look waits for the first.
+_MESSAGES = 10_000
+_WAIT_S = 0.1
+
+#: How long the ids of messages are remembered, and how many.
+_REMEMBER_S = 600.0
+_REMEMBER = 1_000_000
+
+_LONGEST_PAUSE_S = 10.0
+
+#: Of the messages that may wait for the runner; from there on Pub/Sub may be holding some back.
+_FULL = 0.9
+
+
+def _wall_s() -> float:
+    return time.time()
+
+
+@dataclass(frozen=True)
+class PubSubFeed(Feed):
+    """Messages of a subscription that nobody else reads.
+
+    Attributes:
+        subscription: its whole name.
+        decoder: takes messages apart.
+        timestamp_attribute: attribute with a message's time; ``None``: when Pub/Sub took it.
+        id_attribute: attribute that names a message; ``None``: Pub/Sub's own id.
+        settle_s: how long the clock waits for what may be waiting.
+        outstanding: messages that may wait to be acknowledged.
+        most_bytes: bytes of them that may; the client's own limit.
+        subscriber: makes a client; the tests' own.
+        stream: begins to stream its messages; the tests' own.
+        now: the wall clock in seconds; the tests' own.
+    """
+
+    subscription: str
+    decoder: MessageDecoder
+    timestamp_attribute: str | None = None
+    id_attribute: str | None = None
+    settle_s: float = 60.0
+    outstanding: int = 100_000
+    most_bytes: int = MOST_BYTES
+    subscriber: Callable[[], Any] = field(default=new_subscriber, repr=False)
+    stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
+    now: Callable[[], float] = field(default=_wall_s, repr=False)
+
+    def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every feed's
+        """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
+        return PubSubReader(self, position)
+
+
+class _Held:
+    """Messages that the runner has not kept yet.
+
+    Attributes:
+        messages: the messages.
+        since_s: when they were read, by the wall clock.
+        size: their bytes, as the client counts them.
+    """
+
+    __slots__ = ("messages", "since_s", "size")
+
+    def __init__(self, messages: list[Any], since_s: float) -> None:
+        self.messages = messages
+        self.since_s = since_s
+        self.size = sum(one.size for one in messages)
+
+
+class PubSubReader(Reader):
+    """Reads a subscription.
+
+    Args:
+        feed: the subscription.
+        position: of the last reader; empty at the beginning.
+    """
+
+    def __init__(self, feed: PubSubFeed, position: str = "") -> None:
+        self._feed = feed
+        # behind the token and the number of pieces; older positions have only these
+        self._decoder = feed.decoder.fresh("".join(position.split(":", 2)[2:]))
+        self._arrived: SimpleQueue[Any] = SimpleQueue()
+        self._taken: list[Any] = []
+        self._read: list[Any] = []
+        self._unkept: dict[int, _Held] = {}
+        self._recent = RecentIds()
+        self._token = uuid.uuid4().hex
+        self._pieces = self._receipts = 0
+        self._client: Any = None
+        self._stream: Any = None
+        self._closed = False
+        self._trouble: str | None = None
+        self._waiting: str | None = None
+        self._attempts = 0
+        self._look_at = 0.0
+        self._heard_s: float | None = None
+        self._settled_s = float("inf")
+
+    # What the live reader asks for
+
+    def read(self) -> Piece | None:
+        """The next messages as readings; a piece of nothing while more may be waiting that cannot be seen."""
+        self._look()
+        if not self._taken and self._stream is not None:
+            self._taken = self._take()
+        if self._taken:
+            return self._decoded()
+        return None if self._settled else Piece(self._position, settled=False)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way."""
+        return self._trouble or self._waiting
+
+    def check(self) -> bool:
+        """Whether messages stream in still, as far as the client knows: it tells when it has given up."""
+        return self._stream is not None and not self._stream.done()
+
+    def receipt(self) -> Callable[[], None] | None:
+        """Acknowledges what was read since the last receipt; to be called when the runner has kept it."""
+        read, self._read = self._read, []
+        now = self._feed.now()
+        # the client has given them up, and they come again: what is kept of them here would only grow
+        for number in [number for number, held in list(self._unkept.items()) if now - held.since_s > HELD_S]:
+            self._unkept.pop(number, None)
+        if not read:
+            return None
+        number = self._receipts = self._receipts + 1
+        self._unkept[number] = _Held(read, now)
+
+        def acknowledge() -> None:
+            # another thread's: a dictionary gives each receipt once
+            held = self._unkept.pop(number, None)
+            for message in () if held is None else held.messages:
+                message.ack()
+
+        return acknowledge
+
+    def close(self) -> None:
+        """Leave the subscription; what was not acknowledged is given back at once."""
+        self._closed = True
+        stream, self._stream = self._stream, None
+        client, self._client = self._client, None
+        held = [self._unkept.popitem()[1] for _ in range(len(self._unkept))]
+        unkept = [one for group in held for one in group.messages]
+        self._give_back([*self._drained(), *self._taken, *self._read, *unkept])
+        self._taken, self._read = [], []
+        if stream is not None:
+            stream.cancel()
+            try:
+                stream.result(timeout=_LONGEST_PAUSE_S)
+            except Exception as error:  # noqa: BLE001 - it is over in any case
+                LOG.debug("%s: the stream ended with %s", self._feed.subscription, type(error).__name__)
+        if client is not None:
+            client.close()
+
+    # The service
+
+    def _look(self) -> None:
+        """See that messages stream in; whatever stands in the way is said and tried again."""
+        if self._stream is not None and self._stream.done():
+            error = self._stream.exception()
+            self._stream = None
+            self._failed(error if error is not None else TimeoutError())
+        if self._stream is not None or time.monotonic() < self._look_at:
+            return
+        try:
+            if self._client is None:
+                self._client = self._feed.subscriber()
+            self._stream = self._feed.stream(
+                self._client, self._feed.subscription, self._arrives, self._feed.outstanding
+            )
+        except Exception as error:
+            if not is_clients(error):
+                raise
+            self._failed(error)
+        else:
+            if self._trouble is not None:
+                LOG.warning("%s: it is asked again", self._feed.subscription)
+            self._trouble = None
+            self._heard_s = None
+            self._hold(self._feed.now())
+
+    def _arrives(self, message: Any) -> None:
+        """Take a message, on a thread of the client."""
+        if self._closed:
+            message.nack()
+        else:
+            self._arrived.put(message)
+
+    def _failed(self, error: BaseException) -> None:
+        pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
+        self._attempts = min(self._attempts + 1, 10)
+        self._look_at = time.monotonic() + pause
+        found = error if isinstance(error, PubSubUnavailableError) else unavailable(self._feed.subscription, error)
+        self._trouble = str(found)
+        LOG.warning("%s; trying again in %.3g s", found, pause)
+
+    def _take(self) -> list[Any]:
+        """What has arrived, but for what came before; those are acknowledged with the rest."""
+        messages = self._drained(_WAIT_S)
+        if not messages:
+            return []
+        self._attempts = 0
+        now = self._feed.now()
+        if self._heard_s is None or now - self._heard_s >= self._feed.settle_s:
+            self._hold(now)
+        self._heard_s = now
+        fresh: list[Any] = []
+        for message in messages:
+            if self._recent.is_new(self._id_of(message), now):
+                fresh.append(message)
+            else:
+                self._read.append(message)
+        if fresh and now - min(map(_published_s, fresh)) >= self._feed.settle_s:
+            self._hold(now)
+        return fresh
+
+    def _drained(self, wait_s: float = 0.0) -> list[Any]:
+        found: list[Any] = []
+        try:
+            found.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
+            while len(found) < _MESSAGES:
+                found.append(self._arrived.get_nowait())
+        except Empty:
+            pass
+        return found
+
+    def _give_back(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            message.nack()
+
+    def _id_of(self, message: Any) -> str:
+        named = None if self._feed.id_attribute is None else message.attributes.get(self._feed.id_attribute)
+        return f"i{message.message_id}" if named is None else f"a{named}"
+
+    # The clock
+
+    def _hold(self, now: float) -> None:
+        """Something may be waiting: keep the clock for a while."""
+        self._settled_s = now + self._feed.settle_s
+
+    @property
+    def _settled(self) -> bool:
+        """Whether nothing more is waiting, as far as can be known."""
+        return (
+            self._stream is not None
+            and self._waiting is None
+            and self._arrived.empty()
+            and not self._full
+            and self._feed.now() >= self._settled_s
+        )
+
+    @property
+    def _full(self) -> bool:
+        """Whether so much waits for the runner, in messages or in bytes, that Pub/Sub may be holding others back."""
+        held = [_Held(self._read, 0.0), *list(self._unkept.values())]
+        messages, size = sum(len(one.messages) for one in held), sum(one.size for one in held)
+        return messages >= _FULL * self._feed.outstanding or size >= _FULL * self._feed.most_bytes
+
+    # The messages
+
+    def _decoded(self) -> Piece:
+        taken = self._taken
+        messages = messages_of(taken, self._feed.timestamp_attribute)
+        try:
+            decoded = self._decoder.decode(messages)
+        except SourceAwayError as error:
+            # nothing is wrong with the messages: they wait
+            self._waiting = str(error)
+            return Piece(self._position, settled=False)
+        self._waiting, self._taken = None, []
+        self._read += taken
+        self._pieces += 1
+        piece = piece_of(self._feed.subscription, decoded, self._position, settled=self._settled)
+        beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
+        latest = [one for one in (piece.latest_us, *beats) if one is not None and one >= 0]
+        rejects = sealed(piece.rejects, messages, self._decoder.letters)
+        came = round(max(map(_published_s, taken)) * 1e6)
+        return replace(piece, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
+
+    @property
+    def _position(self) -> str:
+        return f"{self._token}:{self._pieces}:{self._decoder.memory}"
+
+
+class RecentIds:
+    """The ids of the messages of the last minutes."""
+
+    def __init__(self, seconds: float = _REMEMBER_S, limit: int = _REMEMBER) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def is_new(self, name: str, now: float) -> bool:
+        """Whether an id was not seen of late; it is from now on."""
+        seen = self._seen
+        while seen and (len(seen) > self._limit or next(iter(seen.values())) < now - self._seconds):
+            seen.popitem(last=False)
+        if name in seen:
+            return False
+        seen[name] = now
+        return True
+
+
+def messages_of(group: list[Any], timestamp_attribute: str | None = None) -> Messages:
+    """Messages of google-cloud-pubsub as columns; their attributes are headers.
+
+    Args:
+        group: the messages, numbered in this order.
+        timestamp_attribute: attribute with a message's time; where it is missing or no time, there is none.
+    """
+    count = len(group)
+    return Messages(
+        payloads=[one.data or None for one in group],
+        topics=[""] * count,
+        keys=[one.ordering_key.encode() if one.ordering_key else None for one in group],
+        headers=[[(name, value.encode()) for name, value in one.attributes.items()] for one in group],
+        stamps_us=np.fromiter((_stamp_us(one, timestamp_attribute) for one in group), np.int64, count),
+        positions=np.arange(count, dtype=np.int64),
+    )
+
+
+def _published_s(message: Any) -> float:
+    return float(message.publish_time.timestamp())
+
+
+def _stamp_us(message: Any, attribute: str | None) -> int:
+    if attribute is None:
+        return round(_published_s(message) * 1e6)
+    return stamp_of(message.attributes)(attribute)
+
+
+def stamp_of(attributes: Mapping[str, str]) -> Callable[[str], int]:
+    """Reads a time from attributes as Beam's own transform does; -1 where there is none."""
+
+    def read(name: str) -> int:
+        text = attributes.get(name, "")
+        try:
+            stamp = int(text) * 1_000 if text.isascii() and text.isdigit() else parse_instant(text, "UTC")
+        except ValueError:
+            return -1
+        return stamp if 0 <= stamp < 1 << 62 else -1
+
+    return read
+
+
+@runtime_checkable
+class Acknowledging(Protocol):
+    """A reader whose source wants to be told what is in safe hands."""
+
+    def receipt(self) -> Callable[[], None] | None:
+        """Acknowledges what was read since the last receipt."""
+        ...
+
+
+class ReadAcknowledged(ReadPart):
+    """Reads a part, and leaves the acknowledging to the runner's finalizer.
+
+    A runner that has no finalizers never acknowledges: messages come again, and are passed on once by each reader.
+    Those of the bundle with which a schedule ends are left to the next run, whose windows are all later.
+    """
+
+    @beam.DoFn.unbounded_per_element()
+    def process(  # pyright: ignore[reportIncompatibleMethodOverride] - Beam calls it, by the parameters' defaults
+        self,
+        element: int,
+        # Beam gives this one by position and the two others by name
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+        tracker: Any = beam.DoFn.RestrictionParam(),
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
+    ) -> Iterator[Any]:
+        """Read what is there of one part, then hand the rest back."""
+        yield from super().process(element, tracker, estimator)
+        _, reader = self._readers.get(element, (None, None))
+        receipt = reader.receipt() if isinstance(reader, Acknowledging) else None
+        if receipt is not None:
+            finalizer.register(receipt)
+
+
+class ReadSubscription(ReadLive):
+    """Read a feed whose messages are acknowledged."""
+
+    reading: ClassVar[type[ReadPart]] = ReadAcknowledged

@@ -1,0 +1,1 @@
+"""Sinks: released rows and rejects to files, folders and topics of messages."""

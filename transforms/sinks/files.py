@@ -1,0 +1,317 @@
+"""File sinks: one sorted file of a bounded job, or a file a block in the folder of a live job.
+
+Runners retry and replay. A second attempt writes the same bytes under another temporary name and renames them over the
+same file, so however often a bundle runs, and if two jobs end at once, one whole file is there.
+
+The sinks of a live job: folders to which a file is added for every block of released rows.
+
+A block's rows are those of record, so its file has the same name and the same bytes however often a runner sends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindows
+
+from ...schemas.files import part_name
+from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
+from ...schemas.settings.job import FileFormat
+from ...schemas.table_files import RELEASES, RowForm, read_rows, write_rows, write_stream
+from ..common import batches
+from ..common import batches as coders
+from ..formats.paths import is_local
+from ..payloads.dead_letters import all_with_letters
+
+__all__ = [
+    "LETTERS",
+    "REJECTS",
+    "RELEASES",
+    "RowForm",
+    "WriteBlocks",
+    "WriteLetters",
+    "WriteRejects",
+    "WriteRows",
+    "batches",
+    "block_name",
+    "coders",
+    "in_folder",
+    "part_name",
+    "read_releases",
+    "read_rows",
+    "write_batches",
+    "write_block",
+    "write_remote",
+    "write_rows",
+    "write_stream",
+]
+
+
+#: Rejected rows, by where they were.
+REJECTS = RowForm(
+    REJECT_SCHEMA,
+    {
+        "type": "record",
+        "name": "Reject",
+        "namespace": "quiltstream.v1",
+        "fields": [
+            {"name": "reason", "type": "string"},
+            {"name": "source", "type": "string"},
+            {"name": "position", "type": "long"},
+            {"name": "size", "type": ["null", "long"]},
+        ],
+    },
+    ("source", "position", "reason"),
+    private=True,
+)
+
+
+#: The same with letters.
+LETTERS = RowForm(
+    LETTER_SCHEMA,
+    {
+        **REJECTS.avro,
+        "fields": [
+            *REJECTS.avro["fields"],
+            {"name": "letter", "type": ["null", "string"]},
+        ],
+    },
+    REJECTS.order,
+    private=True,
+)
+
+
+def read_releases(path: str | Path) -> pa.Table:
+    """Read a file of releases of any of the formats, as a table of ``RELEASE_SCHEMA``."""
+    return read_rows(path, RELEASES)
+
+
+class WriteRows(beam.PTransform[Any, Any]):
+    """Write the record batches of a bounded PCollection to one file.
+
+    The rows are sorted, and a row that a runner delivered twice is written once. Without rows the file has none.
+
+    Args:
+        path: the file; it is replaced, and its folder made.
+        format_: how it is written.
+        form: what the rows are.
+
+    Returns:
+        A PCollection of the path, once it is written.
+    """
+
+    def __init__(self, path: str, format_: FileFormat, form: RowForm = RELEASES) -> None:
+        super().__init__()
+        self._path = path
+        self._format: FileFormat = format_
+        self._form = form
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Gather the rows in one place and write them."""
+        empty = pa.RecordBatch.from_pylist([], schema=self._form.schema)
+        rows = input_or_inputs | "OneWindow" >> beam.WindowInto(GlobalWindows())
+        # the empty batch makes sure that there is something to write
+        seed = input_or_inputs.pipeline | "Seed" >> beam.Impulse()
+        none = seed | "NoRows" >> beam.Map(lambda _: empty)
+        for one in (rows, none):
+            one.element_type = pa.RecordBatch
+        return (
+            (rows, none)
+            | beam.Flatten()
+            | "Together" >> beam.Map(_keyed).with_output_types(tuple[int, pa.RecordBatch])
+            | beam.GroupByKey()
+            | "Write" >> beam.ParDo(_WriteFile(self._path, self._format, self._form)).with_output_types(str)
+        )
+
+
+def _keyed(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+    return 0, batch
+
+
+class _WriteFile(beam.DoFn):
+    def __init__(self, path: str, format_: FileFormat, form: RowForm) -> None:
+        self._path = path
+        self._format: FileFormat = format_
+        self._form = form
+
+    def process(self, element: tuple[int, Iterable[pa.RecordBatch]]) -> Iterable[str]:
+        write_batches(self._path, self._format, element[1], self._form)
+        yield self._path
+
+
+def write_batches(path: str, format_: FileFormat, batches: Iterable[pa.RecordBatch], form: RowForm) -> None:
+    """Write batches to a file, on this machine or elsewhere, whole or not at all."""
+    (write_rows if is_local(path) else write_remote)(path, format_, form.table(batches), form)
+
+
+def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm) -> None:
+    """Write a file through Beam's file systems under another name, then rename it.
+
+    Args:
+        path: where, with a scheme.
+        format_: how.
+        table: the rows, in any order.
+        form: what they are.
+    """
+    folder, name = FileSystems.split(path)
+    part = FileSystems.join(folder, part_name(name))
+    # it may exist already, or the store may have no folders; otherwise creating the file fails and says so
+    with contextlib.suppress(OSError):
+        FileSystems.mkdirs(folder)
+    with FileSystems.create(part, "application/octet-stream", CompressionTypes.UNCOMPRESSED) as stream:
+        write_stream(stream, format_, form.sorted(table), form)
+    try:
+        FileSystems.rename([part], [path])
+    except OSError:
+        # some stores do not rename over a file
+        if not FileSystems.exists(path):
+            raise
+        FileSystems.delete([path])
+        FileSystems.rename([part], [path])
+
+
+#: Files of a bundle that are written at once.
+_WRITERS = 8
+
+
+class _IntoFolder(beam.PTransform[Any, Any]):
+    """Write record batches to files of a folder, where they are.
+
+    Args:
+        folder: where; it is made if needed.
+        format_: how a file is written.
+    """
+
+    writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
+
+    def __init__(self, folder: str, format_: FileFormat) -> None:
+        super().__init__()
+        self._folder = folder
+        self._format: FileFormat = format_
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Write them where they are."""
+        return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
+            str
+        )
+
+
+def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
+    """Name of a block's file: its window, and a digest of the names of its releases.
+
+    Args:
+        start_us: start of the window.
+        ids: the release ids.
+        format_: how the file is written.
+    """
+    when = datetime.fromtimestamp(start_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
+    digest = hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
+    return f"{when}-{digest}.{format_}"
+
+
+def write_block(folder: str, format_: FileFormat, batch: pa.RecordBatch) -> str:
+    """Write a block of releases to its file.
+
+    Returns:
+        The file's path.
+    """
+    start = int(batch.column("window_start").cast(pa.int64())[0].as_py())
+    path = in_folder(folder, block_name(start, batch.column("release_id").to_pylist(), format_))
+    write_batches(path, format_, [batch], RELEASES)
+    return path
+
+
+def in_folder(folder: str, name: str) -> str:
+    """Path of a file in a folder, here or elsewhere."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+class _WriteBlocks(beam.DoFn):
+    """Writes the files of a bundle side by side: most of the time goes to waiting for the disk."""
+
+    def __init__(self, folder: str, format_: FileFormat) -> None:
+        self._folder = folder
+        self._format: FileFormat = format_
+        self._writing: list[Future[str]] = []
+
+    def setup(self) -> None:
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="quiltstream-sink")
+
+    def teardown(self) -> None:
+        self._pool.shutdown()
+
+    def start_bundle(self) -> None:
+        self._writing = []
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._writing.append(self._pool.submit(write_block, self._folder, self._format, batch))
+
+    def finish_bundle(self) -> None:
+        writing, self._writing = self._writing, []
+        for one in writing:
+            one.result()
+
+
+class _WriteRejects(beam.DoFn):
+    form = REJECTS
+
+    def __init__(self, folder: str, format_: FileFormat) -> None:
+        self._folder = folder
+        self._format: FileFormat = format_
+        self._held: list[pa.RecordBatch] = []
+
+    def start_bundle(self) -> None:
+        self._held = []
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+
+    def finish_bundle(self) -> None:
+        held, self._held = self._held, []
+        if not held:
+            return
+        when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        path = in_folder(self._folder, f"{when}-{uuid.uuid4().hex[:16]}.{self._format}")
+        write_batches(path, self._format, held, self.form)
+
+
+class _WriteLetters(_WriteRejects):
+    form = LETTERS
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        super().process(all_with_letters(batch))
+
+
+class WriteBlocks(_IntoFolder):
+    """Write each record batch of releases to a file of its own."""
+
+    writer = _WriteBlocks
+
+
+class WriteRejects(_IntoFolder):
+    """Write the rejects of each bundle to a file of its own.
+
+    They are the operator's, and at least once: rejects have no names, so a runner that runs a bundle again adds another
+    file of them.
+    """
+
+    writer = _WriteRejects
+
+
+class WriteLetters(WriteRejects):
+    """The same with the letters that hold the content of messages."""
+
+    writer = _WriteLetters

@@ -1,0 +1,264 @@
+"""The feed of files that appear in a folder, given in pieces so that no file has to fit into memory.
+
+A position says which files were read, and of the one that is being read how far. It stays small: of a file that was
+read twelve characters are kept, for as long as it lies there.
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from ...schemas.readings import RejectReason
+from ...schemas.settings.base import SettingsError
+from ..common.rejects import Rejects
+from ..formats.paths import SourceFileError, is_local, present
+from ..formats.rows import Decoded, RawRows
+from .batch_files import FileDecoder
+from .contract import Feed, Piece, Reader, piece_of
+
+#: How files are cut into pieces; another number makes half read files begin again.
+_CUT = 2
+
+#: Bytes and characters of a file's key.
+_KEY_BYTES = 9
+_KEY_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class ArrivingFiles(Feed):
+    """Files that appear under some patterns.
+
+    A file must be whole when it appears under its name: write it elsewhere, or under a name that no pattern matches,
+    and rename it. Files that are there at the start are all read before any window closes. A file that changes after it
+    was read is not read again. A damaged file is passed over, counted and rejected; the others go on. So is the rest of
+    one that vanishes while it is being read. One that changes meanwhile is counted as damaged too and read from its
+    beginning, once. Rows of windows that start before such a file came say that they may lack readings.
+
+    Attributes:
+        decoder: how a file is read; ``batch_rows`` is also how much of it a piece holds, about.
+        patterns: absolute paths or patterns.
+    """
+
+    decoder: FileDecoder
+    patterns: tuple[str, ...]
+
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every feed's
+        """A reader that knows which files were read, and where it stopped in the last one."""
+        return _FileReader(self, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """Where a reader stopped in a file.
+
+    Attributes:
+        path: the file.
+        stamp: what it was like then.
+        tasks: how many of its parts were given whole.
+        batches: how many batches of the next part were given.
+        again: whether it had changed once already.
+    """
+
+    path: str
+    stamp: str
+    tasks: int = 0
+    batches: int = 0
+    again: bool = False
+
+
+class _FileReader(Reader):
+    def __init__(self, feed: ArrivingFiles, position: str) -> None:
+        at: dict[str, Any] = json.loads(position) if position else {"done": "", "half": None}
+        self._feed = feed
+        self._done = _Done(at["done"])
+        self._half = None if at["half"] is None else _Half(**at["half"])
+        self._batches: Iterator[tuple[int, int, RawRows]] | None = None
+        self._waiting: list[str] = []
+        self._trouble: str | None = None
+        self._came_us: int | None = None
+        self._lost_us: int | None = at.get("lost")
+        self._rows = feed.decoder.rows(at.get("memory", ""))
+
+    def read(self) -> Piece | None:
+        if self._batches is not None and self._half is not None:
+            return self._next(self._half, self._batches, [])
+        if self._half is not None:
+            return self._resume(self._half)
+        if not self._waiting:
+            self._look()
+        return self._begin(self._waiting.pop()) if self._waiting else None
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    def _look(self) -> None:
+        self._trouble = self._away()
+        try:
+            there = present(self._feed.patterns)
+        except OSError as error:
+            self._trouble = f"the place of its files cannot be looked up ({type(error).__name__})"
+            return
+        half = None if self._half is None else self._half.path
+        self._waiting = [path for path in there if path not in self._done and path != half][::-1]
+        # a file that is gone cannot come twice: what is kept does not grow with time
+        if self._trouble is None:
+            self._done.keep(there)
+
+    def check(self) -> bool:
+        """Whether the folders of this machine can be listed; of others the next look tells."""
+        return self._away() is None
+
+    def _away(self) -> str | None:
+        """What is wrong with the folders; what was read there is not forgotten while one is away."""
+        for pattern in self._feed.patterns:
+            if not is_local(pattern):
+                continue
+            folder = Path(pattern).parent
+            while glob.has_magic(str(folder)):
+                folder = folder.parent
+            try:
+                os.scandir(folder).close()
+            except (FileNotFoundError, NotADirectoryError):
+                return f"the folder {folder} is not there"
+            except OSError as error:
+                return f"the folder {folder} cannot be listed ({type(error).__name__})"
+        return None
+
+    def _begin(self, path: str) -> Piece:
+        stamp = self._stamp(path)
+        if stamp is None:
+            return self._finish(path, [_damaged()])
+        half = _Half(path, stamp)
+        return self._next(half, self._raw(half), [])
+
+    def _resume(self, half: _Half) -> Piece:
+        """Go on in a file that another reader began."""
+        self._look()
+        stamp = self._stamp(half.path)
+        if stamp == half.stamp:
+            return self._next(half, self._raw(half), [])
+        if stamp is None or half.again:
+            return self._finish(half.path, [_damaged()])
+        half = _Half(half.path, stamp, again=True)
+        return self._next(half, self._raw(half), [_damaged()])
+
+    def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> Piece:
+        """Some batches of a file."""
+        rows = 0
+        try:
+            while rows < self._feed.decoder.batch_rows:
+                tasks, number, raw = next(batches, (-1, 0, None))
+                if raw is None:
+                    return self._finish(half.path, decoded)
+                decoded.append(self._rows.decode(raw))
+                rows += len(raw.positions) + len(raw.malformed)
+                half = replace(half, tasks=tasks, batches=number)
+        except (SettingsError, SourceFileError):
+            return self._finish(half.path, [*decoded, _damaged()])
+        self._half, self._batches = half, batches
+        return self._piece(half.path, decoded, settled=False)
+
+    def _finish(self, path: str, decoded: list[Decoded]) -> Piece:
+        self._half, self._batches = None, None
+        self._done.add(path)
+        return self._piece(path, decoded, settled=not self._waiting)
+
+    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> Piece:
+        if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
+            # what it held was taken before it came
+            came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
+            self._lost_us = max(came_us, self._lost_us or 0)
+        made = piece_of(path, decoded, self._position, settled=settled)
+        return replace(made, came_us=self._came_us, lost_us=self._lost_us)
+
+    @property
+    def _position(self) -> str:
+        half = None if self._half is None else asdict(self._half)
+        at: dict[str, Any] = {"done": self._done.text, "half": half}
+        if self._lost_us is not None:
+            at["lost"] = self._lost_us
+        if self._rows.memory:
+            at["memory"] = self._rows.memory
+        return json.dumps(at, separators=(",", ":"))
+
+    def _raw(self, half: _Half) -> Iterator[tuple[int, int, RawRows]]:
+        """The batches of a file from a place on, each with the place behind it."""
+        decoder, given = self._feed.decoder, half.batches
+        for number, task in islice(enumerate(decoder.tasks(half.path)), half.tasks, None):
+            for count, raw in islice(enumerate(decoder.raw_rows(task), 1), given, None):
+                yield number, count, raw
+            given = 0
+
+    def _stamp(self, path: str) -> str | None:
+        """What a file is like; ``None`` if it is not there. When it came is noted."""
+        cut = f"{_CUT}-{self._feed.decoder.batch_rows}"
+        self._came_us = None
+        if is_local(path):
+            with suppress(OSError):
+                found = Path(path).stat()
+                # the time of a change of name or content, which nobody can set, and copying does not keep
+                self._came_us = found.st_ctime_ns // 1_000
+                return f"{cut}-{found.st_size}-{found.st_mtime_ns}"
+            return None
+        with suppress(BeamIOError, OSError):
+            (match,) = FileSystems.match([path])
+            for one in match.metadata_list:
+                self._came_us = round(one.last_updated_in_seconds * 1e6) or None
+                return f"{cut}-{one.size_in_bytes}-{one.last_updated_in_seconds}"
+        return None
+
+    def close(self) -> None:
+        self._waiting, self._half, self._batches = [], None, None
+
+
+def _damaged() -> Decoded:
+    """A file that could not be read to its end."""
+    return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([-1], dtype=np.int64)),))
+
+
+class _Done:
+    """The files that were read, in their order, by keys of their names; as text that is added to."""
+
+    def __init__(self, text: str) -> None:
+        self._keys = {text[i : i + _KEY_LENGTH]: None for i in range(0, len(text), _KEY_LENGTH)}
+        self.text = text
+
+    def __contains__(self, path: str) -> bool:
+        return _key(path) in self._keys
+
+    def add(self, path: str) -> None:
+        key = _key(path)
+        if key not in self._keys:
+            self._keys[key] = None
+            self.text += key
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """Forget all others."""
+        kept = {_key(path) for path in paths}
+        if not kept.issuperset(self._keys):
+            self._keys = {key: None for key in self._keys if key in kept}
+            self.text = "".join(self._keys)
+
+
+def _key(path: str) -> str:
+    """A name in 72 bits: that two of a million files have the same happens once in ten thousand million folders."""
+    return base64.urlsafe_b64encode(hashlib.blake2b(os.fsencode(path), digest_size=_KEY_BYTES).digest()).decode("ascii")
+
+
+__all__ = ["ArrivingFiles"]

@@ -1,0 +1,214 @@
+"""The contract of sources that never end: partitions, readers, and batches with an offset behind them.
+
+A feed has parts, each with a position of its own. A reader of a part gives pieces: batches of readings, and the
+position behind them, which is all that a runner keeps; a reader made at that position goes on there. Reading a piece
+twice is harmless, because cells take maxima; leaving one out is not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.readings import RejectReason
+from ..common.rejects import reject_batch
+from ..formats.rows import Decoded
+from .progress import Reach
+
+__all__ = ["BEGIN", "BrokerUnavailableError", "Feed", "Piece", "Reader", "piece_of"]
+
+
+#: Where a part begins.
+BEGIN = ""
+
+#: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
+_AHEAD_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a reader read at once.
+
+    Attributes:
+        position: where to go on.
+        settled: whether nothing more was waiting behind it, so that the part's clock may move; where a part mixes
+            several sources, whether all that was there when the reader began has been read.
+        batches: readings.
+        rejects: batches of ``REJECT_SCHEMA``.
+        rejected: how many rows were rejected, by reason.
+        rows: readings in the batches.
+        latest_us: instant of the latest reading, or ``None`` without any.
+        source: which of the reader's sources it is from, where the reader mixes several.
+        came_us: when the last of it came, by the clock of whoever took it from the producers, such as a broker;
+            ``None`` where nobody says. Nothing behind the piece came earlier, but for the allowed lateness.
+        sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; only looked at where
+            nobody says when it came.
+        lost_us: of what came before this instant the part may have lost something for ever, so windows that start
+            before it may lack readings; by positions and stamps of the source, never by what readings hold. ``None``
+            where nothing is known to be lost.
+    """
+
+    position: str
+    settled: bool
+    batches: tuple[pa.RecordBatch, ...] = ()
+    rejects: tuple[pa.RecordBatch, ...] = ()
+    rejected: dict[RejectReason, int] = field(default_factory=dict)
+    rows: int = 0
+    latest_us: int | None = None
+    source: str | None = None
+    came_us: int | None = None
+    sent_us: int | None = None
+    lost_us: int | None = None
+
+    def vote(self, now_us: int) -> int | None:
+        """How far its readings say that their source has come; ``None`` without a reading that says so.
+
+        A reading cannot have been taken after it came. One that says so comes from a clock that runs ahead, and counts
+        for the instant at which it came; one that is stamped over a day after that has jumped, and does not count.
+        Where only the producers say when they sent it, it came no earlier than that, nor than the middle one of its
+        readings was taken: a producer whose clock is behind holds nothing back, and a few meters whose clocks are ahead
+        count for no more than the others. Where nobody says anything it counts as it is; no clock runs ahead of the
+        wall's whatever it says.
+
+        Args:
+            now_us: the wall clock.
+        """
+        latest, cap = self.latest_us, self._cap()
+        limit = self._limit(now_us, cap)
+        if latest is not None and latest > limit:
+            latest = max((int(one.max()) for one in self._times(limit)), default=None)
+        return latest if latest is None or cap is None else min(latest, cap)
+
+    def speaks(self, now_us: int) -> bool:
+        """Whether it has a reading that is not stamped over a day after now, whatever is said of when it came.
+
+        Its source is not silent then, though it may not be known how far it has come.
+        """
+        return self.latest_us is not None and bool(self._times(_AHEAD_US + now_us))
+
+    def ahead(self, now_us: int) -> int:
+        """How many readings are stamped over a day after they came."""
+        limit = self._limit(now_us, self._cap())
+        if self.latest_us is None or self.latest_us <= limit:
+            return 0
+        return self.rows - sum(len(one) for one in self._times(limit))
+
+    def _cap(self) -> int | None:
+        """The instant at which it came, as far as it is known; ``None`` if not."""
+        if self.came_us is not None or self.sent_us is None:
+            return self.came_us
+        if self.latest_us is None or self.latest_us <= self.sent_us or not self.batches:
+            return self.sent_us
+        times = np.concatenate(self._times(self.latest_us))
+        middle = (len(times) - 1) // 2
+        return max(self.sent_us, int(np.partition(times, middle)[middle]))
+
+    @staticmethod
+    def _limit(now_us: int, cap_us: int | None) -> int:
+        return _AHEAD_US + (now_us if cap_us is None else min(now_us, cap_us))
+
+    def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
+        """The times of each batch that are not after an instant, where there are any."""
+        times = [one.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for one in self.batches]
+        return [found for one in times if len(found := one[one <= limit_us])]
+
+
+class Reader(ABC):
+    """Reads one part from a position on; it belongs to one worker."""
+
+    @abstractmethod
+    def read(self) -> Piece | None:
+        """The next piece; ``None`` if nothing is there now."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will ever come again."""
+        return False
+
+    @property
+    def sources(self) -> Mapping[str, Reach] | None:
+        """The sources that the part mixes now, whose clocks are kept apart; ``None`` where it is one source.
+
+        The readings of one source are in their order but for the allowed lateness, also in a backlog.
+        """
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be read now, for the operator; ``None`` if nothing is in the way."""
+        return None
+
+    def check(self) -> bool:
+        """Whether the source can be reached, asked every few seconds between two looks that are far apart.
+
+        It moves and notes nothing, and is quick, also where nobody answers: if it says no, the source is looked at now,
+        and that look says what is wrong. Where asking is no cheaper than a look, it says yes.
+        """
+        return True
+
+    def kept(self) -> None:
+        """The runner asks for what comes after the last piece: it keeps all that came before."""
+        return
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class Feed(ABC):
+    """A source that never ends; a plain value that travels to any worker."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return 1
+
+    @abstractmethod
+    def reader(self, part: int, position: str) -> Reader:
+        """A reader of a part from a position on."""
+
+
+def piece_of(source: str, decoded: list[Decoded], position: str, *, settled: bool) -> Piece:
+    """Decoded rows as a piece.
+
+    Args:
+        source: name of the source in rejects.
+        decoded: the rows.
+        position: where to go on.
+        settled: whether nothing more was waiting.
+    """
+    batches = tuple(one.readings for one in decoded if one.readings is not None)
+    rejected: dict[RejectReason, int] = {}
+    for one in decoded:
+        for reject in one.rejects:
+            rejected[reject.reason] = rejected.get(reject.reason, 0) + len(reject.positions)
+    return Piece(
+        position=position,
+        settled=settled,
+        batches=batches,
+        rejects=tuple(reject_batch(source, one.rejects) for one in decoded if one.rejects),
+        rejected=rejected,
+        rows=sum(one.num_rows for one in batches),
+        latest_us=max((_latest(one) for one in batches), default=None),
+    )
+
+
+def _latest(batch: pa.RecordBatch) -> int:
+    return int(batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).max())
+
+
+class BrokerUnavailableError(RuntimeError):
+    """A broker, or what is at it, cannot be used; the message says what is in the way.
+
+    Attributes:
+        passing: whether it may go away by itself, so that another attempt makes sense.
+    """
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing

@@ -1,0 +1,486 @@
+"""The live reader: an unbounded splittable DoFn over the parts of a feed.
+
+It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
+again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
+clock of a part is its latest reading less the allowed lateness. A reading counts for no more than the instant at which
+it came (see :meth:`.contract.Piece.vote`), so that a clock that runs ahead closes nothing that a right one would not,
+in a backlog neither. The clock moves only when nothing more was waiting, so a backlog of files may be in any order. A
+part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
+complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
+follows the slowest of them (see :mod:`.progress`), also in a backlog.
+
+Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
+:mod:`..completeness.punctuation`) *before* the watermark follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.coders import Coder
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics.metric import Metrics
+from apache_beam.pvalue import PBegin, TaggedOutput
+from apache_beam.transforms.core import RestrictionProvider
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from ...schemas.process import keep_memory_private
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from ..common import batches as coders
+from ..common.rejects import DECODED, METRICS, counter_name
+from ..completeness.punctuation import Mark, mark_batch, with_horizon
+from ..completeness.sequence_numbers import Issued, Steps, Tickets
+from .batch_files import DecodedReadings
+from .contract import BEGIN, Feed, Piece, Reader
+from .progress import (
+    Progress,
+    Pulse,
+    Reach,
+    Span,
+    SpanCoder,
+    SpanTracker,
+    clock_of,
+    heard_of,
+    left_out,
+    silent_since,
+    waited_for,
+)
+
+REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a live reader closes windows and how often it looks.
+
+    Attributes:
+        begin_us: windows that end by this instant are on record or before the schedule; nothing of them is read.
+        lateness_us: how far behind its latest reading a part's clock stays.
+        idle_us: how long a silent part holds windows back; ``None``: for ever.
+        poll_s: seconds between two looks at a source that had nothing.
+        end_us: end of the last window; the reader stops there. ``None``: never.
+        stay_s: seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It
+            costs nothing but a checkpoint that waits so long, and pays where a runner keeps what is handed back.
+        rest_s: seconds that the runner is asked to wait at least before the next call, which reads the longer for it.
+            Flink forgets a rest that it is to take up again at once.
+        together: whether all parts are read in one process, on a runner that would close a window by the watermark of
+            one of them: then none is ahead of what the runner keeps of the slowest.
+        steps: where the windows lie, so that batches get tickets (see :mod:`..completeness.sequence_numbers`);
+        ``None``: they get none.
+    """
+
+    begin_us: int
+    lateness_us: int = 0
+    idle_us: int | None = None
+    poll_s: float = 1.0
+    end_us: int | None = None
+    stay_s: float = 0.0
+    rest_s: float = 0.0
+    together: bool = False
+    steps: Steps | None = None
+
+    @property
+    def look_us(self) -> int:
+        """What counts as silence of the time between two looks at most: a quarter of ``idle``, unless looks are rarer.
+
+        They may be twice as far apart as they are meant to be.
+        """
+        return max((self.idle_us or 0) // 4, round(2e6 * max(self.poll_s, self.rest_s)))
+
+
+#: What one call reads before it hands the rest back.
+_CALL_ROWS = 1 << 20
+_CALL_S = 1.0
+
+#: So many times more where the runner rests after each call.
+_LONGER = 10.0
+
+#: Added to the whole seconds of a pause: Beam takes off what passes until the runner hears of it.
+_PAUSE_MARGIN_S = 0.1
+
+#: Seconds that a reader lets pass at most without a sign of life, however rarely it looks at its source.
+_BEAT_S = 10.0
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+class ReadPart(beam.DoFn, RestrictionProvider):
+    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``.
+
+    Args:
+        feed: the source.
+        pace: when windows close.
+        schema: of the readings.
+        now: the wall clock in microseconds; the tests' own.
+    """
+
+    def __init__(
+        self, feed: Feed, pace: Pace, schema: pa.Schema = READING_SCHEMA, now: Callable[[], int] = _now_us
+    ) -> None:
+        self._feed = feed
+        self._pace = pace
+        self._schema = schema
+        self._now = now
+        self._readers: dict[int, tuple[str, Reader]] = {}
+        self._look_at: dict[int, float] = {}
+        self._out: dict[int, frozenset[str]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Readers, and when they look, belong to a worker and do not travel."""
+        return {**self.__dict__, "_readers": {}, "_look_at": {}, "_out": {}}
+
+    def setup(self) -> None:
+        """Make the counters; they belong to the worker."""
+        keep_memory_private()
+        self._decoded = Metrics.counter(METRICS, DECODED)
+        self._ahead = Metrics.counter(METRICS, "readings-ahead")
+        self._polls = Metrics.counter(METRICS, "polls")
+        self._fell_silent = Metrics.counter(METRICS, "sources-left-out")
+        self._behind = Metrics.distribution(METRICS, "watermark-behind-ms")
+
+    def teardown(self) -> None:
+        """Close the readers."""
+        for _, reader in self._readers.values():
+            reader.close()
+        self._readers = {}
+
+    # The restriction
+
+    def initial_restriction(self, element: int) -> Span:
+        """From the beginning, without end."""
+        issued = None if self._pace.steps is None else Issued()
+        return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
+
+    def create_tracker(self, restriction: Span) -> SpanTracker:
+        """A tracker of a span."""
+        return SpanTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: Span) -> int:
+        """One: nobody knows how much will come."""
+        return 1
+
+    def restriction_coder(self) -> Coder:
+        """JSON."""
+        return SpanCoder()
+
+    def split(self, element: int, restriction: Span) -> Generator[Span]:
+        """Never: the order in a part carries its clock."""
+        yield restriction
+
+    def truncate(self, element: int, restriction: Span) -> None:
+        """A drained job stops at once; what is not declared complete is not published."""
+
+    @beam.DoFn.unbounded_per_element()
+    def process(
+        self,
+        element: int,
+        tracker: Any = beam.DoFn.RestrictionParam(),
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
+    ) -> Iterator[Any]:
+        """Read what is there of one part, then hand the rest back."""
+        start: Progress = tracker.current_restriction().start
+        reader, kept = self._reader_at(element, start.position), False
+        try:
+            kept = self._waits(element, start, reader, tracker, estimator)
+            if not kept:
+                kept = yield from self._follow(element, start, reader, tracker, estimator)
+        finally:
+            # a reader that nobody will ask again must not go on taking messages beside the next one
+            if not kept:
+                reader.close()
+
+    def _waits(self, part: int, start: Progress, reader: Reader, tracker: Any, estimator: Any) -> bool:
+        """Whether it is not time to look yet: then nothing is read, and told that there is a worker.
+
+        A source that cannot be reached any more is looked at at once, so that the look tells of it.
+        """
+        left = self._look_at.pop(part, 0.0) - time.monotonic()
+        if left <= 0 or not reader.check():
+            return False
+        self._polls.inc()
+        Pulse.of(part).live(start.clock_us)
+        if self._waits_for_others:
+            # they may have gone on meanwhile, and this part's watermark has waited for them
+            self._advance(part, estimator, start)
+        self._readers[part] = (start.position, reader)
+        tracker.defer_remainder(self._pause(part, left))
+        return True
+
+    def _follow(
+        self, element: int, start: Progress, reader: Reader, tracker: Any, estimator: Any
+    ) -> Generator[Any, None, bool]:
+        """Read for a while; whether the reader waits for the next call."""
+        progress = start
+        Pulse.of(element).kept_us = progress.clock_us
+        self._polls.inc()
+        if estimator.current_watermark() is None:
+            self._advance(element, estimator, progress)
+        # parts of one worker wait for each other
+        longer = max(1.0, _LONGER / self._feed.parts) if self._pace.rest_s else 1.0
+        deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
+        stay = time.monotonic() + self._pace.stay_s / self._feed.parts
+        while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
+            piece = reader.read()
+            # silence is not known of a source that cannot be read
+            before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
+            sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
+            tickets, before = self._ticketed(element, before, piece)
+            progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            ends, progress = progress.over, self._ending(start, progress)
+            if not tracker.try_claim(progress):
+                return False
+            sent |= not nothing or mark is not None
+            if piece is not None:
+                rows += piece.rows
+                settled = None if before.followed else self._pace.begin_us
+                yield from self._rows(piece, tickets, before.clock_us, settled)
+            if mark is not None:
+                yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
+            self._advance(element, estimator, progress)
+            seen = progress.latest_us if piece is None else piece.latest_us
+            Pulse.of(element).beat(
+                seen,
+                progress.clock_us,
+                rows=0 if piece is None else piece.rows,
+                trouble=reader.trouble,
+                waited_for=self._waited_for(progress, sources),
+                left_out=self._note_left_out(element, progress, sources),
+                behind=piece is not None and not piece.settled,
+            )
+            if progress.over:
+                return False
+            if ends:
+                break
+            if nothing:
+                waited = True
+                # what was sent goes on when the call ends
+                if sent or time.monotonic() + self._pace.poll_s > stay:
+                    break
+                time.sleep(self._pace.poll_s)
+                deadline = time.monotonic() + _CALL_S * longer
+        self._readers[element] = (progress.position, reader)
+        waits = waited and not sent
+        tracker.defer_remainder(
+            self._pause(element, self._until_next(reader)) if waits else Duration(self._pace.rest_s)
+        )
+        return True
+
+    def _reader_at(self, part: int, position: str) -> Reader:
+        """The part's reader of the last call if the runner goes on where it stopped, else a new one."""
+        at, reader = self._readers.pop(part, (None, None))
+        if reader is not None:
+            if at == position:
+                reader.kept()
+                return reader
+            reader.close()
+        return self._feed.reader(part, position)
+
+    def _ending(self, start: Progress, progress: Progress) -> Progress:
+        """A part that has come to its end says so with its next call only, where it matters.
+
+        Where parts follow what the runner keeps of each other, the others must see this one's end there. And where
+        Flink's runner ends a call for a checkpoint, it lets the watermark of a part that is over pass the rows of that
+        call, which then are too late for their windows; it waits for them where something is handed back.
+        """
+        later = self._waits_for_others or self._pace.rest_s > 0
+        return replace(progress, over=False) if later and start.clock_us < progress.clock_us else progress
+
+    @property
+    def _waits_for_others(self) -> bool:
+        return self._pace.together and self._feed.parts > 1
+
+    def _until_next(self, reader: Reader) -> float:
+        """Seconds until the next look: a source that cannot be read is tried again soon, however rare its looks are."""
+        poll_s = self._pace.poll_s
+        return poll_s if reader.trouble is None or self._pace.rest_s else min(poll_s, _BEAT_S)
+
+    def _pause(self, part: int, wait_s: float) -> Duration:
+        """Wait until the next look: less than a second here, whole seconds by the runner.
+
+        A long wait is cut, so that whoever watches sees that there is a worker; not where the runner keeps every call,
+        and whoever watches must wait for the next look.
+        Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
+        in its state for ever (Beam's issue 27648).
+        """
+        if wait_s > _BEAT_S and not self._pace.rest_s:
+            self._look_at[part], wait_s = time.monotonic() + wait_s, _BEAT_S
+        whole = int(wait_s)
+        if whole or not self._pace.rest_s:
+            time.sleep(wait_s - whole)
+        return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._pace.rest_s))
+
+    def _step(
+        self,
+        part: int,
+        before: Progress,
+        piece: Piece | None,
+        sources: Mapping[str, Reach] | None = None,
+        *,
+        ended: bool = False,
+    ) -> tuple[Progress, Mark | None]:
+        """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
+        pace, now = self._pace, self._now()
+        after = before
+        latest = None if piece is None else piece.vote(now)
+        if piece is not None:
+            known = [one for one in (before.latest_us, latest) if one is not None]
+            after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
+            after = replace(after, lost_us=piece.lost_us)
+        clock = before.clock_us
+        # how far sources had come by themselves that are not waited for
+        behind: list[int | None] = []
+        if sources is None:
+            settled = piece is None or piece.settled
+            if settled and after.latest_us is not None:
+                # a stamp of the future must not close the windows of today
+                clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
+            if piece is None and pace.idle_us is not None:
+                behind = [clock]
+                after, clock = self._silent(after, clock, now, pace.idle_us)
+        else:
+            settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
+            said = None
+            if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
+                said = (piece.source, latest)
+            heard = heard_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
+            silent = left_out(heard, sources, now_us=now, idle_us=pace.idle_us)
+            behind = [None if one is None else min(one, now) - pace.lateness_us for one in silent.values()]
+            come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
+            clock = clock if come is None else max(clock, come)
+            after = replace(after, sources=heard)
+        if ended and pace.end_us is not None:
+            clock = max(clock, min(pace.end_us, now))
+        if pace.end_us is not None:
+            # what lies behind the end is another job's, though this one may have seen readings of it
+            clock = max(before.clock_us, min(clock, pace.end_us))
+        over = ended or (pace.end_us is not None and clock >= pace.end_us)
+        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
+        mark = None
+        if clock > before.clock_us:
+            silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
+            mark = Mark(
+                part,
+                self._feed.parts,
+                before.clock_us,
+                clock,
+                replayed=not before.followed,
+                lost_us=after.lost_us,
+                silent_us=silent_us if silent_us is not None and silent_us < clock else None,
+            )
+            if pace.steps is not None and after.issued is not None:
+                sent, issued = after.issued.declare(pace.steps, clock)
+                after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
+        return after, mark
+
+    def _silent(self, progress: Progress, clock: int, now: int, idle_us: int) -> tuple[Progress, int]:
+        """A look that has found nothing in a source that is one, and the clock after it."""
+        pace = self._pace
+        since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=pace.look_us, idle_us=idle_us)
+        if now - since >= idle_us:
+            clock = max(clock, now - idle_us - pace.lateness_us)
+        return replace(progress, heard_us=since, looked_us=now), clock
+
+    def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[Tickets | None], Progress]:
+        batches, steps = () if piece is None else piece.batches, self._pace.steps
+        if steps is None or before.issued is None:
+            return [None] * len(batches), before
+        tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
+        return [*tickets], replace(before, issued=issued)
+
+    def _waited_for(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        if sources is None:
+            return ()
+        return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+
+    def _note_left_out(self, part: int, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        """The sources that windows are closed without, those counted that were waited for at the last look."""
+        found = self._left_out(progress, sources)
+        if fresh := len(set(found) - self._out.get(part, frozenset())):
+            self._fell_silent.inc(fresh)
+        self._out[part] = frozenset(found)
+        return found
+
+    def _left_out(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+        if sources is None:
+            return ()
+        found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+        return tuple(name for name, latest in found.items() if latest is not None)
+
+    def _rows(
+        self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, settled_us: int | None
+    ) -> Iterator[Any]:
+        for reason, count in piece.rejected.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
+        for reject in piece.rejects:
+            yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
+        self._decoded.inc(piece.rows)
+        if ahead := piece.ahead(self._now()):
+            self._ahead.inc(ahead)
+        for batch, given in zip(piece.batches, tickets, strict=True):
+            said = with_horizon(batch, horizon_us, settled_us=settled_us, tickets=given)
+            yield TimestampedValue(said, _timestamp(horizon_us))
+
+    def _advance(self, part: int, estimator: Any, progress: Progress) -> None:
+        """Let the watermark follow what was declared."""
+        clock = progress.clock_us
+        if self._waits_for_others:
+            kept = {one: pulse.kept_us for one, pulse in Pulse.all().items() if pulse.kept_us is not None}
+            others = [kept.get(one, self._pace.begin_us) for one in range(self._feed.parts) if one != part]
+            clock = min([clock, *others])
+        reached = estimator.current_watermark()
+        if reached is None or _timestamp(clock) > reached:
+            estimator.set_watermark(_timestamp(clock))
+        self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
+
+
+def _is_nothing(piece: Piece | None, progress: Progress, reader: Reader) -> bool:
+    """Whether a look has found nothing: no piece, or one that says only that nothing is known while nobody answers."""
+    if piece is None:
+        return True
+    return reader.trouble is not None and not (piece.rows or piece.rejected) and piece.position == progress.position
+
+
+def _timestamp(instant_us: int) -> Timestamp:
+    return Timestamp(micros=instant_us // 1_000 * 1_000)
+
+
+class ReadLive(beam.PTransform[Any, Any]):
+    """Read a feed as it comes.
+
+    Args:
+        feed: the source.
+        pace: when windows close.
+        grouped: whether the readings name a group.
+        now: the wall clock in microseconds; the tests' own.
+    """
+
+    reading: ClassVar[type[ReadPart]] = ReadPart
+
+    def __init__(self, feed: Feed, pace: Pace, *, grouped: bool = False, now: Callable[[], int] | None = None) -> None:
+        super().__init__()
+        self._feed = feed
+        self._pace = pace
+        self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+        self._now = now or _now_us
+
+    def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
+        """Read every part; the parts are spread over the workers."""
+        parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._feed.parts)))
+        decoded: Any = parts | "Follow" >> beam.ParDo(
+            self.reading(self._feed, self._pace, self._schema, self._now)
+        ).with_outputs(REJECTED, main="readings")
+        for output in (decoded.readings, decoded[REJECTED]):
+            output.element_type = pa.RecordBatch
+            output.is_bounded = False
+        return DecodedReadings(decoded.readings, decoded[REJECTED])
+
+
+__all__ = ["Pace", "Progress", "ReadLive", "ReadPart", "Span", "SpanCoder", "SpanTracker", "coders"]
