@@ -268,6 +268,9 @@ class Ledger:
         floor = min(slot for slot, _ in found)
         if first is not None:
             floor = max(floor, first)
+        while any(floor - 1 in world.changes for world in self._worlds):
+            # right behind a change the sweep from behind begins anew
+            floor -= 1
         behind = tuple(passed(part.world, density, part.behind, floor) for part in self._parts)
         kept, gone = density.split(floor)
         self._folded = _Folded(

@@ -92,8 +92,8 @@ _RAISES = (2.0**-16, 2.0**-12, 2.0**-8, 2.0**-4)
 _STILL = 2.0**-22
 _FLOOR = 2.0**-30
 
-#: Runs that a sweep remembers, and lengths of each; some MB.
-_REMEMBERED = 2048
+#: Numbers that a sweep remembers of runs at their beginning, some 10 MB, and lengths of each run.
+_REMEMBERED = 2**20
 _LENGTHS = 64
 
 #: Total variation of a block of many states below which it counts.
@@ -517,6 +517,8 @@ class Sweeper:
     def __init__(self, way: Way) -> None:
         """Take the way."""
         self.way = way
+        numbers = way.blocks.longest + 2 * _CHUNK * int(np.prod(way.shape))
+        self._remembered = _REMEMBERED // numbers
         self._courses: dict[tuple[object, ...], Course] = {}
         self._levels: dict[float, Level | None] = {}
 
@@ -525,7 +527,7 @@ class Sweeper:
         key = (state.key, density)
         found = self._courses.get(key)
         if found is None:
-            if len(self._courses) >= _REMEMBERED:
+            if len(self._courses) >= self._remembered:
                 self._courses.clear()
             found = self._courses[key] = Course(self, state, density)
         return found.tails(length)
@@ -533,7 +535,7 @@ class Sweeper:
     def level(self, density: float) -> Level | None:
         """What a slot tells in an endless run of a density; None where nothing is proved."""
         if density not in self._levels:
-            if len(self._levels) >= _REMEMBERED:
+            if len(self._levels) >= self._remembered:
                 self._levels.clear()
             self._levels[density] = self._level(density)
         return self._levels[density]
@@ -1131,9 +1133,7 @@ def settled(
     ahead = [State.within(sweeper.way, ceiling) for sweeper in world.sweepers(part, ahead=True)]
     lane = Lane(world, ends=(states, ahead))
     lane.update(slots, densities, np.inf, slots[0], slots[-1])
-    slot, most = lane.within(limit)
-    # right behind a change the sweep from behind begins anew
-    return (slot - 1 if slot - 1 in world.changes else slot), most
+    return lane.within(limit)
 
 
 def passed(world: World, density: Density, behind: Behind | None, slot: int) -> Behind:

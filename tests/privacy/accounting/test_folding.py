@@ -102,6 +102,24 @@ def test_folding_around_a_switch_is_never_below_enumeration(data):
     assert truth - TINY <= ledger.loss <= 3.0
 
 
+@settings(max_examples=30)
+@given(st.data())
+def test_folding_with_a_belief_that_joined_a_switched_account_holds_for_both(data):
+    before, after, other = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3))
+    ledger = Ledger(MarkovChain(before), budget=3.0)
+    ledger.switch(data.draw(st.integers(0, 6)), MarkovChain(after))
+    ledger.join(MarkovChain(other))
+    change = ledger.worlds[0][1][0]
+    assert change is not None
+    accepted = admitted(ledger, data.draw(windows(7, epsilon=(0.01, 1.0))), data)
+    steps = [before if slot < change else after for slot in range(6)]
+    truth = max(
+        reference.changing_loss(reference.stationary(before), steps, accepted),
+        reference.response_loss(reference.stationary(other), other, 7, accepted),
+    )
+    assert truth - TINY <= ledger.loss <= 3.0
+
+
 def test_behind_the_horizon_nothing_is_charged_and_nothing_changes():
     ledger = Ledger(QUICK, budget=3.0)
     ledger.charge(0, 100, 0.03)
