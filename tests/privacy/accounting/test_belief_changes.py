@@ -46,6 +46,14 @@ def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_and_a_declared_
     assert truth <= switched(MarkovChain(OLD), MarkovChain(NEW), 2, WHOLE).loss <= 18.0 * (1 + TINY)
 
 
+def test_the_slot_of_a_switch_has_the_new_kernel_ahead():
+    even, sticky = np.full((2, 2), 0.5), np.array([[0.9, 0.1], [0.1, 0.9]])
+    charges = [(3, 4, 10.0), (4, 6, 1.0)]
+    truth = reference.changing_loss(reference.stationary(even), [even] * 3 + [sticky] * 2, charges)
+    assert truth > 10.5
+    assert switched(MarkovChain(even), MarkovChain(sticky), 3, charges).loss >= truth - TINY
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_switch_is_never_below_enumeration(data):
