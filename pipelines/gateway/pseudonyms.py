@@ -5,8 +5,8 @@ the content type are the publisher's own and stay as they are.
 
 ``quiltstream pseudonyms``: a roster under the pseudonyms that the gateway makes, for a job that has no key.
 
-It runs where the key is, beside the gateway. The rows of the new file are sorted by the pseudonyms: in the order of the
-old ones the place of a row would tell whose it is, to whoever knows the meters in that order.
+It runs where the key is, beside the gateway. The rows of the new file are sorted by the pseudonyms: the order of
+the old names would tell the owner of a row to a reader who knows that order.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str
         where: the roster's file, for messages.
 
     Raises:
-        RosterError: a column is not there, a name can be no level of a topic or is told by another column, or two names
+        RosterError: a column is not there, a name can be no level of a topic or stands in another column, or two names
             have one pseudonym.
     """
     said = f"roster {where}:".replace(" :", ":")

@@ -243,7 +243,7 @@ def level_of(name: str) -> str:
 
 
 class ReleaseSource(ABC):
-    """Gives rows, and is told when all that it gave are at the broker. It belongs to one thread."""
+    """A source of released rows; ``done`` says that the broker has all that it gave. One thread uses it."""
 
     @abstractmethod
     def take(self, seconds: float) -> list[bytes]:
@@ -440,7 +440,7 @@ class Back:
         retain: whether the broker is to keep the newest row of each topic.
         window: messages that may be unconfirmed.
         tally: where to count.
-        rejects: where rows that are none are told of.
+        rejects: the file of messages that hold no released row.
     """
 
     def __init__(
@@ -552,7 +552,7 @@ class Back:
 
 
 def _until(stop: Callable[[], bool], patience: float) -> Callable[[], bool]:
-    """Whether the patience is over that begins when one is told to stop."""
+    """A check whether so many seconds have passed since it first found that a stop was asked for."""
     told: list[float] = []
 
     def over() -> bool:

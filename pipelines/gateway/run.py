@@ -91,7 +91,7 @@ class Parts:
         return FolderSource(self.settings.path(given.path), seconds(given.poll), sent)
 
     def rejects(self) -> RejectFile:
-        """Where dropped messages are told of.
+        """The file of dropped messages.
 
         Raises:
             CommandError: the file cannot be written.

@@ -507,6 +507,11 @@ class Kernel(Direction):
         return float((matrix[first, second] - logarithm).min()) - 4 * _UNIT * float(matrix.max())
 
 
+def variation(rows: FloatArray) -> float:
+    """The largest total variation of two rows, shape (k, k), not rounded."""
+    return max(float(np.abs(rows - row).sum(axis=1).max()) for row in rows) / 2
+
+
 def ratios_of(matrix: FloatArray) -> FloatArray:
     """W = e^F with ones on the diagonals, shape (..., k, k)."""
     ratios = np.exp(matrix)

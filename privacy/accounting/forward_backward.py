@@ -103,6 +103,7 @@ from .directions import (
     NotContracting,
     OneNumber,
     Pair,
+    variation,
 )
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
@@ -499,8 +500,7 @@ def _cheap(direction: Direction) -> Direction:
     curve: list[tuple[int, float]] = []
     for steps in STEPS:
         power = np.linalg.matrix_power(direction.transition, steps)
-        distance = max(float(np.abs(power - row).sum(axis=1).max()) for row in power) / 2
-        curve.append((steps, min(1.0, distance + _POWER_ERROR)))
+        curve.append((steps, min(1.0, variation(power) + _POWER_ERROR)))
     return MixingCurve(tuple(curve))
 
 

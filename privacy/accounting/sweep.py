@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -63,6 +64,7 @@ from .directions import (
     PeriodicKernel,
     couple,
     ratios_of,
+    variation,
 )
 from .forward_backward import calibrated, directions_of, everywhere
 from .schedules import Schedule, levelled
@@ -288,7 +290,7 @@ def _useful(transition: FloatArray) -> list[int]:
     steps: list[int] = [*STEPS]
     while steps[-1] < _LONGEST // 4:
         power = np.linalg.matrix_power(transition, steps[-1])
-        if _variation(power) < 1e-3:  # noqa: PLR2004 - see above
+        if variation(power) < 1e-3:  # noqa: PLR2004 - see above
             break
         steps.append(steps[-1] * 3 // 2)
     return steps
@@ -391,11 +393,11 @@ def members_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> tuple[Member, .
     if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
         return ()
     everyone = everywhere(belief)
-    tables, labels = sided_influence(everyone, bound), sided_influence(everyone, bound).pairs
-    members = np.array([number for number, _, _ in labels], dtype=np.intp)
+    tables = sided_influence(everyone, bound)
+    members = np.array([number for number, _, _ in tables.pairs], dtype=np.intp)
     found: list[Member] = []
     for number, pair in enumerate(directions_of(everyone)):
-        rows = members == number if labels else slice(None)
+        rows = members == number if len(members) else slice(None)
         caps = (side[rows].max(axis=0, initial=0.0) for side in (tables.right, tables.left))
         ways = (_capped(way, cap) for way, cap in zip(_ways(*pair), caps, strict=True))
         found.append(Member(*ways))
@@ -416,24 +418,22 @@ def _capped(way: Way, influence: FloatArray) -> Way:
 
 
 def _ways(forward: Direction, backward: Direction) -> tuple[Way, Way]:
-    kernels = [one for one in (forward, backward) if isinstance(one, Kernel)]
-    if not kernels:
-        return Way(blocks_of(forward)), Way(blocks_of(backward))
-    if len(kernels[0].transition) > _COUPLED_STATES:
+    pair = forward, backward
+    states = [len(one.transition) for one in pair if isinstance(one, Kernel)]
+    if states and max(states) > _COUPLED_STATES:
         # the sets of all pairs take seconds, their total variation milliseconds
-        curves = (_curve(one) if isinstance(one, Kernel) else one for one in (forward, backward))
-        first, second = (Way(blocks_of(one)) for one in curves)
-        return first, second
-    try:
-        certificate = calibrated((forward, backward), 1.0)
-    except (ChainError, NotContracting):
-        return Way(blocks_of(forward)), Way(blocks_of(backward))
-    matrices = certificate.forward, certificate.backward
-    made = [
-        _held(one, matrix) if isinstance(one, Kernel) else Way(blocks_of(one))
-        for one, matrix in zip((forward, backward), matrices, strict=True)
-    ]
-    return made[0], made[1]
+        first, second = (_curve(one) if isinstance(one, Kernel) else one for one in pair)
+        return Way(blocks_of(first)), Way(blocks_of(second))
+    matrices: tuple[FloatArray | None, FloatArray | None] = (None, None)
+    if states:
+        with suppress(ChainError, NotContracting):
+            certificate = calibrated(pair, 1.0)
+            matrices = certificate.forward, certificate.backward
+    ahead, behind = (
+        _held(one, matrix) if matrix is not None and isinstance(one, Kernel) else Way(blocks_of(one))
+        for one, matrix in zip(pair, matrices, strict=True)
+    )
+    return ahead, behind
 
 
 def _curve(direction: Kernel) -> MixingCurve:
@@ -441,15 +441,10 @@ def _curve(direction: Kernel) -> MixingCurve:
     curve: list[tuple[int, float]] = []
     for steps in _useful(direction.transition):
         error = _error(len(direction.transition), steps, direction.rounding)
-        eta = _variation(np.linalg.matrix_power(direction.transition, steps)) + error
+        eta = variation(np.linalg.matrix_power(direction.transition, steps)) + error
         # blocks that tell little cost as much time as others
         curve.append((steps, eta if eta < _TELLING else 1.0))
     return MixingCurve(tuple(curve))
-
-
-def _variation(power: FloatArray) -> float:
-    """Largest total variation of two rows."""
-    return max(float(np.abs(power - row).sum(axis=1).max()) for row in power) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,7 +541,7 @@ class Sweeper:
         if matrix is None:
             return None
         for excess in _RAISES:
-            raised = _with_own(matrix * (1 + excess), _FLOOR)
+            raised = _raised(matrix, excess)
             over = np.full(len(steps), raised.max())
             for longest in steps:
                 mass = np.where(steps <= longest, (steps - 1) * density, np.inf)
@@ -876,7 +871,6 @@ class Lane:
     Args:
         world: What is believed.
         ends: What lies before the first run and behind the last, by member; None for nothing charged.
-        view: The slots that are looked at, where runs must begin and end; None for all.
     """
 
     def __init__(
@@ -884,9 +878,8 @@ class Lane:
         world: World,
         *,
         ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None),
-        view: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        self.world, self._ends, self._view = world, ends, view
+        self.world, self._ends = world, ends
         self._slots: Sequence[int] = ()
         self._densities: Sequence[float] = ()
         self._total = 0.0
@@ -992,9 +985,6 @@ class Lane:
 
     def _bound(self, index: int) -> float:
         """The loss of the worst slot of a run by the sweeps alone."""
-        first, stop = self._view
-        if (first is not None and self._slots[index] < first) or (stop is not None and self._slots[index] >= stop):
-            return 0.0
         return float(min(self._bounds(index)[1].max(), self._total))
 
     def _decide(self) -> Worst:
@@ -1050,14 +1040,7 @@ def loss_of(belief: AnyBelief, density: Density) -> Worst:
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    lane = Lane(World([(None, belief)]))
-    runs = density.runs()
-    if runs:
-        slots = [runs[0].start, *(run.stop for run in runs)]
-        levels = [run.density for run in runs]
-        total = math.fsum(run.length * level for run, level in zip(runs, levels, strict=True)) * _UP
-        lane.update(slots, levels, total, slots[0], slots[-1])
-    return lane.worst
+    return endless_loss(World([(None, belief)]), density, [])[0]
 
 
 #: Slots that stand for a run without end.
@@ -1177,7 +1160,6 @@ def _laned(
     world: World,
     line: Line,
     ends: tuple[Sequence[State] | None, Sequence[State] | None],
-    view: tuple[int | None, int | None] = (None, None),
 ) -> Worst:
     slots, densities = line
     if world.is_idle or not densities:
@@ -1186,7 +1168,7 @@ def _laned(
     if ends == (None, None):
         lengths = (stop - start for start, stop in pairwise(slots))
         total = float_above(sum((Fraction(d) * n for d, n in zip(densities, lengths, strict=True)), Fraction(0)))
-    lane = Lane(world, ends=ends, view=view)
+    lane = Lane(world, ends=ends)
     lane.update(slots, densities, total, slots[0], slots[-1])
     return lane.worst
 
@@ -1271,7 +1253,8 @@ def _proved(state: State, swept: Callable[[State], State], period: int) -> State
     return replace(state, matrix=_raised(state.matrix, np.inf), largest=_raised(state.largest, np.inf))
 
 
-def _raised(values: np.ndarray, excess: float) -> np.ndarray:
+def _raised(values: FloatArray, excess: float) -> FloatArray:
+    """A matrix or numbers a little larger; infinite for an infinite excess. The diagonal of a matrix is 0."""
     made = values * (1 + excess) + _FLOOR if np.isfinite(excess) else np.full(values.shape, np.inf)
     if made.ndim == 2:  # noqa: PLR2004 - a matrix
         np.fill_diagonal(made, 0.0)

@@ -322,7 +322,7 @@ def _listed(levels: list[int]) -> str:
 
 
 class RejectsFile(Section):
-    """Where dropped messages are told of, and to whom their content is encrypted."""
+    """The file of dropped messages, and the key that encrypts their content."""
 
     file: str = Field(min_length=1)
     encrypted: Letters | None = Field(
@@ -357,7 +357,7 @@ class Forward(Section):
 
     @property
     def rejects_file(self) -> RejectsFile | None:
-        """Where dropped messages are told of, if they are."""
+        """The file of dropped messages; None without one."""
         return RejectsFile(file=self.rejects) if isinstance(self.rejects, str) else self.rejects
 
 

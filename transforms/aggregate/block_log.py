@@ -180,7 +180,7 @@ def logged(registration: Registration, entry_id: str, shard: int, stop: int) -> 
 
 
 def _to_log(registration: Registration, records: Sequence[Record]) -> list[LoggedBlock]:
-    """One of the blocks that a transaction put on record, and each that an earlier one did.
+    """One of the blocks that a transaction put on record; where it put none, each that an earlier one did.
 
     The worker of an earlier one may have ended before it logged them.
     """
