@@ -113,31 +113,25 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_fit.py::test_a_list_that_would_choose_nothing_is_refused_and_not_quoted": 2,
     f"{_COMMANDS}/test_fit.py::test_what_cannot_be_fitted_ends_with_exit_code_2": 5,
     f"{_COMMANDS}/test_init.py::test_settings_from_a_file_of_each_format_run_as_they_are": 1,
-    f"{_COMMANDS}/test_mechanisms.py::"
-    "test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_and_gives_the_same_rows_again": 3,
-    f"{_COMMANDS}/test_mechanisms.py::"
-    "test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_without_protection": 2,
-    f"{_COMMANDS}/test_no_leak.py::"
-    "test_one_changed_cell_changes_no_log_no_metric_no_exit_code_no_file_and_no_number_of_rows": 1,
+    f"{_COMMANDS}/test_mechanisms.py::test_each_mechanism_publishes_its_noise_at_its_price_and_the_same_rows_again": 3,
+    f"{_COMMANDS}/test_mechanisms.py::test_the_first_window_costs_at_most_epsilon_but_for_entry_dp": 2,
+    f"{_COMMANDS}/test_no_leak.py::test_one_changed_cell_changes_no_log_metric_exit_code_file_or_row_count": 1,
     f"{_COMMANDS}/test_nothing_counts.py::"
     "test_it_stops_with_nothing_on_record_and_can_be_run_again_with_other_settings": 2,
     f"{_COMMANDS}/test_paths.py::test_outputs_of_every_command_refuse_what_is_no_regular_file": 1,
     f"{_COMMANDS}/test_run.py::test_a_lost_history_stays_on_record_for_ever": 1,
-    f"{_COMMANDS}/test_run.py::"
-    "test_releases_that_the_ledger_does_not_know_stop_the_job_unless_the_history_is_given_up": 1,
+    f"{_COMMANDS}/test_run.py::test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up": 1,
     f"{_COMMANDS}/test_run.py::test_values_that_totals_tell_of_are_said_with_their_number_and_the_assumption": 1,
     f"{_COMMANDS}/test_slot_classes.py::test_every_format_has_the_classes": 1,
-    f"{_COMMANDS}/test_twice.py::"
-    "test_a_job_that_was_killed_and_is_run_again_publishes_what_was_on_record_and_the_rest": 1,
+    f"{_COMMANDS}/test_twice.py::test_a_killed_and_repeated_job_publishes_the_record_and_the_rest": 1,
     f"{_DISTRIBUTION}::test_draws_in_bulk_follow_the_discrete_laplace_law": 3,
     f"{_DISTRIBUTION}::test_noise_of_sum_zero_in_bulk_has_the_law_of_its_entries": 2,
     f"{_FUZZ}::test_a_decoder_that_loses_or_doubles_a_part_of_them_is_noticed": 17,
-    f"{_FUZZ}::test_a_hundred_thousand_damaged_messages_over_all_decoders_raise_nothing_and_count_once": 4,
+    f"{_FUZZ}::test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once": 4,
     f"{_FUZZ}::test_a_poison_message_that_comes_for_ever_harms_no_other_and_is_told_each_time": 5,
     f"{_FUZZ}::test_damaged_messages_raise_nothing_and_count_once": 5,
     f"{_FUZZ}::test_json_of_any_shape_raises_nothing_and_counts_once": 3,
-    f"{_LIVE}/test_file_feed.py::"
-    "test_a_large_file_is_given_in_pieces_and_a_reader_at_any_of_their_positions_gives_exactly_the_rest": 1,
+    f"{_LIVE}/test_file_feed.py::test_a_large_file_is_read_in_batches_and_resumes_at_any_offset": 1,
     f"{_LIVE}/test_live.py::test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives": 2,
     f"{_LIVE}/test_live_faults.py::test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once": 1,
     f"{_LIVE}/test_live_faults.py::test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing": 1,
@@ -173,11 +167,11 @@ SOME_CASES: dict[str, int] = {
     "test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count": 1,
     f"{_TRANSFORMS}/test_noise_law.py::test_published_counts_add_up_to_the_total_for_series_and_groups": 2,
     f"{_TRANSFORMS}/aggregate/test_panes.py::"
-    "test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it": 1,
+    "test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_it": 1,
     f"{_TRANSFORMS}/aggregate/test_panes.py::test_of_a_source_without_tickets_no_early_pane_releases_anything": 1,
     f"{_TRANSFORMS}/aggregate/test_panes.py::test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once": 2,
     f"{_TRANSFORMS}/aggregate/test_rosters.py::"
-    "test_a_job_that_was_started_with_an_older_roster_publishes_what_one_with_the_newer_does": 1,
+    "test_a_job_started_with_an_older_roster_publishes_what_a_newer_one_does": 1,
     f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them": 1,
     f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_series_that_joins_leaves_or_returns_does_so_with_a_window": 1,
     f"{_TRANSFORMS}/test_slot_classes.py::test_counts_by_class_equal_a_plain_computation": 1,
@@ -192,20 +186,17 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_fuzzed_files.py::test_no_settings_of_a_job_are_an_unexpected_failure": 1,
     f"{_COMMANDS}/test_sharing.py::test_a_renamed_domain_is_refused_and_publishes_nothing": 1,
     "tests/pipelines/estimation/test_estimates.py::test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots": 1,
-    f"{_LIVE_JOBS}/test_flink_jobs.py::"
-    "test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster": 1,
+    f"{_LIVE_JOBS}/test_flink_jobs.py::test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster": 1,
     f"{_LIVE_JOBS}/test_flink_left.py::test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster": 1,
     f"{_LIVE_JOBS}/test_flink_left.py::test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where": 1,
     f"{_LIVE_JOBS}/test_flink_left.py::test_what_was_to_be_left_is_begun_again_when_it_is_over": 1,
     f"{_LIVE_JOBS}/test_live.py::test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missing": 1,
     f"{_LIVE_JOBS}/test_live.py::test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again": 1,
     f"{_LIVE_JOBS}/test_live_bad_input.py::test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads": 2,
-    f"{_LIVE_JOBS}/test_live_bad_input.py::"
-    "test_a_setting_that_may_not_change_stops_the_job_before_it_reads_and_names_both_values": 5,
+    f"{_LIVE_JOBS}/test_live_bad_input.py::test_a_changed_fixed_setting_stops_the_job_early_and_names_both_values": 5,
     "tests/pipelines/test_continuity.py::test_an_older_copy_is_told_without_a_look_at_the_sink": 1,
     f"{_PLACES}/test_files.py::test_a_write_that_fails_in_the_end_says_what_is_on_record": 1,
-    f"{_PLACES}/test_origins.py::"
-    "test_a_model_of_the_one_series_that_is_published_is_labelled_whatever_it_was_called": 1,
+    f"{_PLACES}/test_origins.py::test_a_model_of_the_one_published_series_is_labelled_whatever_its_name": 1,
     f"{_PLACES}/test_origins.py::test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it": 1,
     f"{_RESTARTS}::test_a_failure_that_would_come_again_ends_the_job_at_once": 1,
     f"{_TRANSFORMS}/test_coarser_bins.py::test_a_coarser_query_counts_what_the_finer_one_adds_up_to": 1,

@@ -162,7 +162,7 @@ def test_the_job_has_private_workers_of_one_build_and_no_refused_mode(terraform:
     assert "hot_key" not in text
 
 
-def test_the_account_has_no_rights_over_the_project_but_the_workers_and_the_launchers(
+def test_the_service_account_has_only_the_workers_and_the_launchers_rights(
     terraform: dict[str, Any],
 ) -> None:
     """The launcher of a Flex Template runs under the job's own account, and creates the job there."""

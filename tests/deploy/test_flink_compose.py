@@ -142,7 +142,7 @@ def settings(name: str) -> dict[str, Any]:
 FOLLOWED = {"settings.yaml": ["worker", "submit", "ledger-metrics"], "gateway.yaml": ["gateway"]}
 
 
-def test_every_host_and_port_that_a_service_names_is_a_service_it_shares_a_network_with() -> None:
+def test_services_name_only_hosts_and_ports_that_share_a_network_with_them() -> None:
     documents = [(name, settings(file)) for file, names in FOLLOWED.items() for name in names]
     documents += [("prometheus", yaml.safe_load(text(PROMETHEUS / "prometheus.yml")))]
     documents += [(name, {"command": command_of(service)}) for name, service in services().items()]
@@ -216,7 +216,7 @@ def test_a_secret_is_a_file_of_a_folder_that_is_never_committed() -> None:
     )
 
 
-def test_the_workers_share_the_taskmanagers_loopback_address_and_the_job_names_their_port() -> None:
+def test_workers_share_the_loopback_address_and_the_job_names_their_port() -> None:
     worker = services()["worker"]
     assert worker["network_mode"] == "service:taskmanager"
     assert options_of(services()["submit"]["command"])["--environment_config"] == f"localhost:{worker['command'][2]}"

@@ -93,7 +93,7 @@ def parts_of(words: list[str]) -> set[str]:
     return found
 
 
-def test_docker_commands_of_the_guides_name_files_services_and_options_that_are_there(
+def test_docker_commands_of_the_guides_name_existing_files_services_and_options(
     tool: Callable[[str], str],
 ) -> None:
     help_of: dict[str, str] = {}

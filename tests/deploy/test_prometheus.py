@@ -141,7 +141,7 @@ def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> Non
     assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
 
 
-def test_an_attempt_goes_on_with_its_series_and_a_job_begun_anew_with_the_name_that_is_summed_by() -> None:
+def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name() -> None:
     """Flink numbers a job's attempts; its command names each submission (live/flink.py), and Flink gives it an id."""
     given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
     names: set[str] = set()
@@ -242,7 +242,7 @@ def test_a_schedule_whose_budget_ends_is_told_beforehand(tmp_path: Path) -> None
     assert found[f"windows_refused{QUERY}"] > 0
 
 
-def test_the_end_of_the_first_window_that_is_missing_is_told_and_looked_for_from_there(tmp_path: Path) -> None:
+def test_the_end_of_the_first_missing_window_is_reported_and_polled_from_there(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     look = page_module.LedgerLook(str(settings))
     with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:

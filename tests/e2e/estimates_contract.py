@@ -100,9 +100,7 @@ class EstimatesContract(ABC):
         made.close()
 
     @begun_again
-    def test_estimates_from_other_series_switch_the_noise_and_every_window_is_published_once(
-        self, bench: Bench
-    ) -> None:
+    def test_estimates_from_other_series_switch_the_noise_and_lose_no_window(self, bench: Bench) -> None:
         """The other series mix more slowly from when the job has begun on; the estimate is due after two days."""
         bench.settings(
             windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{DAYS + 1:02}"},

@@ -28,7 +28,7 @@ LONGEST = (
 SMOKE = (
     "test_flink_server.py::test_killed_taskmanager_and_workers_cost_no_row",
     "test_gateway_kafka.py",
-    "test_kafka_live.py::test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_sends_what_the_topic_lacks",
+    "test_kafka_live.py::test_a_job_killed_and_begun_anew_continues_the_record_and_sends_missing_rows",
     "test_kafka_tls.py",
     "test_live_continuity.py",
     "test_live_flink.py::TestFlink::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window[groups]",

@@ -91,7 +91,7 @@ def ended_of(job: Running) -> str:
     return found[1]
 
 
-def test_ctrl_c_and_the_end_of_a_schedule_cancel_the_commands_own_job_in_the_cluster_and_no_other_one(
+def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     bench: RestBench,
 ) -> None:
     """Two commands give their jobs the same name."""

@@ -51,7 +51,7 @@ def whole(bench: RestBench, job: Running) -> Running:
     return job
 
 
-def test_a_cluster_that_has_lost_its_machines_is_told_within_a_minute_with_the_cause_and_when_it_has_one_again(
+def test_a_cluster_without_machines_is_reported_within_a_minute_with_its_cause(
     bench: RestBench,
 ) -> None:
     """Nothing takes their place; the window whose readings have come is late, and waits."""

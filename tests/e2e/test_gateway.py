@@ -171,7 +171,7 @@ def test_a_broker_that_stands_still_is_left_and_found_again(mosquitto: Mosquitto
     one.wait_until("all acknowledged", lambda: settled(one, 10))
 
 
-def test_messages_of_ten_megabytes_are_dropped_counted_and_told_of_without_their_content(
+def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:
     one = gateway(to_folder(mosquitto.port, rejects="rejects.jsonl"))

@@ -82,7 +82,7 @@ def gateway(mosquitto: MosquittoBroker) -> Iterator[GatewayProcess]:
     one.close()
 
 
-def test_each_release_is_published_once_under_its_query_and_key_and_the_newest_is_retained(
+def test_each_release_is_published_under_its_query_and_key_and_the_newest_retained(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     reader = Reader(mosquitto.port)
@@ -108,7 +108,7 @@ def test_each_release_is_published_once_under_its_query_and_key_and_the_newest_i
     assert gateway.stop() == 0
 
 
-def test_a_broker_that_is_away_at_the_start_and_later_gets_the_releases_when_it_is_there(
+def test_a_broker_away_at_the_start_and_later_gets_the_releases_on_its_return(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     reader = Reader(mosquitto.port)
@@ -133,7 +133,7 @@ def test_a_broker_that_is_away_at_the_start_and_later_gets_the_releases_when_it_
     }
 
 
-def test_killed_and_restarted_it_sends_every_release_at_least_once_and_none_with_other_values(
+def test_a_killed_gateway_sends_every_release_and_none_with_other_values(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     reader = Reader(mosquitto.port)

@@ -150,7 +150,7 @@ def test_messages_come_by_tls_and_a_certificate_of_a_stranger_ends_the_gateway(
 
 
 @pytest.mark.parametrize("key", ["beside", "inside"])
-def test_a_gateway_with_a_certificate_of_its_own_is_let_in_where_the_broker_wants_one(
+def test_a_gateway_with_a_client_certificate_is_accepted_where_one_is_required(
     broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path, key: str
 ) -> None:
     certificates(tmp_path)

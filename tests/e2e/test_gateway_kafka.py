@@ -135,7 +135,7 @@ def test_a_kafka_broker_restarted_in_order_costs_nothing_and_repeats_nothing(
     print(f"of 12,000 messages {counts.total() - 12_000} are there more than once")  # noqa: T201 - what was measured
 
 
-def test_a_kafka_broker_that_is_away_at_the_start_is_waited_for_with_the_messages_at_the_mqtt_broker(
+def test_messages_wait_at_the_mqtt_broker_while_kafka_is_away_at_the_start(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic()

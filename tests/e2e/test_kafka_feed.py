@@ -214,7 +214,7 @@ def test_a_broker_that_hangs_leaves_nothing_read_to_its_end(kafka):
     reader.close()
 
 
-def test_messages_of_a_transaction_that_was_taken_back_are_not_read_and_hold_nothing_up(kafka):
+def test_messages_of_an_aborted_transaction_are_not_read_and_block_nothing(kafka):
     from confluent_kafka import Producer  # noqa: PLC0415 - an extra
 
     topic = kafka.topic(1)

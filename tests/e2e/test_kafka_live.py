@@ -33,9 +33,7 @@ def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
     return frame.filter(pl.col("time").is_between(ORIGIN + int(start * HOUR), ORIGIN + int(stop * HOUR) - 1))
 
 
-def test_topic_to_topic_equals_the_truth_with_readings_out_of_order_on_several_partitions_and_lanes(
-    kafka, bench, tmp_path
-):
+def test_topic_to_topic_equals_the_truth_with_disorder_over_several_partitions(kafka, bench, tmp_path):
     """Three partitions on two lanes, one that ends early, a broker that is killed, a partition that is added."""
     topics, key = TopicBench(kafka, bench, 3), tmp_path / "private.key"
     rejects: dict[str, Any] = {"kafka": {"servers": kafka.servers, "topic": topics.rejects}}
@@ -101,7 +99,7 @@ def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
     topics.check(frame, 4)
 
 
-def test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_sends_what_the_topic_lacks(kafka, bench):
+def test_a_job_killed_and_begun_anew_continues_the_record_and_sends_missing_rows(kafka, bench):
     topics = TopicBench(kafka, bench, 2)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
     topics.settings({"start": "latest"}, windows=windows)
@@ -128,7 +126,7 @@ def test_a_job_killed_and_begun_from_nothing_goes_on_where_the_record_ends_and_s
     assert "releases that are not on record" in lost.err.read_text(encoding="utf-8")
 
 
-def test_rows_say_that_the_topic_was_made_anew_while_no_job_ran_also_after_another_restart(kafka, bench):
+def test_rows_report_a_recreated_topic_also_after_another_restart(kafka, bench):
     """What the first topic held of the windows that are missing is gone, and no position tells the next job."""
     topics = TopicBench(kafka, bench, 1)
     topics.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"})
@@ -150,7 +148,7 @@ def test_rows_say_that_the_topic_was_made_anew_while_no_job_ran_also_after_anoth
     assert {found[day] for day in (2, 3)} == {"unavailable"}
 
 
-def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_is_back(kafka, bench):
+def test_a_broker_away_at_the_start_is_reported_and_the_job_begins_on_its_return(kafka, bench):
     topics = TopicBench(kafka, bench, 1)
     topics.settings(
         windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"},
@@ -176,7 +174,7 @@ def test_a_broker_that_is_away_at_the_start_is_told_and_the_job_begins_when_it_i
     assert bench.counts() == truth(frame, range(1))
 
 
-def test_a_sink_that_is_away_for_longer_than_a_message_may_wait_costs_no_row_and_no_restart(kafka, bench):
+def test_a_sink_away_longer_than_a_message_may_wait_costs_no_row_and_no_restart(kafka, bench):
     """A message is given up after two seconds here, as after two minutes else, and each bundle fails by that."""
     topics = TopicBench(kafka, bench, 1)
     options = {"delivery.timeout.ms": 2000, "request.timeout.ms": 1000}
@@ -226,7 +224,7 @@ READ_ONLY = "the user may not write to it; ask for the right to it"
         ("rejects", READ_ONLY),
     ],
 )
-def test_a_topic_that_cannot_be_used_is_named_with_the_next_step_and_nothing_is_charged(
+def test_an_unusable_topic_is_named_with_the_next_step_and_nothing_is_charged(
     kafka: KafkaBroker, tmp_path: Path, prism: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
 ) -> None:
     monkeypatch.setenv("QUILTSTREAM_PRISM", str(prism))

@@ -36,7 +36,7 @@ def send(topic: Topic, batch=BATCH) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "avro-single-object"])
-def test_rows_that_are_sent_again_are_the_same_messages_and_a_compacted_topic_keeps_one_of_each(kafka, form):
+def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kafka, form):
     # what is in the only segment of a partition is not compacted yet
     settings = {"cleanup_policy": "compact", "segment_ms": "600000", "min_cleanable_dirty_ratio": "0.01"}
     topic = Topic(Cluster(kafka.servers), kafka.topic(2, **settings, segment_bytes="1048576"), form)
@@ -90,9 +90,7 @@ def test_a_topic_of_something_else_is_not_taken_for_a_sink(kafka):
         ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))
 
 
-def test_the_shipped_script_makes_its_topics_with_kafkas_own_tool_and_leaves_those_that_are_there(
-    kafka, kafka_jars, tmp_path
-):
+def test_the_shipped_script_makes_topics_and_leaves_existing_ones_alone(kafka, kafka_jars, tmp_path):
     tools = installed("kafka-tools")
     if not tools.folder.is_dir():
         missing("Kafka's tools are not there (run `.ci/servers.sh kafka`)")

@@ -122,9 +122,7 @@ def test_a_client_without_a_certificate_is_not_let_in(broker: KafkaBroker) -> No
         look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
 
 
-def test_a_client_that_speaks_tls_or_not_where_the_port_does_not_or_does_is_told_the_setting(
-    broker: KafkaBroker, cluster: Cluster
-) -> None:
+def test_a_tls_mismatch_between_client_and_port_names_the_setting(broker: KafkaBroker, cluster: Cluster) -> None:
     topic, place = broker.topic(1), "sink.kafka"
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
     by_name["sasl.password"] = PASSWORD

@@ -94,7 +94,7 @@ def stopped_for_good(job: Running) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_ledger_that_goes_under_a_live_job_stops_it_for_good_and_nothing_is_drawn_twice(
+def test_a_ledger_that_vanishes_under_a_live_job_stops_it_and_nothing_is_redrawn(
     bench: VolumeBench, tally: Tally, loss: str
 ) -> None:
     bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{DAYS + 1:02}"})

@@ -24,14 +24,14 @@ class TestEmbeddedFlink(LiveContract):
     counts_readings = False
     # of the same kind as what stays, and asked of a cluster, which has the same translation of the graph
     test_a_meter_whose_clock_jumps_ten_years_ahead_closes_no_window_of_today = None  # pyright: ignore[reportAssignmentType]
-    test_empty_windows_silent_series_and_a_silent_source_are_published_once_idle_has_passed = None  # pyright: ignore[reportAssignmentType]
-    test_a_shard_that_is_silent_for_weeks_while_others_send_holds_no_window_and_returns = None  # pyright: ignore[reportAssignmentType]
+    test_empty_windows_and_silent_series_are_published_once_idle_has_passed = None  # pyright: ignore[reportAssignmentType]
+    test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return = None  # pyright: ignore[reportAssignmentType]
     test_a_series_that_begins_on_the_third_day_is_taken_in_at_first_sight = None  # pyright: ignore[reportAssignmentType]
     test_one_changed_cell_changes_nothing_that_can_be_seen_but_the_counts = None  # pyright: ignore[reportAssignmentType]
     # the ledger's and not the runner's
-    test_a_roster_written_anew_between_two_runs_holds_from_the_first_window_that_was_not_published = None  # pyright: ignore[reportAssignmentType]
+    test_a_new_roster_holds_from_the_first_unpublished_window_on = None  # pyright: ignore[reportAssignmentType]
     test_two_jobs_that_race_publish_every_window_once = None  # pyright: ignore[reportAssignmentType]
-    test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three = None  # pyright: ignore[reportAssignmentType]
+    test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three = None  # pyright: ignore[reportAssignmentType]
     test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads = None  # pyright: ignore[reportAssignmentType]
 
     def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:

@@ -85,8 +85,8 @@ class TestPrismOnPostgres:
     test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on = begun_again(
         LiveContract.test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on
     )
-    test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three = begun_again(
-        LiveContract.test_a_budget_that_ends_in_the_middle_refuses_the_rest_on_record_and_ends_with_three
+    test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three = begun_again(
+        LiveContract.test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three
     )
     test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads = begun_again(
         LiveContract.test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads
@@ -127,7 +127,7 @@ def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
     assert {one["kind"] for one in job.said} >= {"record", "summary"}
 
 
-def test_a_server_that_stands_still_is_told_within_a_minute_and_the_job_goes_on_when_it_does(
+def test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_after(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally
 ) -> None:
     """Its connections stay, nothing fails, and whoever asks it waits for ever."""
@@ -220,9 +220,7 @@ def test_a_ledger_killed_or_stopped_for_long_costs_a_job_on_prism_no_restart(
 
 
 @pytest.mark.parametrize("how", ["dropped", "made anew", "restored"])
-def test_a_ledger_dropped_under_a_live_job_stops_it_for_good_and_nothing_is_drawn_twice(
-    bench: PostgresBench, how: str
-) -> None:
+def test_a_ledger_dropped_under_a_live_job_stops_it_and_nothing_is_redrawn(bench: PostgresBench, how: str) -> None:
     days = 5
     bench.settings(
         windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{days + 1:02}"}, live={"poll": "100ms"}

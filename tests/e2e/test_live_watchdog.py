@@ -102,7 +102,7 @@ def workers_of(pool: Processes) -> list[int]:
         ("worker", "no-worker", "no worker has looked at the source for", "workers look at the source again"),
     ],
 )
-def test_what_stands_still_is_told_within_a_minute_on_the_log_and_as_a_metric_and_goes_on_when_it_may(
+def test_a_stall_is_logged_and_measured_within_a_minute_and_ends_when_it_may(
     bench: Bench, pool: tuple[Processes, int], what: str, cause: str, said: str, well: str
 ) -> None:
     """The one promise about time that is tried here; on a healthy machine it takes a bit over 30 s."""
@@ -149,7 +149,7 @@ def test_what_stands_still_is_told_within_a_minute_on_the_log_and_as_a_metric_an
     assert job.summary["restarts"] == 0
 
 
-def test_workers_killed_with_their_pool_are_told_within_a_minute_and_a_job_begun_again_publishes_the_rest(
+def test_killed_workers_are_reported_within_a_minute_and_a_new_job_does_the_rest(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
     """Prism fails the job where a bundle is lost with them, and else waits for them: either is told."""
@@ -190,7 +190,7 @@ def test_workers_killed_with_their_pool_are_told_within_a_minute_and_a_job_begun
     bench.check(earlier=published)
 
 
-def test_a_folder_that_goes_away_is_told_within_a_minute_however_rarely_it_is_looked_at_and_when_it_is_back(
+def test_a_missing_folder_is_reported_within_a_minute_however_slow_the_poll(
     bench: Bench,
 ) -> None:
     """What a look would tell minutes later is asked between two looks."""
@@ -233,7 +233,7 @@ def test_a_folder_that_goes_away_is_told_within_a_minute_however_rarely_it_is_lo
     bench.check(earlier=published)
 
 
-def test_a_broker_that_is_gone_or_stands_still_is_noticed_between_two_looks_and_nothing_is_read_by_that(
+def test_a_lost_or_hanging_broker_is_noticed_between_polls_and_nothing_is_read(
     kafka: KafkaBroker,
 ) -> None:
     topic = kafka.topic(2)

@@ -72,7 +72,7 @@ def shown(url: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_ledger_that_was_dumped_and_restored_by_the_guides_words_is_the_same_and_goes_on(
+def test_a_ledger_dumped_and_restored_by_the_guides_commands_is_the_same(
     postgres_binaries: Path, database: Callable[[], str], tmp_path: Path, tally: Tally
 ) -> None:
     first, second = database(), database()

@@ -101,7 +101,7 @@ def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
-def test_a_connection_that_has_ended_between_two_transactions_is_replaced_before_it_is_used(
+def test_a_connection_lost_between_two_transactions_is_replaced_before_use(
     postgres_url: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's farewell is seen without asking; after a silence the server is asked, and only then."""
@@ -151,7 +151,7 @@ def backend_of(store: Store) -> int:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_connection_that_ends_when_it_is_asked_is_none_and_a_server_that_complains_is_one(gone: bool) -> None:
+def test_a_connection_lost_during_a_query_is_reported_and_an_sql_error_is_not(gone: bool) -> None:
     class Asked:
         autocommit = False
         closed = broken = gone

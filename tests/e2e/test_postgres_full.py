@@ -157,7 +157,7 @@ def test_who_may_mount_no_disk_fails_where_servers_are_required_and_skips_elsewh
         pass
 
 
-def test_a_disk_of_a_servers_tables_that_is_full_at_any_size_stops_the_job_and_loses_nothing(
+def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     server: PostgresServer, disk: SmallDisk, tally: Tally
 ) -> None:
     """Some pages more each time, until all of a job finds room; its tables are new each time."""
@@ -188,7 +188,7 @@ def test_a_disk_of_a_servers_tables_that_is_full_at_any_size_stops_the_job_and_l
 
 
 @pytest.mark.parametrize("room", [512, 40_000, 120_000])
-def test_a_servers_log_that_finds_its_disk_full_costs_no_row_when_there_is_room_again(
+def test_a_full_disk_of_the_servers_log_costs_no_row_once_there_is_room(
     server: PostgresServer, disk: SmallDisk, tally: Tally, room: int
 ) -> None:
     """So many bytes of log into the jobs the server has no room for more, and then no way to come up before it has."""

@@ -172,7 +172,7 @@ def _started(program: Path) -> Iterator[SchemaRegistry]:
         server.close()
 
 
-def test_what_confluents_serializers_write_is_read_and_an_unknown_number_is_one_reject(registry, made):
+def test_confluents_messages_are_read_and_an_unknown_schema_id_is_one_reject(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(2)
     plain, wider = confluents.serializer(READING), confluents.serializer(WITH_UNIT)
@@ -250,7 +250,7 @@ def test_an_address_where_there_is_no_registry_is_told_and_costs_no_message(regi
         RegistrySchemas(registry.host, client=made)(number)
 
 
-def test_confluents_deserializer_reads_the_rows_and_every_worker_sends_the_same_bytes(registry, made):
+def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_bytes(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
     subject = f"{topic}-value"
@@ -278,7 +278,7 @@ def test_confluents_deserializer_reads_the_rows_and_every_worker_sends_the_same_
     reader.close()
 
 
-def test_a_registry_that_does_not_have_or_does_not_take_the_schema_stops_the_job_before_a_row_is_sent(registry, made):
+def test_a_registry_without_the_schema_stops_the_job_before_a_row_is_sent(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
     subject = f"{topic}-value"

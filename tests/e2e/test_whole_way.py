@@ -80,9 +80,7 @@ def send_with_faults(way: Way) -> dict[str, str]:
     return earlier
 
 
-def test_readings_by_mqtt_come_back_as_true_rows_with_gateway_taskmanager_and_kafka_killed(
-    way: Way, tally: Tally
-) -> None:
+def test_readings_by_mqtt_come_back_as_true_rows_after_kills_along_the_way(way: Way, tally: Tally) -> None:
     earlier = send_with_faults(way)
     way.end()
 

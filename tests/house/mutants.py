@@ -222,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new="return self.complete(start) and None is not all(",
         tests=(
             "tests/transforms/aggregate/test_pieces.py::"
-            "test_however_the_elements_of_a_window_are_cut_into_panes_it_is_whole_only_with_all_of_them",
+            "test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them",
         ),
     ),
     Mutant(
@@ -251,14 +251,14 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/aggregate/encode.py",
         old="keep &= ~late",
         new="keep &= late | ~late",
-        tests=(f"{_LIVE}::test_a_reading_is_late_by_its_own_parts_clock_also_while_another_part_holds_the_window",),
+        tests=(f"{_LIVE}::test_a_reading_is_late_by_its_own_partitions_watermark",),
     ),
     Mutant(
         name="windows close while files are waiting",
         file="transforms/sources/reader.py",
         old="settled = piece is None or piece.settled",
         new="settled = True",
-        tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over",),
+        tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped",),
     ),
     Mutant(
         name="a reader that is ahead of what its runner has goes on from where it is",
@@ -267,7 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new="            if at is not None:",
         tests=(
             "tests/transforms/sources/test_bundles_twice.py::"
-            "test_every_call_of_a_reader_fails_once_it_has_given_and_is_made_again_and_changes_nothing",
+            "test_every_readers_call_repeated_after_a_failure_changes_nothing",
         ),
     ),
     Mutant(
@@ -283,8 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        self._drop()\n        self._consume()\n        return anew",
         new="        self._assign()\n        return anew",
         tests=(
-            "tests/transforms/kafka/test_feed.py::"
-            "test_a_topic_that_was_made_anew_is_asked_for_by_a_new_consumer_and_not_when_nothing_has_come",
+            "tests/transforms/kafka/test_feed.py::test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not",
         ),
     ),
     Mutant(

@@ -52,7 +52,7 @@ def test_a_step_has_the_states_and_timers_that_beam_finds_however_often_it_is_as
         states.clear()
 
 
-def test_a_method_has_the_parameters_that_beam_finds_and_a_function_that_is_no_method_is_read_anew() -> None:
+def test_a_method_has_the_parameters_that_beam_finds_and_functions_are_read_anew() -> None:
     read: Any = core.get_function_args_defaults
     for _ in range(3):
         names, defaults = read(Step().process)

@@ -108,7 +108,7 @@ def test_a_usage_error_ends_with_exit_code_2() -> None:
         assert call(*words).code == 2
 
 
-def test_an_unexpected_failure_ends_with_exit_code_1_without_its_text_unless_debug_asks_for_it(tmp_path: Path) -> None:
+def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(tmp_path: Path) -> None:
     job(tmp_path)
     broken = (
         "import logging\nlogging.disable()\n"  # what Beam says where it is imported before the command

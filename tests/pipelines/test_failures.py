@@ -52,7 +52,7 @@ def test_a_value_error_of_a_library_is_not_shown() -> None:
     assert "secret" not in failure.text
 
 
-def test_a_value_error_of_what_is_written_in_c_is_not_shown_as_of_the_module_that_called_it() -> None:
+def test_a_value_error_of_compiled_code_is_not_shown_as_its_callers() -> None:
     """Then the last frame is the package's own, and the text quotes what was given all the same."""
     with pytest.raises(ValueError, match="secret") as caught:
         StateSpace.from_dict({"edges": ["secret"], "unit": "W", "missing_state": False})

@@ -112,9 +112,7 @@ class BeliefContract(OnLedger):
         assert store.summary("homes").given_model
 
     @pytest.mark.parametrize("way", ["first sight", "another roster", "another query"])
-    def test_a_series_that_a_joined_belief_rests_on_may_join_later_and_charges_say_so_from_then_on(
-        self, store: Store, way: str
-    ) -> None:
+    def test_a_series_behind_a_joined_belief_may_join_and_later_charges_say_so(self, store: Store, way: str) -> None:
         held = store.register(domain(budget=9.0), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
         store.change_belief("homes", joined(series_hashes=(hash_of_series("m6"), hash_of_series("m9"))))
@@ -138,7 +136,7 @@ class BeliefContract(OnLedger):
         assert [entry.given_model for entry in store.entries()] == [False] * 3 + [True]
 
     @pytest.mark.parametrize("name", ["m2", "gone", "other query"])
-    def test_a_belief_that_rests_on_a_series_of_any_roster_is_given_the_model_whatever_was_said(
+    def test_a_belief_fitted_on_a_series_of_any_roster_is_labelled_given_the_model(
         self, store: Store, name: str
     ) -> None:
         """The transaction sees all of them, also those that left and those of other queries."""
@@ -181,7 +179,7 @@ class BeliefContract(OnLedger):
         assert (again.before, again.after) == (first.after, first.after)
         assert [event[0] for event in store.summary("homes").events] == ["belief-joined"]
 
-    def test_a_job_with_a_belief_of_record_may_add_a_query_and_one_with_another_is_told_how(self, store: Store) -> None:
+    def test_a_job_with_the_recorded_belief_may_add_a_query_and_another_is_refused(self, store: Store) -> None:
         first = store.register(domain(budget=3.0), query(share=0.25))
         change = joined()
         other = query("other", share=0.25)

@@ -63,7 +63,7 @@ class BudgetContract(Registered):
         assert decided[0] == decided[1]
         assert set(decided[0].values()) == {"charged", "refused"}
 
-    def test_a_query_that_does_not_fit_at_all_is_refused_with_the_numbers_and_not_recorded(self, store: Store) -> None:
+    def test_a_query_that_does_not_fit_is_refused_with_numbers_and_not_recorded(self, store: Store) -> None:
         held = store.register(domain(budget=0.5), query())
         with pytest.raises(BudgetRefused, match="the first window of query 'more'") as caught:
             store.register(domain(budget=0.5), query("more"))

@@ -115,7 +115,7 @@ class ProcessContract(Registered):
         store.publish(registration, drafts(registration, windows[2:]))
         prices(store.entries(), 1.0)
 
-    def test_a_worker_killed_at_any_boundary_of_a_first_run_leaves_nothing_or_a_whole_step(
+    def test_a_worker_killed_at_any_boundary_of_a_first_run_leaves_whole_steps(
         self, fresh_urls: Iterator[str], nursery: Nursery
     ) -> None:
         """Every boundary of making the tables and registering: before and after each statement and commit."""
@@ -139,7 +139,7 @@ class ProcessContract(Registered):
                 assert boundary > 40
                 return
 
-    def test_a_worker_killed_at_any_boundary_of_publishing_leaves_nothing_or_a_whole_batch(
+    def test_a_worker_killed_at_any_boundary_of_publishing_leaves_whole_batches(
         self, url: str, nursery: Nursery
     ) -> None:
         """Every boundary of two batches, the later windows first; a rerun keeps each row and charges nothing again."""

@@ -85,9 +85,7 @@ class RosterContract(OnLedger):
             assert entry.loss_after == made.loss_after
         assert list(store.missing(changed)) == []
 
-    def test_the_same_roster_again_is_no_change_and_a_change_before_any_charge_is_for_all_windows(
-        self, store: Store
-    ) -> None:
+    def test_the_same_roster_is_no_change_and_an_uncharged_one_is_for_all_windows(self, store: Store) -> None:
         first = store.register(domain(), query())
         assert store.register(domain(), query()).revision == 0
         changed = store.register(domain(), query(roster=LEFT))
@@ -120,9 +118,7 @@ class RosterContract(OnLedger):
         assert [len(version.roster.series) for version in held.versions] == [5, 6]
         assert "x" not in held.roster_of(windows_of(held)[1]).series
 
-    def test_a_roster_of_other_groups_is_for_later_windows_and_never_of_more_groups_a_series(
-        self, store: Store
-    ) -> None:
+    def test_a_roster_of_other_groups_is_for_later_windows_and_keeps_groups_a_series(self, store: Store) -> None:
         pairs = [(name, "north" if name < "m3" else "south") for name in SERIES]
         first = store.register(domain(), query(roster=Roster(tuple(pairs))))
         windows = windows_of(first)
@@ -174,9 +170,7 @@ class RosterContract(OnLedger):
         with pytest.raises(RegistrationConflict, match="given_model"):
             store.register(domain(), query(roster=JOINED, given_model=True))
 
-    def test_of_two_jobs_that_change_the_roster_at_once_the_first_wins_and_the_other_is_told(
-        self, store: Store
-    ) -> None:
+    def test_of_two_jobs_that_change_the_roster_at_once_the_first_wins(self, store: Store) -> None:
         store.register(domain(), query())
         with store._database().read() as connection:
             looked = roster_digest(connection, "homes", "weekly")
@@ -269,9 +263,7 @@ class RosterContract(OnLedger):
             store.freeze(replace(frozen, digest="of-another"), windows[3:4])
         assert len(store.entries()) == 3
 
-    def test_who_made_the_last_entry_makes_the_next_without_a_look_and_looks_when_others_do(
-        self, store: Store, url: str
-    ) -> None:
+    def test_the_last_writer_adds_an_entry_without_a_query_and_others_look_first(self, store: Store, url: str) -> None:
         held = store.register(domain(), query())
         windows = windows_of(held)
         asked: list[str] = []
@@ -311,7 +303,7 @@ class RosterContract(OnLedger):
         assert rows[0] == rows[1] == rows[2]
         assert set(published_keys(store)) == {window.start for window in windows[:2]}
 
-    def test_missing_blocks_follow_the_roster_of_each_window_also_for_an_older_registration(self, store: Store) -> None:
+    def test_missing_blocks_follow_the_roster_of_each_window(self, store: Store) -> None:
         old = store.register(domain(), query(shards=16))
         windows = windows_of(old)
         store.publish(old, drafts(old, windows[:1]))
@@ -333,7 +325,7 @@ class RosterContract(OnLedger):
         assert len(set(ids)) == 5 + 5 * 7
         assert store.has_releases(ids)
 
-    def test_a_worker_killed_at_any_boundary_of_a_change_leaves_the_old_roster_or_the_new_one(
+    def test_a_worker_killed_at_any_boundary_of_a_roster_change_leaves_old_or_new(
         self, fresh_urls: Iterator[str], nursery: Nursery
     ) -> None:
         """Every boundary of registering, charging and publishing; a rerun completes it and changes no row."""

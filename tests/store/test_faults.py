@@ -40,7 +40,7 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-def test_a_disk_that_is_full_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
+def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
     tmp_path: Path, nursery: Nursery, tally: Tally
 ) -> None:
     """A limit on the size of a file, a page more each time: the log of SQLite or its file cannot grow any further."""

@@ -204,7 +204,7 @@ def fortnights_pass(store: Store, until: int) -> None:
         reseal(connection)
 
 
-def test_hourly_daily_and_weekly_windows_together_cost_as_much_in_the_tenth_year_as_in_the_first(
+def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(
     tmp_path: Path,
 ) -> None:
     """Three endless queries that share a budget; some windows alone, in the first year and in the tenth."""

@@ -54,7 +54,7 @@ def test_totals_that_are_not_public_are_not_in_the_block() -> None:
     assert marker.to_bytes(3, "little") in block_bytes(one, with_totals=True)
 
 
-def test_the_number_of_cells_is_public_by_the_rule_for_missing_ones_and_never_that_of_transitions() -> None:
+def test_the_number_of_cells_is_public_by_the_rule_for_missing_ones() -> None:
     held = registration()
     rules = {"public": True, "state": True, "break 2h": True, "unheard of": False}
     for rule, public in rules.items():

@@ -102,7 +102,7 @@ def test_no_window_of_a_random_chain_with_any_start_costs_more_than_epsilon(seed
         assert loss(found, states, window, 1) <= 1
 
 
-def test_a_windows_own_calibration_with_any_start_would_cost_more_than_epsilon_in_the_account() -> None:
+def test_a_windows_own_calibration_with_any_start_would_exceed_epsilon() -> None:
     belief = AnyInitial([MATRIX])
     own = pairwise(belief, 1.0, 12)
     assert 1.01 < loss_by_quilts(belief, [(0, 12, own.epsilon_dp)]) < 1.02
@@ -139,7 +139,7 @@ def test_a_known_start_is_given_up_because_windows_begin_anywhere(name: str) -> 
         assert chosen("pairwise", BELIEFS[name], guarantee=guarantee).belief == AnyInitial(matrices).to_dict()
 
 
-def test_a_window_of_any_start_that_is_too_short_for_a_quilt_has_the_noise_of_group_privacy() -> None:
+def test_a_window_of_any_start_too_short_for_a_quilt_has_group_noise() -> None:
     slow = AnyInitial([[[0.999, 0.001], [0.001, 0.999]]])
     found = chosen("pairwise", slow, guarantee="window").calibration
     assert (found.sigma, found.quilt.left, found.quilt.right, found.method) == (12, None, None, "pairwise")
@@ -147,7 +147,7 @@ def test_a_window_of_any_start_that_is_too_short_for_a_quilt_has_the_noise_of_gr
     assert chosen("mqm-exact", never, guarantee="window").calibration.sigma == 12
 
 
-def test_the_baseline_that_protects_no_correlated_slots_says_so_and_is_charged_what_it_costs() -> None:
+def test_the_unprotective_baseline_says_so_and_is_charged_what_it_costs() -> None:
     found = chosen("entry-dp", CHAIN)
     assert found.calibration.method == UNPROTECTED
     assert "not protected" in UNPROTECTED

@@ -59,7 +59,7 @@ def test_a_time_that_cannot_be_parsed_is_rejected_and_tallied(tmp_path: Path, st
     assert json.loads(done.out)["operator_only"]["rejected"] == {"unparsable-time": 1}
 
 
-def test_a_column_that_is_not_there_ends_with_exit_code_2_and_names_the_columns_that_are(tmp_path: Path) -> None:
+def test_a_missing_column_exits_with_2_and_names_the_columns_of_the_file(tmp_path: Path) -> None:
     made = job(tmp_path)
     write_csv(tmp_path / "readings.csv", readings(days=1), header="meter,ts,kw")
     done = call("run", made.settings)
@@ -169,7 +169,7 @@ def test_a_source_that_is_not_there_ends_with_exit_code_2(tmp_path: Path) -> Non
     assert done.said("source.csv: no file matches")
 
 
-def test_negative_energy_and_values_above_the_last_edge_are_counted_in_the_end_bins_silently(tmp_path: Path) -> None:
+def test_values_beyond_the_edges_are_counted_in_the_end_bins_silently(tmp_path: Path) -> None:
     rows = readings()
     rows[3], rows[9] = (rows[3][0], rows[3][1], -4.2), (rows[9][0], rows[9][1], 1e30)
     done = call("run", job(tmp_path, rows).settings, "--json")
@@ -270,7 +270,7 @@ def test_a_matrix_that_is_no_usable_chain_ends_with_exit_code_2(
     assert not made.ledger.exists()
 
 
-def test_a_chain_whose_product_with_its_reversal_is_reducible_is_refused_though_it_is_not(tmp_path: Path) -> None:
+def test_a_chain_with_a_reducible_multiplicative_reversal_is_refused(tmp_path: Path) -> None:
     # 0 -> 1, 1 -> 2 or 0, 2 -> 0 or 2: irreducible and aperiodic, and P P* falls apart
     transition = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]]
     name = model_file(tmp_path, transition, (500.0, 1000.0))
@@ -336,7 +336,7 @@ def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
     assert not made.sink.exists()
 
 
-def test_a_window_too_short_for_a_quilt_gets_the_noise_of_group_privacy_and_the_dry_run_says_so(tmp_path: Path) -> None:
+def test_a_window_too_short_for_a_quilt_gets_group_noise_and_the_dry_run_says_so(tmp_path: Path) -> None:
     made = job(
         tmp_path,
         model={"pi_min": 0.01, "gap": 0.01},

@@ -123,7 +123,7 @@ def test_its_settings_run_by_themselves(first: tuple[Done, list[Release]], folde
     assert shown.said(f"{first[1][-1].loss_after:.9f} after 52 windows charged; naive adding says 52")
 
 
-def test_the_true_histogram_of_the_picture_is_what_the_pipeline_and_a_plain_count_find(
+def test_the_true_histogram_of_the_picture_equals_pipeline_and_plain_count(
     first: tuple[Done, list[Release]], folder: Path, tmp_path: Path
 ) -> None:
     assert first[0].code == 0

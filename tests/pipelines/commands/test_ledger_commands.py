@@ -193,7 +193,7 @@ def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", read_only)
 
 
-def test_a_ledger_on_a_disk_that_is_mounted_read_only_can_be_looked_at_and_not_changed(
+def test_a_ledger_on_a_read_only_mount_can_be_shown_and_not_changed(
     ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shutil.copytree(ran.folder, tmp_path / "with # and %41")

@@ -49,7 +49,7 @@ def sigma_of(mechanism: str, model: Model, guarantee: str) -> float:
         if (name, guarantee) != ("group-dp", "stream")
     ],
 )
-def test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_and_gives_the_same_rows_again(
+def test_each_mechanism_publishes_its_noise_at_its_price_and_the_same_rows_again(
     tmp_path: Path, mechanism: str, guarantee: str
 ) -> None:
     within = mechanism != "entry-dp" and guarantee == "stream"
@@ -79,9 +79,7 @@ def test_a_job_of_each_mechanism_publishes_with_its_noise_costs_what_was_said_an
 
 
 @pytest.mark.parametrize("mechanism", NAMES)
-def test_the_first_window_alone_costs_at_most_epsilon_but_for_the_baseline_without_protection(
-    tmp_path: Path, mechanism: str
-) -> None:
+def test_the_first_window_costs_at_most_epsilon_but_for_entry_dp(tmp_path: Path, mechanism: str) -> None:
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": mechanism, "guarantee": "window", "budget": 500.0})
     assert call("run", made.settings).code == 0
     row = made.rows()[0]
@@ -106,7 +104,7 @@ def test_the_baseline_without_protection_is_refused_under_a_budget_of_its_epsilo
     assert not made.sink.exists()
 
 
-def test_a_dry_run_says_what_a_release_costs_and_was_calibrated_to_and_what_proves_its_noise(tmp_path: Path) -> None:
+def test_a_dry_run_prints_cost_calibration_and_proof_of_the_noise(tmp_path: Path) -> None:
     made, _ = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "mqm-approx"})
     dry, said = (
         call("run", "--dry-run", made.settings),

@@ -108,7 +108,7 @@ def test_what_is_on_record_comes_out_though_the_source_has_nothing_any_more(tmp_
         assert store.summary("streets").events == ()
 
 
-def test_windows_that_a_run_charged_and_did_not_publish_are_not_drawn_without_readings(tmp_path: Path) -> None:
+def test_windows_charged_but_not_published_are_not_drawn_without_readings(tmp_path: Path) -> None:
     made = job(tmp_path, [])
     histograms = PrivateHistograms(read_settings(made.settings))
     registration = register(histograms.plan)

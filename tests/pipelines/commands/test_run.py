@@ -135,7 +135,7 @@ def test_a_source_of_one_named_series_takes_no_roster_from_the_data(tmp_path: Pa
 @pytest.mark.parametrize(
     "lost", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], []], ids=["store missing", "store older than its sink"]
 )
-def test_releases_that_the_ledger_does_not_know_stop_the_job_unless_the_history_is_given_up(
+def test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up(
     tmp_path: Path, lost: list[str]
 ) -> None:
     made = job(tmp_path)
@@ -207,9 +207,7 @@ def test_a_sink_that_holds_something_else_is_not_replaced(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "runner", ["FlinkRunner", "DataflowRunner", "PortableRunner", "apache_beam.runners.SparkRunner"]
 )
-def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts_before_anything(
-    tmp_path: Path, runner: str
-) -> None:
+def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts(tmp_path: Path, runner: str) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
     done = call("run", made.settings, "--", f"--runner={runner}")
@@ -238,7 +236,7 @@ def test_the_same_name_with_other_content_is_refused_naming_the_field(ran: Job) 
     assert done.said("states.edges")
 
 
-def test_rows_are_noise_free_only_through_the_hook_and_never_share_a_ledger_with_real_ones(tmp_path: Path) -> None:
+def test_noise_free_rows_need_the_hook_and_never_share_a_ledger_with_real_ones(tmp_path: Path) -> None:
     made = job(tmp_path)
     settings = read_settings(made.settings)
     publish(settings, PrivateHistograms(settings, noise="none"))
@@ -318,7 +316,7 @@ def test_a_job_that_never_ends_may_have_any_number_of_windows(tmp_path: Path) ->
     assert call("run", "--dry-run", "--live", made.settings).code == 0
 
 
-def test_windows_that_a_run_charged_and_did_not_complete_are_told_when_the_next_one_does(tmp_path: Path) -> None:
+def test_windows_charged_by_an_incomplete_run_are_reported_by_the_next_one(tmp_path: Path) -> None:
     made = job(tmp_path / "job")
     histograms = PrivateHistograms(read_settings(made.settings))
     registration = register(histograms.plan)

@@ -57,9 +57,7 @@ def check(made: Job, rows: list[Release]) -> None:
 
 
 @pytest.mark.parametrize(("place", "number"), [("after", 1), ("before", 2), ("after", 2)])
-def test_a_job_that_was_killed_and_is_run_again_publishes_what_was_on_record_and_the_rest(
-    tmp_path: Path, place: str, number: int
-) -> None:
+def test_a_killed_and_repeated_job_publishes_the_record_and_the_rest(tmp_path: Path, place: str, number: int) -> None:
     made = many_windows(tmp_path)
     killed = fork(place, str(number), "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND)
     assert killed.code == -9

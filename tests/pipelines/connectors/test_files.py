@@ -142,7 +142,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_charged(tmp_
     assert not made.ledger.exists()
 
 
-def test_a_sink_in_a_folder_that_is_not_there_yet_gets_it_and_nothing_else_is_left_there(tmp_path: Path) -> None:
+def test_a_sink_in_a_missing_folder_makes_it_and_leaves_nothing_else_there(tmp_path: Path) -> None:
     made = job(tmp_path, sink={"parquet": "new/folder/out.parquet"})
     assert call("run", made.settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())

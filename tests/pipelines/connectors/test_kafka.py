@@ -118,7 +118,7 @@ def test_what_retention_took_is_not_sent_again_and_a_gap_behind_it_is(bench: Ben
     assert not {row.release_id for row in blocks[0]} & set(bench.keys)
 
 
-def test_rows_that_no_ledger_knows_are_named_and_those_of_other_queries_are_not_looked_at(bench: Bench) -> None:
+def test_rows_unknown_to_the_ledger_are_named_and_other_queries_are_ignored(bench: Bench) -> None:
     bench.complete()
     assert bench.unknown() == []
     other = bench.messages[0]
@@ -273,7 +273,7 @@ def test_a_registry_has_the_schemas_of_rows_and_rejects_before_anything_is_charg
         (OSError("secret text"), r"it does not answer \(OSError\)"),
     ],
 )
-def test_a_registry_that_is_away_or_refuses_the_schema_ends_the_job_before_anything_is_charged(
+def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
     tmp_path: Path,
     broker: FakeBroker,
     registry: FakeRegistry,
@@ -319,7 +319,7 @@ def test_a_registry_whose_secret_only_workers_have_is_left_to_them(
         ) in told
 
 
-def test_what_the_settings_say_of_a_registry_comes_to_the_topic_with_secrets_by_their_place(tmp_path: Path) -> None:
+def test_the_registrys_settings_reach_the_topic_with_secrets_by_reference(tmp_path: Path) -> None:
     options = {"basic.auth.user.info": {"file": "login"}}
     settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
     assert settings.sink is not None

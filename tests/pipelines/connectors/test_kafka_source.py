@@ -77,7 +77,7 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
     assert begun(settings, 2) == again
 
 
-def test_a_register_is_read_again_from_before_the_first_missing_window_and_what_is_reread(tmp_path: Path) -> None:
+def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path: Path) -> None:
     register = READINGS | {"value": {"register": {"path": "kwh", "rollover": 100_000}}}
     settings = made(tmp_path, {"reread": "6h"}, readings=register)
     kafka = settings.source.kafka if settings.source is not None else None
@@ -215,7 +215,7 @@ def _raise(*, passing: bool) -> int:
     raise KafkaUnavailableError("nobody answers", passing=passing)
 
 
-def test_the_topics_ids_are_on_record_and_a_topic_made_anew_is_known_to_the_next_job_of_the_ledger(
+def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = FakeBroker()

@@ -50,9 +50,7 @@ def is_given(made: Job) -> bool:
 
 
 @pytest.mark.parametrize("name", ["house", "another name"])
-def test_a_model_of_the_one_series_that_is_published_is_labelled_whatever_it_was_called(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_model_of_the_one_published_series_is_labelled_whatever_its_name(tmp_path: Path, name: str) -> None:
     made = one_house(tmp_path)
     fit_one(made, name)
     assert is_given(made)

@@ -53,7 +53,7 @@ def test_a_full_disk_is_told_from_other_errors(error: Exception, *, full: bool) 
     assert is_full(error) is full
 
 
-def test_a_live_job_whose_worker_finds_the_disk_full_is_begun_again_and_names_the_folder() -> None:
+def test_a_worker_on_a_full_disk_restarts_the_job_and_the_folder_is_named() -> None:
     error = RuntimeError(WRAPPED.format(errno.ENOSPC))
     failure = failure_of(error, (SINK,))
     assert isinstance(failure, RunnerError)
@@ -67,7 +67,7 @@ def test_a_live_job_whose_worker_finds_the_disk_full_is_begun_again_and_names_th
     assert str(failure_of(asked, (SINK,))) == str(failure)
 
 
-def test_another_failure_of_the_step_that_writes_has_the_same_code_and_is_called_by_its_kind() -> None:
+def test_another_failure_of_the_write_step_has_its_own_kind_and_the_same_code() -> None:
     failure = failure_of(RuntimeError(WRAPPED.format(errno.EIO)), (SINK,))
     assert failure.code == ExitCode.SINK
     assert str(failure).startswith("sink: /there/releases could not be written (OSError). The rows are on record: mend")
@@ -126,7 +126,7 @@ def begun(options: PipelineOptions) -> beam.Pipeline:
     return Begun(runner=FnApiRunner(), options=options)
 
 
-def test_a_live_job_on_a_full_disk_says_so_and_writes_what_is_missing_once_there_is_room(
+def test_a_live_job_on_a_full_disk_says_so_and_writes_undelivered_rows_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, live={"poll": "10ms", "restarts": 0})

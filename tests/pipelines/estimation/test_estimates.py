@@ -72,7 +72,7 @@ def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
 
 
-def test_no_series_that_the_domain_protects_or_ever_protected_is_in_an_estimate_from_outside(
+def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Homes of the roster, one of which leaves it on the way, lie among the others with a chain that would show."""
@@ -146,7 +146,7 @@ def test_a_belief_may_join_if_the_budget_allows_it_and_is_refused_if_not(tmp_pat
             assert truth(one) == ledger.summary("streets").loss <= budget
 
 
-def test_noisy_counts_of_the_series_themselves_are_charged_and_their_totals_are_not_told(tmp_path: Path) -> None:
+def test_noisy_counts_of_the_series_are_charged_and_their_totals_are_not_printed(tmp_path: Path) -> None:
     estimate = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 20.0, "level": 0.9}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0})
     done = run(one, "--json")

@@ -110,7 +110,7 @@ def test_counting_goes_on_where_windows_are_added_and_its_settings_stay(tmp_path
 COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
 
 
-def test_counting_that_the_budget_does_not_allow_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
+def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
     done = run(one, "--json")
     assert done.code == 3
@@ -125,7 +125,7 @@ def test_counting_that_the_budget_does_not_allow_is_refused_before_anything_is_o
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-def test_counting_has_its_budget_although_another_query_takes_what_is_left_before_the_first_estimate(
+def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 2.0})
@@ -188,7 +188,7 @@ def test_a_query_that_was_published_without_estimates_is_estimated_from_where_it
     assert [day for _, day in published(one)] == list(range(12))
 
 
-def test_an_estimate_where_the_belief_changes_by_command_is_refused_and_the_stream_goes_on(
+def test_an_estimate_against_a_commanded_change_is_refused_and_the_stream_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimate = {"from": {"csv": "others/*.csv"}, "every": "4d"}
@@ -225,7 +225,7 @@ def test_an_estimate_that_another_job_made_first_changes_nothing(
     assert run(one).code == 0
 
 
-def test_a_model_to_begin_with_is_marked_if_it_was_fitted_on_a_file_that_the_job_reads(tmp_path: Path) -> None:
+def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d", "start": "start.json"})
     digest = hashlib.blake2b((tmp_path / "inbox" / "0.csv").read_bytes(), digest_size=16).hexdigest()
     origin = Provenance(method="test", series=1, source_digests=(digest,))
@@ -235,7 +235,7 @@ def test_a_model_to_begin_with_is_marked_if_it_was_fitted_on_a_file_that_the_job
     assert successors.generation_of(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
-def test_a_job_that_still_runs_after_a_switch_can_put_nothing_of_its_ended_query_on_record(
+def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
@@ -262,9 +262,7 @@ def test_a_job_that_still_runs_after_a_switch_can_put_nothing_of_its_ended_query
         assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
 
 
-def test_looks_for_drift_are_numbered_over_all_queries_of_a_stream_and_spare_a_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drift_tests_are_numbered_over_all_queries_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "8d"}, windows=until("2024-03-17"))
     write_csv(tmp_path / "inbox" / "0.csv", readings(17))
     worse_later(tmp_path, monkeypatch)

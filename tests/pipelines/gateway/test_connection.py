@@ -122,7 +122,7 @@ def test_nobody_listening_is_tried_again_and_said(caplog: pytest.LogCaptureFixtu
 # the library leaves the socket of a handshake that failed to the garbage collector
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_port_that_speaks_tls_or_does_not_is_told_by_the_setting_and_ends_the_gateway_at_its_start(
+def test_a_tls_mismatch_ends_the_gateway_at_its_start_and_names_the_setting(
     caplog: pytest.LogCaptureFixture, *, tls: bool
 ) -> None:
     pytest.importorskip("paho.mqtt.client")
@@ -183,7 +183,7 @@ def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> 
         connection.turn(0.01)
 
 
-def test_what_a_broken_connection_did_not_confirm_neither_goes_out_by_itself_nor_holds_up_what_follows() -> None:
+def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -> None:
     """The library would send it again by itself, and count it among what may be under way for ever."""
     pytest.importorskip("paho.mqtt.client")
     limit = 20  # the library's own

@@ -227,7 +227,7 @@ def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> Non
         (incoming(7, b"x", malformed=True), Dropped.BAD_PROPERTIES, 1),
     ],
 )
-def test_a_message_that_is_not_taken_is_acknowledged_counted_and_told_of_without_its_content(
+def test_a_message_not_taken_is_acknowledged_and_counted_without_its_content(
     tmp_path: Path, message: Any, reason: Dropped, size: int
 ) -> None:
     one = Setting(tmp_path / "rejects.jsonl")

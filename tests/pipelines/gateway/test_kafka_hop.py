@@ -167,7 +167,7 @@ def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kep
     assert hop.refused() == []
 
 
-def test_a_message_that_fails_for_now_is_sent_again_and_nothing_overtakes_it_for_ever(topic: Topic) -> None:
+def test_a_retried_message_is_not_overtaken_for_ever(topic: Topic) -> None:
     hop = topic.hop()
     failures = {b"2|": 3}
 
@@ -276,7 +276,7 @@ def test_while_the_clock_is_ahead_messages_wait_in_order_and_go_on_when_it_is_ri
     assert had_by(hop, 1) == [6]
 
 
-def test_a_stamp_that_is_too_old_for_the_topic_becomes_that_of_now_and_those_beside_it_stay(
+def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = Clocks(topic.broker, before_ms=HOUR_MS)
@@ -318,9 +318,7 @@ def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_g
     assert had_by(hop, 1) == [4]
 
 
-def test_one_that_is_refused_for_ever_while_others_are_in_doubt_is_refused_and_they_go_on(
-    topic: Topic, clocks: Clocks
-) -> None:
+def test_a_permanent_refusal_among_unknown_results_is_final_and_others_go_on(topic: Topic, clocks: Clocks) -> None:
     hop = topic.hop()
     clocks.ahead = 2 * HOUR_MS
     for number in range(4):
@@ -419,7 +417,7 @@ def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -
     assert "hunter2" not in str(refusal.value)
 
 
-def test_a_port_of_kafkas_that_speaks_tls_or_does_not_ends_the_gateway_with_the_setting(topic: Topic) -> None:
+def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic: Topic) -> None:
     """The library says of the one only that no broker answers, and of the other that TLS is refused."""
 
     def told(said: str) -> None:

@@ -97,7 +97,7 @@ def test_a_letter_holds_the_message_and_its_line_nothing_of_it(
         (incoming(1, SECRET, b"\xff"), Dropped.BAD_TOPIC),
     ],
 )
-def test_every_message_that_is_dropped_has_a_letter_and_without_a_key_no_content_is_kept(
+def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
     tmp_path: Path, message: Any, reason: Dropped
 ) -> None:
     way = Way(tmp_path)

@@ -104,7 +104,7 @@ def test_a_message_whose_properties_can_be_read_is_read(properties: bytes, kind:
 
 
 @pytest.mark.parametrize("properties", MALFORMED.values(), ids=MALFORMED)
-def test_a_message_whose_properties_cannot_be_read_is_malformed_and_has_its_topic_and_packet_id(
+def test_a_message_with_unreadable_properties_is_malformed_with_topic_and_id(
     properties: bytes,
 ) -> None:
     found = publish_of(0x32, body_of(publish(9, properties, b"body")))

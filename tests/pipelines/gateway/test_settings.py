@@ -84,7 +84,7 @@ def test_a_mistake_is_named_with_its_setting(sections: dict[str, Any], words: st
     assert words in problem(**sections)
 
 
-def test_what_is_missing_sends_to_the_gateways_own_settings_and_not_to_those_of_a_job() -> None:
+def test_missing_settings_point_to_the_gateways_page_and_not_to_a_jobs() -> None:
     with pytest.raises(SettingsError) as caught:
         GatewaySettings.load("mqtt: {host: h}")
     said = str(caught.value)

@@ -218,7 +218,7 @@ def test_what_the_workers_of_a_failing_job_lack_is_named(api: Api, line: str, ca
     assert "secret" not in found.text
 
 
-def test_a_cluster_that_does_not_answer_or_says_something_else_is_told_without_its_words(api: Api) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_without_its_words(api: Api) -> None:
     health = FlinkHealth(api.place, NAME)
     for jobs in ("secret", [{"name": NAME, "state": "RUNNING", "tasks": {"total": "secret"}}], [{"x": "secret"}]):
         api.jobs = jobs

@@ -80,7 +80,7 @@ def test_where_no_address_is_known_the_option_that_would_give_it_is_told(one: Jo
 
 
 @pytest.mark.parametrize("leave", [False, True])
-def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_cancelled_in_its_cluster(
+def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
@@ -156,7 +156,7 @@ def estimating(folder: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi) -> 
 
 
 @pytest.mark.usefixtures("ending")
-def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next_one_begins(
+def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
 ) -> None:
     one, submitted = estimating(tmp_path, monkeypatch, api)
@@ -201,7 +201,7 @@ def test_no_job_that_makes_estimates_is_left(tmp_path: Path) -> None:
     assert done.said("and --flink_leave may leave one in the cluster that nobody ends"), done.err
 
 
-def test_estimates_in_a_stream_need_a_cluster_that_answers_before_anything_is_on_record(tmp_path: Path) -> None:
+def test_estimates_in_a_stream_need_an_answering_cluster_before_any_record(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
     place = nowhere()

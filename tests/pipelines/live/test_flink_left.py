@@ -86,7 +86,7 @@ class Handing:
         raise AssertionError
 
 
-def test_a_signal_while_a_job_is_handed_over_leaves_it_if_it_turns_up_and_tells_of_none_if_not(
+def test_a_signal_during_submission_leaves_the_job_only_if_it_turns_up(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "APPEAR_S", 0.2)
@@ -109,7 +109,7 @@ def test_a_signal_while_a_job_is_handed_over_leaves_it_if_it_turns_up_and_tells_
     assert api.cancelled == []
 
 
-def test_where_the_cluster_does_not_answer_a_job_that_is_left_is_told_as_one_that_may_run_on(one: Job) -> None:
+def test_a_job_left_at_an_unanswering_cluster_is_reported_as_maybe_running(one: Job) -> None:
     place = nowhere()
     _, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), place, leave=True))
     assert said[-1] == (

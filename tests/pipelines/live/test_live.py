@@ -62,7 +62,7 @@ def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_pat
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_second_run_publishes_nothing_and_puts_back_the_files_that_the_sink_has_lost(tmp_path: Path) -> None:
+def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(tmp_path: Path) -> None:
     one = made(tmp_path)
     run(one)
     before = files(one)
@@ -110,7 +110,7 @@ def test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again
 
 
 @pytest.mark.usefixtures("ending")
-def test_the_record_is_gone_through_once_at_the_start_and_a_second_time_only_for_what_the_sink_lacks(
+def test_the_record_is_scanned_once_at_the_start_and_again_for_missing_rows_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path)
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missin
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_budget_that_refuses_windows_ends_with_three_and_another_querys_refusal_does_not(tmp_path: Path) -> None:
+def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_path: Path) -> None:
     one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
     done = run(one)
     assert done.code == 3, done.out + done.err
@@ -174,7 +174,7 @@ def test_rejects_are_files_of_their_own_without_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_sink_with_releases_that_the_ledger_does_not_know_is_refused_unless_the_history_is_said_to_be_lost(
+def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(
     tmp_path: Path,
 ) -> None:
     one = made(tmp_path)
@@ -228,7 +228,7 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
 
 
 @pytest.mark.usefixtures("ending")
-def test_windows_that_were_charged_by_a_job_that_did_not_end_are_told_from_those_that_are_new(tmp_path: Path) -> None:
+def test_windows_charged_by_an_unfinished_job_are_told_from_new_ones(tmp_path: Path) -> None:
     one = made(tmp_path)
     graph = graph_of(one)
     registration = graph.follower.registration

@@ -71,7 +71,7 @@ def stopped(one: Job, code: int) -> Done:
 # Rosters
 
 
-def test_series_of_the_roster_that_never_send_have_rows_like_all_others_and_strangers_have_none(
+def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(
     tmp_path: Path,
 ) -> None:
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
@@ -98,7 +98,7 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 # Lateness
 
 
-def test_a_window_that_is_late_by_any_measure_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path) -> None:
+def test_a_late_window_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path) -> None:
     """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
     change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
@@ -238,7 +238,7 @@ BELIEF = "an account rests on one belief: set the model back"
     ],
     ids=lambda case: "-".join(case) if isinstance(case, dict) else "",
 )
-def test_a_setting_that_may_not_change_stops_the_job_before_it_reads_and_names_both_values(
+def test_a_changed_fixed_setting_stops_the_job_early_and_names_both_values(
     one: Job, changes: dict[str, Any], said: str, advice: str
 ) -> None:
     change(one, **changes)
@@ -329,7 +329,7 @@ def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job)
         ("--enable_hot_key_logging", "the runner would write keys into its log"),
     ],
 )
-def test_a_mode_that_breaks_the_promise_or_logs_keys_is_refused_before_anything_is_on_record(
+def test_a_mode_that_breaks_the_promise_or_logs_keys_is_refused_before_any_record(
     tmp_path: Path, word: str, why: str
 ) -> None:
     one = made(tmp_path, ledger="postgresql://nowhere.invalid/db")

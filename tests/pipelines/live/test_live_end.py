@@ -94,7 +94,7 @@ def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
 
 
 @pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
-def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_that_there_were(
+def test_counters_of_a_stopped_job_are_those_of_its_end_or_the_last_known(
     one: Job, monkeypatch: pytest.MonkeyPatch, *, afterwards: bool
 ) -> None:
     def tell(result: Result) -> dict[str, int] | None:
@@ -109,7 +109,7 @@ def test_the_counters_of_a_job_that_is_stopped_are_those_of_its_end_or_the_last_
     assert tallies == {"readings": 2 if afterwards else 1}
 
 
-def test_a_thread_that_notices_after_the_job_that_its_runner_is_gone_says_nothing_and_others_do(
+def test_a_thread_that_outlives_the_job_says_nothing_of_the_ended_runner(
     one: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
@@ -143,7 +143,7 @@ def test_a_thread_that_notices_after_the_job_that_its_runner_is_gone_says_nothin
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_step_that_fails_is_quoted_to_its_runner_and_on_the_terminal_only_where_that_was_asked_for(
+def test_a_failing_step_is_quoted_to_its_runner_and_to_the_terminal_on_request(
     asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beam's worker prints a failed step's traceback, with whatever text a library put into it."""

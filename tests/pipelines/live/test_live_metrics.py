@@ -82,9 +82,7 @@ def test_the_documented_metrics_are_those_that_the_code_makes_and_no_others(repo
     assert named <= {counter_name(reason) for reason in RejectReason}
 
 
-def test_every_metric_is_documented_and_is_a_number_of_readings_rows_or_windows_or_a_loss_or_a_delay(
-    tmp_path: Path, repository: Path
-) -> None:
+def test_every_metric_is_documented_and_holds_only_public_quantities(tmp_path: Path, repository: Path) -> None:
     one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
     rows = readings(1)
     write_csv(

@@ -91,7 +91,7 @@ def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:
+def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_path: Path) -> None:
     one = made(tmp_path, sink={"parquet": "roster.csv/releases"})
     done = run(one)
     assert done.code == 2

@@ -31,7 +31,7 @@ PORTABLE = ("--runner=PortableRunner", "--job_endpoint=localhost:1")
         PORTABLE,
     ],
 )
-def test_standard_input_that_other_processes_would_find_empty_is_refused_before_anything_is_charged(
+def test_standard_input_on_other_processes_is_refused_before_anything_is_charged(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     one = job(
@@ -81,7 +81,5 @@ def test_workers_are_told_where_the_log_of_blocks_is_and_whether_they_are_beside
 
 
 @pytest.mark.parametrize(("poll", "stay"), [(0.1, 5.0), (0.7, 7.0), (1.0, 10.0), (60.0, 10.0)])
-def test_a_call_of_the_reader_makes_ten_looks_and_keeps_a_checkpoint_waiting_for_ten_seconds_at_most(
-    poll: float, stay: float
-) -> None:
+def test_a_call_of_the_reader_polls_ten_times_and_blocks_for_ten_seconds_at_most(poll: float, stay: float) -> None:
     assert stay_of(poll) == pytest.approx(stay)

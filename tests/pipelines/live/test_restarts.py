@@ -148,7 +148,7 @@ def test_a_job_that_was_drained_is_told_what_that_left_open() -> None:
     )
 
 
-def test_a_runner_elsewhere_that_does_not_answer_may_run_on_so_no_second_job_is_begun() -> None:
+def test_a_remote_runner_that_does_not_answer_gets_no_second_job() -> None:
     assert isinstance(gone("OSError", here=True), RunnerError)
     away = gone("OSError", here=False)
     assert not isinstance(away, RunnerError)
@@ -416,7 +416,7 @@ def test_a_job_that_was_cancelled_at_its_runner_is_no_success(tmp_path: Path, at
     assert done.said("the job was cancelled from outside, at its runner")
 
 
-def test_a_job_elsewhere_that_ends_as_done_without_all_its_windows_is_a_failure_and_not_begun_again(
+def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts += [Pipeline(Result("DONE"))]

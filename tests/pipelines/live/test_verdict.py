@@ -74,7 +74,7 @@ def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners(
     assert (causes(board.text()), samples(board.text())["running"]) == (set(), 0.0)
 
 
-def test_the_page_is_in_the_text_format_of_prometheus_and_every_metric_has_help_and_type() -> None:
+def test_the_page_is_prometheus_text_and_every_metric_has_help_and_type() -> None:
     board = Board()
     board.begin()
     board.note(Verdict(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})

@@ -72,7 +72,7 @@ def whole_board() -> Iterator[None]:
     vars(BOARD).pop("note", None)
 
 
-def test_a_runner_that_does_not_answer_is_told_while_the_job_waits_for_it_and_when_it_does(one: Job) -> None:
+def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return(one: Job) -> None:
     seen = noticed(Cause.RUNNER)
 
     class Standing(Result):
@@ -171,7 +171,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
         guard.say("record", "x")
 
 
-def test_what_a_cluster_says_is_told_beside_the_rounds_also_while_it_takes_its_time_to_answer(
+def test_the_clusters_messages_are_reported_beside_the_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)

@@ -53,7 +53,7 @@ def test_a_job_that_goes_on_gives_no_warning() -> None:
         assert post.look(post.pulse(clock_us=window * DAY_US), missing=window) == []
 
 
-def test_readers_that_stopped_looking_are_told_within_a_minute_and_again_only_after_a_while() -> None:
+def test_stopped_readers_are_reported_within_a_minute_and_rarely_after() -> None:
     post = Post()
     assert post.look(post.pulse()) == []
     still = post.pulse()
@@ -163,7 +163,7 @@ def test_a_window_that_its_source_has_passed_and_that_is_not_on_record_is_told()
     assert "7 incomplete blocks were dropped" in text
 
 
-def test_a_window_that_its_source_has_not_passed_or_that_just_became_the_first_missing_is_not() -> None:
+def test_a_window_just_due_or_not_passed_by_its_source_is_not_late() -> None:
     post = Post()
     assert post.look(post.pulse(clock_us=DAY_US - 1), missing=1) == []
     post.after(PATIENCE_S + 1)
@@ -186,7 +186,7 @@ def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
     assert Pulse.all() == {}
 
 
-def test_where_neither_pulse_nor_counters_are_seen_only_a_window_that_is_late_on_record_is_told() -> None:
+def test_without_heartbeat_and_counters_only_a_late_window_is_reported() -> None:
     post = Post()
     post.dog.here = False
     today = NOW_US // DAY_US
@@ -207,7 +207,7 @@ def test_where_neither_pulse_nor_counters_are_seen_only_a_window_that_is_late_on
     assert "no worker has looked" in overdue.look(missing=today - 1, tallies={"polls": 5})[0]
 
 
-def test_a_source_that_cannot_be_read_is_told_at_once_with_the_readers_own_words_and_not_as_silence() -> None:
+def test_an_unreadable_source_is_reported_at_once_in_the_readers_words() -> None:
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
@@ -312,7 +312,7 @@ def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None
         assert post.dog.over() == ["workers look at the source again"]
 
 
-def test_a_source_that_is_often_silent_for_a_while_is_told_once_in_a_while_though_the_metric_follows_it() -> None:
+def test_an_often_silent_source_is_reported_rarely_though_its_metric_follows() -> None:
     post = Post()
     said = 0
     for _ in range(9):
@@ -326,7 +326,7 @@ def test_a_source_that_is_often_silent_for_a_while_is_told_once_in_a_while_thoug
     assert post.dog.over() == ["the source has something new again"]
 
 
-def test_while_no_worker_is_heard_nothing_that_only_workers_can_tell_is_said_to_be_over() -> None:
+def test_while_no_worker_reports_no_worker_fault_is_called_over() -> None:
     post = Post()
     away = post.pulse()
     away.trouble = "the folder inbox is not there"
@@ -339,7 +339,7 @@ def test_while_no_worker_is_heard_nothing_that_only_workers_can_tell_is_said_to_
     assert post.dog.over() == ["workers look at the source again", "the source can be read again"]
 
 
-def test_the_verdict_says_how_long_no_worker_was_heard_and_how_far_the_slowest_part_has_come() -> None:
+def test_health_metrics_give_the_time_without_workers_and_the_slowest_partition() -> None:
     post = Post()
     post.look(post.pulse(clock_us=5), Pulse(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
     assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (0.0, 3)
@@ -352,7 +352,7 @@ def test_the_verdict_says_how_long_no_worker_was_heard_and_how_far_the_slowest_p
     assert elsewhere.dog.verdict.worker_s is None
 
 
-def test_readings_that_move_no_clock_past_a_window_that_is_due_are_told_with_where_it_stands() -> None:
+def test_readings_that_move_no_clock_past_a_due_window_are_reported() -> None:
     post = Post()
     assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
     post.after(PATIENCE_S)
@@ -374,7 +374,7 @@ def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on
         assert len(post.look(still)) == 1
 
 
-def test_a_clock_that_stands_is_not_told_where_it_moves_or_no_window_is_due_or_nothing_arrives() -> None:
+def test_a_clock_is_stalled_only_where_a_window_is_due_and_readings_arrive() -> None:
     moving = Post()
     for second in range(5):
         assert moving.look(moving.pulse(clock_us=second)) == []

@@ -27,7 +27,7 @@ def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) 
     return Pulse(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
 
 
-def test_a_clock_that_cannot_move_because_nobody_has_looked_meanwhile_does_not_stand_still() -> None:
+def test_source_clock_is_not_reported_stalled_between_polls() -> None:
     """A window becomes due between two looks: the next one closes it."""
     post = Post(Pace(begin_us=0, poll_s=300.0))
     for window in range(1, 4):
@@ -38,7 +38,7 @@ def test_a_clock_that_cannot_move_because_nobody_has_looked_meanwhile_does_not_s
             post.after(10)
 
 
-def test_a_clock_that_a_second_rare_look_leaves_where_it_was_is_told_when_that_look_is_over() -> None:
+def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
     post = Post(Pace(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
         assert post.look(seen(post, ago, 5)) == []
@@ -63,7 +63,7 @@ def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() ->
     assert any("has stood" in text for text in post.look(seen(post, 0, 5)))
 
 
-def test_sources_without_a_reading_are_told_by_a_look_and_not_because_nobody_has_looked() -> None:
+def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
     post = Post(Pace(begin_us=0, poll_s=300.0))
 
     def look(ago: float) -> list[str]:
@@ -77,7 +77,7 @@ def test_sources_without_a_reading_are_told_by_a_look_and_not_because_nobody_has
     assert "no reading has come yet of 1 source (topic/1)" in look(0)[0]
 
 
-def test_the_runner_has_its_time_to_put_a_window_on_record_also_when_none_was_for_long() -> None:
+def test_the_runner_has_its_time_for_a_window_also_when_none_came_for_long() -> None:
     post = Post()
     assert post.look(post.pulse(clock_us=DAY_US // 2), missing=1) == []
     for _ in range(12):
@@ -95,7 +95,7 @@ def test_the_runner_has_its_time_to_put_a_window_on_record_also_when_none_was_fo
     assert "window-held" not in post.causes
 
 
-def test_where_nothing_is_seen_a_window_is_late_only_when_its_source_was_to_be_looked_at() -> None:
+def test_without_heartbeat_a_window_is_late_only_after_its_sources_poll_was_due() -> None:
     today = NOW_US // DAY_US
     # it ended 100 s ago
     for poll_s, late in ((60.0, True), (80.0, False)):
@@ -134,7 +134,7 @@ def test_a_silent_source_that_goes_away_has_nothing_new_and_is_not_said_to_have(
 
 
 @pytest.mark.parametrize("poll_s", [1.0, 300.0])
-def test_a_folder_that_goes_away_is_told_within_a_minute_and_when_it_is_back_however_slow_the_poll_is(
+def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll_s: float
 ) -> None:
     """A real reader of a real folder, called as a runner does, by a clock that moves when somebody waits."""

@@ -35,7 +35,7 @@ def switched(before, after, change, charges):
     return ledger
 
 
-def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_and_a_declared_switch_is_not():
+def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_of_a_switch():
     # slots count from 0 here: the switch at the third slot is at slot 2
     truth = reference.changing_loss(reference.stationary(OLD), [OLD, OLD, NEW, NEW, NEW], WHOLE)
     chains = [MarkovChain(matrix) for matrix in (OLD, NEW)]

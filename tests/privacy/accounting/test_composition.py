@@ -52,7 +52,7 @@ def loss_in(slots, matrix, length, windows):
     return worst
 
 
-def test_two_answers_that_lose_nothing_alone_may_give_a_secret_away_together_and_are_refused():
+def test_two_answers_harmless_alone_may_reveal_a_secret_together_and_are_refused():
     """Three fair coins; whether the first two agree, and the parity of all."""
     coins = list(itertools.product((0, 1), repeat=3))
 
@@ -73,7 +73,7 @@ def test_two_answers_that_lose_nothing_alone_may_give_a_secret_away_together_and
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.5, 12.0), min_size=1, max_size=3), st.integers(3, 7))
-def test_releases_by_quilts_cost_at_most_the_sum_and_with_the_same_quilts_at_most_k_times_the_largest(epsilons, length):
+def test_quilt_releases_cost_at_most_their_sum_and_k_times_the_largest_on_one_quilt(epsilons, length):
     calibrations = [mqm_approx(QUICK_BOUNDS, epsilon, length) for epsilon in epsilons]
     truth = reference.response_loss(
         reference.stationary(QUICK), QUICK, length, [(0, length, one.epsilon_dp) for one in calibrations]

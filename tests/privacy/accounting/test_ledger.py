@@ -49,7 +49,7 @@ def charged(belief, charges, budget=None):
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize("up", SCALE_UP)
 @pytest.mark.parametrize("bounds", [BOUNDS, MixingBounds(1.88e-6, 0.0371), MixingBounds(0.05, 1.9, "reversible")])
-def test_fifty_two_adjacent_windows_at_the_calibrated_density_lose_epsilon_and_are_never_refused(bounds, up, epsilon):
+def test_fifty_two_adjacent_windows_at_the_calibrated_density_lose_epsilon(bounds, up, epsilon):
     density = mqm_approx(bounds, epsilon).epsilon_dp / (1 + up)
     size = 20_160
     ledger = Ledger(bounds, budget=epsilon)
@@ -102,7 +102,7 @@ def test_the_same_charges_in_any_order_give_the_same_loss_bit_for_bit(belief, da
 @BELIEFS
 @settings(max_examples=40)
 @given(data=st.data())
-def test_adding_a_charge_never_lowers_the_loss_and_by_the_quilts_costs_at_most_its_own(belief, data):
+def test_a_charge_never_lowers_the_loss_and_by_the_quilts_costs_at_most_its_own(belief, data):
     charges = data.draw(windows(60, most=5))
     *earlier, last = charges
     ledger = charged(belief, earlier)

@@ -54,7 +54,7 @@ def test_two_chains_are_as_far_apart_as_their_sequences(data, zeros):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_the_loss_against_a_close_adversary_is_at_most_epsilon_and_twice_the_divergence(data):
+def test_the_loss_to_a_close_adversary_is_at_most_epsilon_and_twice_the_divergence(data):
     length = 4
     laws = [(data.draw(distributions(2)), data.draw(transitions(states=st.just(2)))) for _ in range(2)]
     chains = [MarkovChain(transition, initial) for initial, transition in laws]

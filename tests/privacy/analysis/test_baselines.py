@@ -36,7 +36,7 @@ def test_group_privacy_needs_the_longest_chain_over_epsilon():
 
 
 @pytest.mark.parametrize("windows", [[(0, 4, 1.0)], [(0, 3, 0.5), (1, 4, 0.5)]])
-def test_group_privacy_holds_for_slots_that_copy_each_other_and_entry_privacy_does_not(windows):
+def test_group_privacy_holds_for_slots_that_are_copies_and_entry_privacy_does_not(windows):
     copies = np.eye(2)
     entry = reference.response_loss(np.array([0.5, 0.5]), copies, 4, windows)
     assert entry > 1.0

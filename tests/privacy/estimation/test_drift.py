@@ -267,7 +267,7 @@ class TestClasses:
         assert not judged(bounds, [30_000, 1700, 1900], **many).drifted
         assert not judged(bounds, [1700, 1700, 30_200], **many).drifted
 
-    def test_a_finite_class_has_drifted_only_if_no_mixture_of_its_members_explains_the_rows(self):
+    def test_a_finite_class_has_drifted_only_if_no_mixture_explains_the_rows(self):
         other = [[0.6, 0.4], [0.4, 0.6]]  # shares of a half
         both = FiniteClass([MarkovChain(BELIEF), MarkovChain(other)])
         between = [6500, 3580]

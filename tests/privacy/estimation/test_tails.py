@@ -165,7 +165,7 @@ def test_the_tails_of_sums_of_noise_are_below_their_bound_and_touch_it_for_one_t
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
 @pytest.mark.parametrize("draws", [1, 3])
 @pytest.mark.parametrize("bins", [None, 2, 5])
-def test_the_tails_of_noise_where_totals_are_public_are_below_their_bound_under_either_law(bins, draws, scale):
+def test_tails_with_public_totals_are_below_their_bound_under_either_law(bins, draws, scale):
     reach = int(40 * scale) + 5
     one = DiscreteLaplace(scale) if bins is None else ZeroSumLaplace(scale, bins)
     single = np.array([one.pmf(value) for value in range(-reach, reach + 1)])

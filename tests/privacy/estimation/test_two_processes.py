@@ -31,9 +31,7 @@ def loss(first: np.ndarray, second: np.ndarray, epsilon_dp: float) -> float:
 
 
 @pytest.mark.parametrize(("slots", "together"), [(3, 1.24), (8, 1.84), (14, 2.56)])
-def test_two_sequences_of_fair_coins_that_lose_a_half_each_lose_more_than_their_sum_together(
-    slots: int, together: float
-) -> None:
+def test_two_sequences_of_fair_coins_lose_more_than_their_sum_together(slots: int, together: float) -> None:
     first = (np.arange(2**slots)[:, None] >> np.arange(slots)) & 1
     # modulo 2 with the first slot of the other: these are independent fair coins as well
     second = np.concatenate([first[:, :1], first[:, 1:] ^ first[:, :1]], axis=1)

@@ -65,7 +65,7 @@ def test_rare_states_keep_their_relative_accuracy():
 
 
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.123, 0.9])
-def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero_with_its_multiplicity(share):
+def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero(share):
     chain = primitive_with_reducible_product(share)
     assert (chain.is_irreducible, chain.period) == (True, 1)
     assert (chain.gap, chain.rho, chain.gap_multiplicity) == (0.0, 1.0, 2)

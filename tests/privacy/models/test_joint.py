@@ -13,7 +13,7 @@ from quiltstream.privacy.models.joint_distribution import LARGEST_JOINT, JointTa
 from .. import reference
 
 
-def test_a_float_is_the_simple_fraction_that_it_stands_for_or_the_decimal_that_it_prints_as() -> None:
+def test_a_float_is_the_simple_fraction_or_the_decimal_that_it_prints_as() -> None:
     for numerator, denominator in ((1, 3), (5, 7), (999_983, 999_999)):
         quotient = numerator / denominator
         for value in (quotient, np.nextafter(quotient, 0), np.nextafter(quotient, 1)):

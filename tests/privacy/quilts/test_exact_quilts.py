@@ -53,7 +53,7 @@ def test_with_a_fixed_start_every_sequence_of_a_small_window_gives_the_same_nois
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_with_a_stationary_start_every_sequence_of_a_small_window_gives_the_same_noise(method, data):
+def test_with_a_stationary_start_every_part_of_a_small_window_has_the_same_noise(method, data):
     chain = MarkovChain(data.draw(transitions(zeros=True)))
     assume(chain.is_irreducible)
     length, epsilon = data.draw(st.integers(1, 5 if chain.states == 2 else 4)), data.draw(EPSILONS)
@@ -118,7 +118,7 @@ def test_the_papers_first_chain_has_the_papers_noise():
     assert mqm_exact(FIRST, 1.0, 10**6, literal=True).sigma == pytest.approx(literal.sigma, rel=1e-12)
 
 
-def test_the_papers_second_chain_has_the_papers_noise_and_the_class_the_larger_of_both():
+def test_the_papers_second_chain_has_the_papers_noise_and_the_class_the_largest():
     second = mqm_exact(SECOND, 1.0, 100, literal=True)
     assert second.sigma == pytest.approx(10.6402, abs=5e-5)
     assert (second.node, second.quilt) == (6, Quilt(None, 4))
@@ -237,7 +237,7 @@ def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order():
 
 
 @pytest.mark.slow
-def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order_on_a_thousand_chains():
+def test_four_quilt_mechanisms_keep_their_order_on_a_thousand_chains():
     for chain in chains(1000, seed=20260702):
         check_order(chain, 1.0, None)
         check_order(chain, 0.3, 50)
@@ -331,7 +331,7 @@ def test_far_behind_a_known_start_a_slow_chain_needs_the_noise_of_a_stationary_o
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_where_no_quilt_is_usable_a_window_has_the_empty_quilt_and_a_stream_a_clear_error(method):
+def test_without_a_usable_quilt_a_window_has_the_empty_one_and_a_stream_an_error(method):
     never = [MarkovChain(CYCLE), AnyInitial([CYCLE]), AnyInitial([[[1, 0], [0, 1]]])]
     for belief in never:
         for length in (1, 2, 3, 40):

@@ -85,7 +85,7 @@ def test_with_a_fixed_start_the_tables_bound_every_slot_whatever_the_start(data)
 
 @settings(max_examples=60, deadline=None)
 @given(transitions(states=st.integers(2, 4)))
-def test_lemma_4_8_bounds_the_exact_tables_of_every_chain_it_speaks_of_whatever_the_start(matrix):
+def test_lemma_4_8_bounds_the_exact_tables_of_every_chain_whatever_the_start(matrix):
     chain = MarkovChain(matrix)
     any_start = MarkovChain(matrix, np.eye(len(matrix))[0])
     kinds = [MixingBounds.of(chain)]
@@ -274,7 +274,7 @@ def test_no_member_of_a_binary_interval_tells_more_than_its_worst_members(data):
         assert any(dominated)
 
 
-def test_the_worst_members_are_the_corner_that_sticks_most_and_the_one_that_turns_most():
+def test_the_worst_members_are_the_stickiest_corner_and_the_most_alternating_one():
     def corners(*intervals):
         return [tuple(np.diag(chain.transition).tolist()) for chain in BinaryInterval(*intervals).worst.chains]
 

@@ -96,7 +96,7 @@ def test_powers_that_underflow_keep_their_ratios(states, up):
     assert np.isfinite(tables.right[states:]).all()
 
 
-def test_states_too_rare_for_floats_still_have_a_usable_quilt_and_the_noise_is_that_of_the_rest():
+def test_states_too_rare_for_floats_keep_a_usable_quilt_and_the_others_noise():
     # the rarest state has a stationary probability of about 1e-360, which no float holds
     chain = MarkovChain(ladder(4, 1e-120))
     assert chain.pi_min == 0

@@ -25,7 +25,7 @@ def test_the_search_is_algorithm_4(length):
 
 
 @pytest.mark.parametrize("length", [96, 97, 300, 100_000, None])
-def test_from_eight_reaches_on_the_shortcut_gives_the_same_and_says_nothing_of_short_windows(length):
+def test_from_eight_reaches_on_the_shortcut_equals_the_search(length):
     calibration = mqm_approx(BOUNDS, 1.0, length)
     assert calibration.sigma == pytest.approx(reference.algorithm_4(0.2, 0.75, 1.0, 96), rel=1e-12)
     assert not any("Algorithm 4" in note for note in calibration.assumptions)
@@ -63,7 +63,7 @@ def test_the_class_of_the_paper_gives_the_papers_numbers():
     assert (calibration.method, calibration.pair) == ("mqm-approx", None)
 
 
-def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_what_it_lacks():
+def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_so():
     calibration = mqm_approx(BOUNDS, 1.0, 10)
     assert (calibration.sigma, calibration.quilt, calibration.influence) == (10.0, Quilt(None, None), 0.0)
     assert calibration.assumptions[-1].startswith(
@@ -78,7 +78,7 @@ def test_a_window_just_below_eight_reaches_is_searched_in_full(length):
     assert "Algorithm 4" in mqm_approx(BOUNDS, 1.0, length).assumptions[-1]
 
 
-def test_a_gap_close_to_nothing_leaves_group_privacy_for_a_window_and_a_clear_error_for_a_stream():
+def test_a_tiny_gap_leaves_group_privacy_for_a_window_and_an_error_for_a_stream():
     crawling = MixingBounds(0.1, 1e-9)
     assert mqm_approx(crawling, 2.0, 1000).sigma == 500.0
     with pytest.raises(ChainError, match=r"gap 1e-09 .*at most 4194304 are tried: use a belief that mixes faster"):

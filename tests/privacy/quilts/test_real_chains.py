@@ -115,7 +115,7 @@ def test_one_house_by_the_minute_needs_the_noise_the_theory_says(house, width, b
     assert check_order(chain) == 4
 
 
-def test_one_house_by_the_minute_needs_more_noise_where_its_first_minute_is_not_known_to_be_typical(house):
+def test_a_house_by_the_minute_needs_more_noise_with_an_atypical_first_minute(house):
     watts, adjacent = house
     chain = fitted(binned(watts, 200, 51), adjacent)
     found = mqm_exact(AnyInitial([chain.transition]), 1.0, 1_000_000)

@@ -171,7 +171,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
     assert "3 charges and 6 blocks beside those of record" in shown.output
 
 
-def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_window_that_was_refused(tmp_path: Path) -> None:
+def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_refused_window(tmp_path: Path) -> None:
     both = united(tmp_path / "both.db", *(fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"))
     with Store(address(both), create=True) as store:
         held = store.registered("homes", "weekly")

@@ -56,7 +56,7 @@ def loss(path: Path) -> float:
         return store.summary("homes").loss
 
 
-def test_a_belief_of_one_ledger_that_rests_on_a_series_of_the_other_is_given_the_model(tmp_path: Path) -> None:
+def test_a_belief_fitted_on_a_series_of_the_other_ledger_is_given_the_model(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
     with Store(address(first), create=True) as store:

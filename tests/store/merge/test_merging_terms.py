@@ -46,7 +46,7 @@ def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Pa
             assert store.register(domain(), query(share=0.25, windows=9)).domain.budget == 2.0
 
 
-def test_what_is_promised_twice_is_promised_once_and_what_was_charged_twice_comes_on_top(tmp_path: Path) -> None:
+def test_double_promises_count_once_and_double_charges_add_up(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 0), ("b", 0), ("c", 2))]
     with Store(address(paths[0]), create=True) as store:
         alone = store.summary("homes").reserved_loss
@@ -106,7 +106,7 @@ def test_other_content_under_one_name_is_refused_naming_the_field(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "b.db"]
 
 
-def test_a_roster_changed_in_one_holds_for_both_unless_the_other_went_on_with_the_old_one(tmp_path: Path) -> None:
+def test_a_roster_changed_in_one_ledger_holds_unless_the_other_used_the_old_one(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2)
     second = Path(shutil.copy(first, tmp_path / "b.db"))
     third = Path(shutil.copy(first, tmp_path / "c.db"))

@@ -278,7 +278,7 @@ def test_every_pane_again_in_any_order_changes_nothing(
 
 
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
-def test_a_window_of_which_a_runner_has_lost_something_stays_missing_and_the_next_job_publishes_it(
+def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_it(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
 ) -> None:
     """The batches of a stretch in the first day come through to nobody; the job's own trigger."""

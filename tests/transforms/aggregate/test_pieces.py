@@ -37,7 +37,7 @@ def element(number: int, width: int = 4) -> CellBlock:
 
 
 @given(st.integers(1, 8), st.data())
-def test_however_the_elements_of_a_window_are_cut_into_panes_it_is_whole_only_with_all_of_them(count, data) -> None:
+def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(count, data) -> None:
     elements = [*map(element, range(1, count + 1)), Closing(0, 0, 1, run=7, sent=((0, count),))]
     order = data.draw(st.permutations(range(count + 1)))
     # some come again
@@ -128,7 +128,7 @@ class Held:
 
 
 @pytest.mark.parametrize("accumulating", [False, True])
-def test_panes_that_wait_take_no_more_memory_than_their_window_and_none_once_it_has_passed(accumulating: bool) -> None:
+def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(accumulating: bool) -> None:
     width, count = 1000, 200
     gather, held, collect = GatherPanes(SlotGrid(1_800_000_000)), Held(), CollectCells()
     window = IntervalWindow(0, width * 1800)

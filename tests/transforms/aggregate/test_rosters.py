@@ -132,7 +132,7 @@ def test_windows_that_overlap_have_each_their_own_roster(tmp_path):
     assert on_record(job) == expected(frame, wanted)
 
 
-def test_readings_of_series_that_no_window_over_them_has_are_counted_for_the_operator(tmp_path):
+def test_readings_of_series_outside_every_window_are_counted_for_the_operator(tmp_path):
     frame = readings(4, seed=33, names=ALL)
     short = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}
     publish(tmp_path, frame, job_of(tmp_path, alone("abcde"), windows=short))
@@ -155,7 +155,7 @@ def publish(folder: Path, frame: pl.DataFrame, job: Settings) -> dict[str, int]:
     return {reason: reasons.count(reason) for reason in set(reasons)}
 
 
-def test_a_batch_run_keeps_the_roster_of_windows_on_record_and_refuses_to_change_only_those(tmp_path):
+def test_a_batch_run_keeps_the_roster_of_recorded_windows(tmp_path):
     frame = readings(4, seed=34, names=ALL)
     job = job_of(tmp_path, alone("abcde"))
     publish(tmp_path, frame, job)
@@ -186,7 +186,7 @@ def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path)
     ],
     ids=["series", "groups"],
 )
-def test_a_job_that_was_started_with_an_older_roster_publishes_what_one_with_the_newer_does(tmp_path, first, second):
+def test_a_job_started_with_an_older_roster_publishes_what_a_newer_one_does(tmp_path, first, second):
     frame = readings(4, seed=35, names=ALL)
     job = job_of(tmp_path, first)
     play_until(frame, job, 24)
@@ -268,7 +268,7 @@ def test_the_group_of_a_series_at_first_sight_is_that_of_its_earliest_reading(tm
     assert on_record(job) == expected(frame, {day(n): {"x": ["a", "b"], "y": ["c"]} for n in range(2)})
 
 
-def test_series_that_join_in_the_middle_of_a_bundle_lose_no_reading_that_was_encoded_ahead(tmp_path):
+def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path):
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, shards=2)
     plan = PrivateHistograms(job, noise="none").plan
     frame = readings(2, seed=39, names=[f"m{number}" for number in range(9)]).sort("series")

@@ -113,7 +113,7 @@ def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Pat
         assert [event[0] for event in store.summary("homes").events] == ["schedule-extended"]
 
 
-def test_histograms_of_groups_and_of_series_are_told_apart_though_the_roster_is_left_out(tmp_path: Path) -> None:
+def test_histograms_of_groups_and_of_series_differ_though_no_roster_is_given(tmp_path: Path) -> None:
     assert registered(tmp_path, FULL).query.roster.kind == "series"
     with pytest.raises(RegistrationConflict, match=r"key_kind is 'group', but on record it is 'series'"):
         registered(tmp_path, FULL, group_by="feeder")

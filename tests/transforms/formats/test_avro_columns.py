@@ -100,7 +100,7 @@ def test_text_that_is_no_utf8_costs_its_own_row_alone_and_only_where_it_is_asked
     assert [one for one, _, _ in found] == (["a", "c"] if rejected else ["a", "b", "c"])
 
 
-def test_days_and_times_of_day_are_one_event_time_and_out_of_their_range_they_are_none(tmp_path):
+def test_dates_and_times_of_day_are_one_event_time_and_none_out_of_range(tmp_path):
     fields = {"id": "string", "day": DATE, "at": CLOCK, "kwh": "double"}
     held = [(15_706, 3_600_000), (15_706, 2**31 - 1), (2**31 - 1, 3_600_000), (15_706, -1)]
     rows = [{"id": "a", "day": day, "at": at, "kwh": 1.5} for day, at in held]
@@ -129,7 +129,7 @@ def test_decimals_are_what_the_library_reads(tmp_path):
         assert (found, rejects) == (sorted(("a", T0, float(one)) for one in held), [])
 
 
-def test_a_decimal_without_a_precision_is_none_and_a_name_without_its_marks_is_as_before(tmp_path):
+def test_a_decimal_without_precision_is_none_and_an_unmarked_name_as_before(tmp_path):
     assert Meaning.of({"type": "bytes", "logicalType": "decimal"}) == Meaning()
     assert Meaning.of({"type": "long", "logicalType": "date"}) == Meaning()
     path = write(tmp_path / "x.avro", PLAIN | {"id": UUID}, [row(id=NAME.upper()), row(id=NAME)])
@@ -145,7 +145,7 @@ def test_a_message_whose_topic_is_no_utf8_is_a_reject_at_its_row(tmp_path):
     assert decode(FileSource(avro=path), readings) == ([("m1", T0, 2.0)], [(2, "malformed-row")])
 
 
-def test_windows_are_not_said_to_lack_readings_for_what_a_record_holds_but_for_bytes_that_are_none(tmp_path):
+def test_windows_lack_readings_for_damaged_bytes_and_not_for_bad_records(tmp_path):
     decoder = FileDecoder("avro", ",", READINGS)
     path = Path(write(tmp_path / "1.avro", PLAIN | {"id": UUID}, [row(id=NAME), row(id="x")]))
     first = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()

@@ -163,9 +163,7 @@ class KafkaFeedContract:
         lane.close()
 
     @pytest.mark.parametrize(("again", "restarted"), [(True, False), (False, False), (True, True)])
-    def test_a_topic_that_was_made_anew_and_has_grown_past_the_offset_is_read_from_its_beginning(
-        self, broker, follow, again, restarted
-    ):
+    def test_a_recreated_topic_grown_past_the_offset_is_read_from_its_beginning(self, broker, follow, again, restarted):
         topic = broker.topic(2)
         broker.send(topic, [(one, reading("old", 0)) for one in (0, 0, 0)])
         reader = follow(topic)

@@ -221,7 +221,7 @@ def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
         assert until == hour - 1
 
 
-def test_a_producers_stamps_cap_a_meter_that_is_ahead_in_a_backlog_as_long_as_its_own_clock_is_right(broker):
+def test_a_producers_stamps_cap_a_meter_ahead_in_a_backlog(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     broker.stamps = TIMESTAMP_CREATE_TIME
     log = broker.topics[topic][0].messages
@@ -232,9 +232,7 @@ def test_a_producers_stamps_cap_a_meter_that_is_ahead_in_a_backlog_as_long_as_it
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
-def test_a_partition_that_speaks_is_not_idle_though_the_brokers_clock_is_wrong_but_one_that_has_jumped_is(
-    broker, ahead, expected
-):
+def test_a_talking_partition_is_not_idle_with_a_wrong_broker_clock_but_a_jump(broker, ahead, expected):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.topics[topic][0].messages.append(stamped("a", 90, 90))
@@ -259,9 +257,7 @@ def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
     assert (came_us(unset), sent_us(messages_of(unset))) == (None, None)
 
 
-def test_of_a_backlog_only_what_was_on_record_when_the_job_began_counts_as_such_and_the_rest_is_late(
-    broker, tmp_path, monkeypatch
-):
+def test_of_a_backlog_only_what_was_there_at_the_start_counts_as_such(broker, tmp_path, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.source._MESSAGES", 1)
     (tmp_path / "roster.csv").write_text("series\na\nb\n")
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, roster=str(tmp_path / "roster.csv"))
@@ -372,7 +368,7 @@ def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
 
 
 @pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
-def test_windows_are_not_called_complete_where_a_producer_that_is_behind_was_passed_over(broker, kind):
+def test_windows_are_not_complete_where_a_slow_producer_was_passed_over(broker, kind):
     """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     broker.stamps = kind
@@ -404,7 +400,7 @@ def test_what_an_instant_leaves_out_is_read_for_its_stamp_alone(broker):
     reader.close()
 
 
-def test_where_the_last_message_that_was_left_out_is_not_read_the_next_one_ends_the_gap(broker):
+def test_where_the_last_skipped_message_is_not_read_the_next_one_ends_the_gap(broker):
     """A reader that takes up the position of another one begins behind that message."""
     topic = broker.topic(1)
     broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]

@@ -71,7 +71,7 @@ class TestCheck(CheckContract):
         return Brokered()
 
 
-def test_between_two_looks_a_leader_that_is_gone_or_silent_and_a_topic_that_is_not_there_are_noticed(broker):
+def test_a_lost_leader_or_topic_is_noticed_between_two_polls(broker):
     topic = broker.topic(2)
     reader = feed(broker, topic).reader(0, BEGIN)
     # one that has never looked is to look
@@ -132,7 +132,7 @@ def test_a_password_that_is_wrong_is_told_and_not_only_that_nothing_answers(brok
     assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
 
 
-def test_a_message_whose_headers_cannot_be_read_is_one_reject_and_the_others_are_read(broker):
+def test_a_message_with_unreadable_headers_is_one_reject_and_others_are_read(broker):
     class Slow(JsonMessages):
         tries = 2
 
@@ -169,7 +169,7 @@ def test_a_message_whose_headers_cannot_be_read_is_one_reject_and_the_others_are
     reader.close()
 
 
-def test_a_partition_was_at_its_end_only_when_it_was_looked_at_and_not_while_others_messages_are_in_hand(broker):
+def test_a_partition_is_at_its_end_only_when_polled_with_no_messages_in_hand(broker):
     topic = broker.topic(3)
     reader = feed(broker, topic).reader(0, BEGIN)
     settle(reader)
@@ -194,7 +194,7 @@ class Needy(JsonMessages):
         return super().decode(messages)
 
 
-def test_partitions_that_are_made_while_messages_wait_are_found_before_these_are_read(broker):
+def test_partitions_made_while_messages_wait_are_found_before_these_are_read(broker):
     topic, decoder = broker.topic(1), Needy()
     broker.send(topic, [(0, reading("a", 0))])
     reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
@@ -220,7 +220,7 @@ def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
     assert reader.trouble is None
 
 
-def test_a_decoder_with_a_memory_is_given_again_what_it_needs_and_nothing_of_it_is_passed_on_twice(broker):
+def test_a_stateful_decoder_is_given_its_past_again_and_nothing_passes_twice(broker):
     class Remembering(JsonMessages):
         def __init__(self) -> None:
             self.seen: list[int] = []
@@ -331,7 +331,7 @@ def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker
     assert read(reader, 1) == ["c"]
 
 
-def test_reads_that_are_denied_are_told_until_they_are_allowed_and_the_other_partitions_are_read(broker, caplog):
+def test_denied_reads_are_reported_until_allowed_and_other_partitions_are_read(broker, caplog):
     topic = broker.topic(2)
     reader = feed(broker, topic).reader(0, BEGIN)
     settle(reader)
@@ -407,7 +407,7 @@ def test_a_lane_without_a_partition_does_not_follow_the_wall_while_brokers_are_a
     assert clock() == 12
 
 
-def test_topics_in_another_order_are_refused_where_lanes_would_change_and_new_ones_are_not(broker):
+def test_reordered_topics_are_refused_where_partition_groups_would_change(broker):
     first, second = broker.topic(1, "first"), broker.topic(1, "second")
 
     def position(topics: tuple[str, ...], lanes: int) -> str:
@@ -513,7 +513,7 @@ def test_the_same_trouble_is_said_once_and_not_at_every_attempt(broker, caplog):
     reader.close()
 
 
-def test_a_port_that_speaks_something_else_than_the_settings_say_is_named_while_nobody_answers(broker):
+def test_a_port_of_another_protocol_is_named_while_the_broker_does_not_answer(broker):
     reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
     settle(reader)
     broker.away, broker.wrong_port = True, "h:1 speaks TLS, and security.protocol is PLAINTEXT: set it to SSL"
@@ -527,7 +527,7 @@ def test_a_port_that_speaks_something_else_than_the_settings_say_is_named_while_
     reader.close()
 
 
-def test_a_topic_that_was_made_anew_is_asked_for_by_a_new_consumer_and_not_when_nothing_has_come(broker, monkeypatch):
+def test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not(broker, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 1e9)
     topic = broker.topic(1)
     reader = feed(broker, topic).reader(0, BEGIN)

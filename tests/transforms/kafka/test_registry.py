@@ -228,7 +228,7 @@ def test_an_option_that_the_client_does_not_know_is_told_without_its_value():
     assert "hunter2" not in str(told.value)
 
 
-def test_what_confluents_serializer_writes_is_read_by_the_jobs_own_decoder_from_the_topic(registry):
+def test_what_confluents_serializer_writes_is_read_by_the_jobs_own_decoder(registry):
     broker = FakeBroker()
     topic = broker.topic(2)
     schema = {**READING, "fields": [*READING["fields"], {"name": "time", "type": "long"}]}

@@ -144,7 +144,7 @@ def test_a_bundle_ends_when_everything_was_taken_and_waits_while_the_client_is_f
     assert producer.waiting == []
 
 
-def test_a_row_that_is_refused_fails_the_bundle_and_the_next_one_sends_it_again_with_the_same_key():
+def test_a_refused_row_fails_the_bundle_and_is_sent_again_with_the_same_key():
     bench = Bench()
     sender = Sender(bench.topic, "sink.kafka")
     sender.send(release_messages(BATCH, "json"))
@@ -157,7 +157,7 @@ def test_a_row_that_is_refused_fails_the_bundle_and_the_next_one_sends_it_again_
     assert bench.made[1].sent == bench.made[0].sent
 
 
-def test_a_message_that_the_client_refuses_at_once_fails_the_bundle_without_its_content():
+def test_a_message_that_the_client_refuses_fails_the_bundle_without_its_content():
     bench = Bench()
     sender = Sender(bench.topic, "sink.kafka")
     sender.send([])

@@ -98,7 +98,7 @@ def test_confluents_deserializer_reads_the_rows_by_the_schema_of_the_topics_subj
     assert {dict(one[3])["quiltstream.schema"] for one in log.messages} == {b"release"}
 
 
-def test_every_worker_and_every_run_sends_the_same_bytes_and_the_schema_is_registered_once(registry):
+def test_all_workers_send_the_same_bytes_and_the_schema_is_registered_once(registry):
     broker = FakeBroker()
     one = topic(broker, registry)
     for _ in range(2):  # a worker that goes on

@@ -88,7 +88,7 @@ def test_the_series_is_where_the_settings_say(place: dict[str, Any], expected: s
     assert decode(readings, given) == ([(expected, NOON_US, 1.0)], [])
 
 
-def test_levels_of_a_topic_without_slashes_are_between_dots_and_the_gateway_says_the_topic_of_mqtt():
+def test_levels_of_a_topic_without_slashes_are_between_dots():
     given = messages(
         json.dumps({"ts": NOON_MS, "values": {"power": 1}}),
         json.dumps({"ts": NOON_MS, "values": {"power": 2}}),
@@ -237,7 +237,7 @@ def test_a_message_over_the_limit_is_a_reject_and_the_end_of_a_key_is_nothing():
     assert decode(small, messages(flat(), None)) == ([], [(0, "too-large")])
 
 
-def test_a_device_that_floods_one_message_with_readings_is_read_without_repeating_its_name():
+def test_a_device_that_floods_one_message_is_read_without_repeating_its_name():
     readings = Readings(series="id", time="t", value="v[*]")
     payload = json.dumps({"id": "m" * 1_000, "t": NOON_S, "v": [1] * 300_000})
     (part,) = PayloadDecoder(readings).decode(messages(payload))

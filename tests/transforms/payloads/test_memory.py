@@ -44,7 +44,7 @@ FLOODS = pytest.mark.parametrize("names", [30_000, pytest.param(1_000_000, marks
 
 
 @FLOODS
-def test_a_flood_of_names_takes_no_more_memory_than_the_limit_and_each_that_is_forgotten_is_told(names: int):
+def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: int):
     """One real meter speaks before and after the flood, and in the middle of it; all its differences are there."""
     decoder = counters()
     rises, crowded = 0, 0
@@ -124,7 +124,7 @@ def test_a_late_reading_of_a_series_that_was_forgotten_counts_no_rise_twice():
     assert [rise for _, _, rise in rises(held, ("a", 115, 265.0))] == [5.0]
 
 
-def test_a_series_that_one_batch_brings_back_after_it_was_forgotten_for_another_of_it_has_all_its_readings():
+def test_a_forgotten_series_that_returns_in_one_batch_has_all_its_readings():
     """Its late reading comes together with those for which it would be forgotten."""
     held = registers(2, slot_s=1_800)
     rises(held, ("z", 29, 112.0))
@@ -136,9 +136,7 @@ def test_a_series_that_one_batch_brings_back_after_it_was_forgotten_for_another_
 
 @settings(deadline=None, max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
-def test_however_little_is_remembered_nothing_is_given_that_who_remembers_all_does_not_give(
-    shuffle: random.Random, most: int
-):
+def test_a_small_memory_gives_nothing_that_a_full_memory_does_not(shuffle: random.Random, most: int):
     names = [f"m{number}" for number in range(shuffle.randrange(1, 9))]
     sent: list[tuple[str, float, float]] = []
     for name in names:
@@ -193,7 +191,7 @@ def test_the_memory_holds_no_more_than_its_limit_and_always_the_last(given: list
         assert sorted(memory.names()) == sorted(there)
 
 
-def test_names_that_proved_themselves_outlive_any_flood_of_others_and_make_room_when_they_are_gone():
+def test_proven_names_outlive_any_flood_and_make_room_when_they_are_gone():
     memory = Bounded[str, int](100)
     for n in range(70):
         memory.keep(f"real {n}", 0, proved=True)

@@ -36,7 +36,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(make: Callable[[], Any], m
     assert not raised.value.passing
 
 
-def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_reader_counts_with(
+def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[Any] = []

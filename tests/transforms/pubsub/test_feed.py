@@ -318,7 +318,7 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
         ("ServiceUnavailable", "Pub/Sub says ServiceUnavailable"),
     ],
 )
-def test_a_stream_that_breaks_or_cannot_begin_is_told_without_the_services_words_and_begun_again(
+def test_a_broken_stream_is_reported_without_the_services_words_and_reopened(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
     monkeypatch.setattr("quiltstream.transforms.pubsub.source._LONGEST_PAUSE_S", 0.0)
@@ -419,7 +419,7 @@ class Job:
         return [one for one in made if mark_of(one) is None], marks
 
 
-def test_a_bundle_that_the_runner_keeps_is_acknowledged_and_one_that_it_drops_comes_again(
+def test_a_kept_bundle_is_acknowledged_and_a_dropped_one_comes_again(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(service, monkeypatch)

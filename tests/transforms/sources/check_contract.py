@@ -80,9 +80,7 @@ class CheckContract:
         assert found == [0.0, 1.0, 2.0, 3.0]
         reader.close()
 
-    def test_a_source_that_goes_away_and_comes_back_says_so_when_it_is_asked_and_notes_nothing(
-        self, place: Place
-    ) -> None:
+    def test_a_source_that_goes_away_and_returns_says_so_and_reads_nothing(self, place: Place) -> None:
         place.send(0)
         reader = place.feed().reader(0, BEGIN)
         assert values(read(reader, 1)) == [0.0]
@@ -95,7 +93,7 @@ class CheckContract:
         assert reader.check()
         reader.close()
 
-    def test_a_source_that_goes_away_between_two_rare_looks_is_known_soon_and_so_is_its_return(
+    def test_a_source_that_goes_away_between_rare_polls_is_noticed_soon(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By a clock of the test's own, which only moves when somebody waits; called as a runner does."""

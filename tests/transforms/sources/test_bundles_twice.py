@@ -184,7 +184,7 @@ def of_record(job: Settings) -> dict[str, bytes]:
     return found
 
 
-def test_every_bundle_of_a_sink_is_run_twice_and_the_sink_has_each_row_of_record_and_no_other(
+def test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder has the same files as without; a topic has the same messages, each of them twice."""
@@ -250,7 +250,7 @@ class Calls:
         return self._part.process(0, tracker, estimator), tracker, estimator
 
 
-def test_every_call_of_a_reader_fails_once_it_has_given_and_is_made_again_and_changes_nothing(
+def test_every_readers_call_repeated_after_a_failure_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = long_settings(tmp_path, shards=1)

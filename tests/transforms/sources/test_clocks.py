@@ -58,7 +58,7 @@ def test_while_a_source_cannot_be_reached_its_silence_begins_anew():
     assert clock(back, {"a": END}, now=1100, idle=100) == 1100 - 100 - 10
 
 
-def test_what_was_at_its_end_at_an_earlier_look_is_not_idle_now_and_its_silence_goes_on_at_the_next():
+def test_a_partition_at_its_end_at_an_earlier_poll_is_not_idle_now():
     silent = {"a": Heard(500, 980), "b": Heard(200, 0, 900)}
     assert clock(silent, {"a": END, "b": END}, idle=100) == 490
     assert clock(silent, {"a": END, "b": UNSEEN}, idle=100) == 190
@@ -66,7 +66,7 @@ def test_what_was_at_its_end_at_an_earlier_look_is_not_idle_now_and_its_silence_
     assert heard_of(silent, {"a": END, "b": UNSEEN}, 990)["b"] == silent["b"]
 
 
-def test_of_the_time_between_two_looks_no_more_counts_as_silence_than_may_pass_between_them():
+def test_silence_grows_between_two_polls_by_at_most_the_allowed_time():
     heard = {"a": Heard(500, 900, 950)}
 
     def later(now: int) -> Heard:

@@ -115,16 +115,14 @@ def test_a_piece_without_readings_says_nothing():
         ((130, 131), 99, None, 2),
     ],
 )
-def test_a_producers_clock_that_is_behind_holds_nothing_back_and_one_that_is_right_caps_what_is_ahead(
-    hours, sent, vote, ahead
-):
+def test_a_slow_producers_clock_holds_nothing_back_and_a_right_one_caps(hours, sent, vote, ahead):
     found = replace(piece(*hours), sent_us=ORIGIN + int(sent * HOUR))
     expected = None if vote is None else ORIGIN + int(vote * HOUR)
     assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
     assert found.speaks(ORIGIN + 100 * HOUR) == (vote is not None)
 
 
-def test_what_a_damaged_file_held_was_lost_before_it_came_and_the_next_reader_still_knows(tmp_path):
+def test_readings_lost_with_a_damaged_file_stay_known_to_the_next_reader(tmp_path):
     (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl*"),))
     first = feed.reader(0, BEGIN).read()

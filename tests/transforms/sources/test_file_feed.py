@@ -61,7 +61,7 @@ class TestCheck(CheckContract):
         return Inbox(tmp_path / "inbox")
 
 
-def test_a_folder_that_cannot_be_listed_is_told_and_what_was_read_there_is_not_forgotten(
+def test_a_folder_that_cannot_be_listed_is_reported_and_its_offsets_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox = Inbox(tmp_path / "inbox")
@@ -224,9 +224,7 @@ def outcome(pieces: list[Piece]) -> tuple[list[float], list[tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
-def test_a_large_file_is_given_in_pieces_and_a_reader_at_any_of_their_positions_gives_exactly_the_rest(
-    tmp_path: Path, form: str
-) -> None:
+def test_a_large_file_is_read_in_batches_and_resumes_at_any_offset(tmp_path: Path, form: str) -> None:
     large(form, tmp_path / f"0.{form}")
     (tmp_path / f"1.{form}").write_bytes((tmp_path / f"0.{form}").read_bytes())
     feed = in_pieces(form, tmp_path)
@@ -267,7 +265,7 @@ def test_a_half_read_file_that_changed_is_counted_and_read_from_its_beginning_on
     assert feed.reader(0, last.position).read() is None
 
 
-def test_the_rest_of_a_half_read_file_that_vanished_is_counted_and_the_others_are_read(tmp_path: Path) -> None:
+def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tmp_path: Path) -> None:
     large("jsonl", tmp_path / "0.jsonl")
     (tmp_path / "1.jsonl").write_text(line(5000), encoding="utf-8")
     feed = in_pieces("jsonl", tmp_path)

@@ -90,7 +90,7 @@ def test_only_whole_lines_are_read_and_the_last_one_needs_no_end(pipe: Pipe) -> 
     ],
     ids=["endless", "over", "not over"],
 )
-def test_where_standard_input_ends_the_windows_of_an_endless_schedule_wait_and_those_of_another_are_complete(
+def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
     pipe: Pipe, end_us: int | None, declared_us: int
 ) -> None:
     pipe.write("".join(line(hour * HOUR) for hour in range(7)))
@@ -119,7 +119,7 @@ def test_a_reader_goes_on_where_another_one_stopped_and_nowhere_else(pipe: Pipe)
         feed.reader(0, BEGIN)
 
 
-def test_the_names_of_csv_come_first_alone_or_with_rows_and_rejects_count_from_the_first_line(pipe: Pipe) -> None:
+def test_the_header_of_csv_comes_first_and_rejects_count_from_the_first_line(pipe: Pipe) -> None:
     feed = StandardInput(decoder("csv"))
     reader = feed.reader(0, BEGIN)
     pipe.write("series,time,value\n")

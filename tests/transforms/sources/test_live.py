@@ -148,7 +148,7 @@ def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path
     assert reasons == [RejectReason.LATE.value] * 3 * len(late)
 
 
-def test_a_reading_is_late_by_its_own_parts_clock_also_while_another_part_holds_the_window(tmp_path):
+def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(1, seed=14)
     end = ORIGIN + 24 * HOUR
@@ -196,7 +196,7 @@ def test_an_endless_schedule_needs_a_start(tmp_path):
 # Arriving files
 
 
-def test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_passed_over(tmp_path):
+def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
@@ -224,7 +224,7 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_a_damaged_one_is_pass
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
-def test_a_job_that_begins_again_from_nothing_publishes_what_is_missing_and_nothing_twice(tmp_path):
+def test_a_job_begun_anew_publishes_what_is_missing_and_nothing_twice(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
     inbox.mkdir()

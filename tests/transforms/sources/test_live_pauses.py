@@ -83,7 +83,7 @@ def test_less_than_a_second_is_waited_for_here_and_whole_seconds_by_the_runner(
     assert least <= runner.asked <= most
 
 
-def test_a_call_stays_with_a_silent_source_so_long_and_ends_at_once_when_something_has_come(
+def test_a_call_waits_at_a_silent_source_and_ends_at_once_with_a_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a runner keeps whatever is handed back to it, fewer calls keep less."""
@@ -196,7 +196,7 @@ def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.Monke
     assert one.closed == 1
 
 
-def test_a_reader_between_two_looks_that_are_far_apart_gives_signs_of_life_and_does_not_look(
+def test_a_reader_between_rare_polls_sends_heartbeats_and_does_not_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Called as a runner does: again after the pause that was asked for."""
@@ -244,7 +244,7 @@ def test_a_reader_between_two_looks_that_are_far_apart_gives_signs_of_life_and_d
 
 
 @pytest.mark.parametrize("rest", [0.0, 1.1])
-def test_a_part_that_ends_says_so_with_a_call_of_its_own_where_a_runner_keeps_what_is_handed_back(rest: float) -> None:
+def test_a_partition_ends_with_a_call_of_its_own_where_a_runner_keeps_residuals(rest: float) -> None:
     """Else the watermark of its end passes what the same call has sent (Beam's Flink runner, at a checkpoint)."""
     one = Closing()
     part = ReadPart(One(one), Pace(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
@@ -313,7 +313,7 @@ def turn(part: ReadPart, number: int, span: Span, clock: list[float]) -> Span:
 
 
 @pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
-def test_a_source_that_is_away_is_looked_at_soon_and_again_until_it_is_back_and_rarely_from_then_on(
+def test_a_source_that_is_away_is_polled_often_until_its_return_and_rarely_after(
     clock: list[float], poll: float, rest: float, often: float
 ) -> None:
     """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
@@ -347,7 +347,7 @@ def test_a_source_that_is_away_is_looked_at_soon_and_again_until_it_is_back_and_
     part.teardown()
 
 
-def test_a_part_that_waits_lets_its_watermark_follow_what_the_others_have_declared_meanwhile(
+def test_a_waiting_partition_follows_the_watermark_of_the_others(
     clock: list[float],
 ) -> None:
     """Else a window that they have all come past would wait for its next look, minutes later."""
@@ -380,7 +380,7 @@ def test_a_part_that_waits_lets_its_watermark_follow_what_the_others_have_declar
     Pulse.reset()
 
 
-def test_a_reader_that_only_says_that_nothing_is_known_while_nobody_answers_is_not_asked_again_at_once(
+def test_a_reader_of_unknown_state_without_answers_is_not_polled_again_at_once(
     clock: list[float],
 ) -> None:
     """Such a piece is not silence, and it is not something that was read either."""

@@ -185,7 +185,7 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
     assert after.clock_us == ORIGIN + HOUR
 
 
-def test_a_mark_says_from_where_on_windows_were_not_waited_for_because_a_source_was_silent():
+def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source():
     wall = [ORIGIN + 100 * HOUR]
     pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
@@ -220,7 +220,7 @@ def test_a_mark_says_from_where_on_windows_were_not_waited_for_because_a_source_
     assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
 
 
-def test_of_several_silent_sources_the_one_that_came_least_far_says_which_windows_were_not_waited_for():
+def test_of_several_silent_sources_the_slowest_names_the_windows_not_waited_for():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
@@ -238,7 +238,7 @@ def test_of_several_silent_sources_the_one_that_came_least_far_says_which_window
     assert mark == Mark(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
 
-def test_a_source_that_has_never_spoken_leaves_every_window_silent_that_is_closed_without_it():
+def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END}

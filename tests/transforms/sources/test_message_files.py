@@ -54,7 +54,7 @@ def row(number: int) -> tuple[str, int, float]:
     return (f"m{number}", NOON_US + 1_000 * number, number / 4)
 
 
-def test_what_may_have_come_before_has_no_time_of_arrival_and_is_rejected_where_it_has_no_other(tmp_path: Path):
+def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: Path):
     hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
     for number in range(4):
         one = record(number)
@@ -272,7 +272,7 @@ def test_a_column_that_can_hold_nothing_of_what_it_is_for_is_a_mistake_of_the_fi
         decode(source, READINGS)
 
 
-def test_the_header_of_a_file_is_parsed_once_when_it_is_checked_and_once_when_it_is_read(
+def test_the_header_of_a_file_is_parsed_once_per_check_and_once_per_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A gateway's files are many and small, and parsing a schema takes longer than a few messages."""
