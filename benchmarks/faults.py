@@ -55,10 +55,10 @@ _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_on
 _LATE = "test_readings_that_come_some_windows_late_change_nothing"
 _CONTRACT = {
     "shuffled within the lateness, a third twice": "test_files_that_arrive_shuffled_within_the_lateness",
-    "late by 0, 1 and 10 windows, damaged files": "test_late_readings_damaged_files_bad_lines_and_strangers",
+    "late by 0, 1 and 10 windows, damaged files": "test_late_damaged_and_unknown_readings_are_counted_and_change_nothing",
     "a clock that jumps ten years ahead": "test_a_meter_whose_clock_jumps_ten_years_ahead",
-    "silence of weeks": "test_empty_windows_silent_series_and_a_silent_source",
-    "one shard silent for weeks": "test_a_shard_that_is_silent_for_weeks",
+    "silence of weeks": "test_empty_windows_and_silent_series_are_published_once_idle_has_passed",
+    "one shard silent for weeks": "test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return",
     "job killed twice, begun from the ledger": "test_a_job_killed_twice_goes_on_from_the_ledger_alone",
     "two jobs racing": "test_two_jobs_that_race_publish_every_window_once",
 }
@@ -102,8 +102,16 @@ def faults() -> list[Fault]:
             for how in ("encoding", "counting")
         ),
         Fault("bundles", "every bundle of sums and panes run twice", (TWICE, "test_every_bundle_that_collects", "")),
-        Fault("bundles", "every bundle of a sink run twice", (TWICE, "test_every_bundle_of_a_sink_is_run_twice", "")),
-        Fault("bundles", "every call of a reader made twice", (TWICE, "test_every_call_of_a_reader_fails_once", "")),
+        Fault(
+            "bundles",
+            "every bundle of a sink run twice",
+            (TWICE, "test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink", ""),
+        ),
+        Fault(
+            "bundles",
+            "every call of a reader made twice",
+            (TWICE, "test_every_readers_call_repeated_after_a_failure_changes_nothing", ""),
+        ),
         *(
             Fault("bundles", f"readings and declarations {how}", (STREAM, _REPEATED, how))
             for how in ("duplicated", "reordered")
@@ -121,7 +129,11 @@ def faults() -> list[Fault]:
             for s, words in ((30, "30 s"), (120, "2 min"), (900, "15 min"))
         ),
         *(
-            Fault("Prism", words, (GONE, "test_a_ledger_that_goes_under_a_live_job", f"[{how}]"))
+            Fault(
+                "Prism",
+                words,
+                (GONE, "test_a_ledger_that_vanishes_under_a_live_job_stops_it_and_nothing_is_redrawn", f"[{how}]"),
+            )
             for how, words in {
                 "moved": "ledger moved",
                 "emptied": "ledger emptied",
@@ -141,7 +153,9 @@ def faults() -> list[Fault]:
         ),
         *(
             Fault(
-                "Prism, PG", f"ledger's schema {how}", (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job", how)
+                "Prism, PG",
+                f"ledger's schema {how}",
+                (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job_stops_it_and_nothing_is_redrawn", how),
             )
             for how in ("dropped", "made anew", "restored")
         ),
@@ -179,7 +193,9 @@ def faults() -> list[Fault]:
             for what, how in (("killed within a release", "back"), ("away for 30 s", "away"))
         ),
         Fault(
-            "Prism", "sink's broker away longer than messages wait", (KAFKA, "test_a_sink_that_is_away_for_longer", "")
+            "Prism",
+            "sink's broker away longer than messages wait",
+            (KAFKA, "test_a_sink_away_longer_than_a_message_may_wait_costs_no_row_and_no_restart", ""),
         ),
     ]
     for engine, file in (("SQLite", SQLITE), ("PostgreSQL", POSTGRES)):
@@ -211,7 +227,11 @@ def faults() -> list[Fault]:
         Fault("SQLite", "any value of a flagged row changed", (DAMAGE, "test_a_changed_value_of_a_flagged_row", "")),
         Fault("SQLite", "every flagged row removed once", (DAMAGE, "test_a_removed_flagged_row_is_told", "")),
         Fault("SQLite", "made by two over an emptied one", (SQLITE_STORE, "test_two_jobs_that_make_a_ledger_over", "")),
-        Fault("SQLite", "disk full at every size", (SQLITE, "test_a_disk_that_is_full_at_any_size", "")),
+        Fault(
+            "SQLite",
+            "disk full at every size",
+            (SQLITE, "test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing", ""),
+        ),
         Fault(
             "PostgreSQL",
             "restarted within a transaction",
@@ -221,14 +241,18 @@ def faults() -> list[Fault]:
             "PostgreSQL", "restarted under racing jobs", (POSTGRES, "test_a_server_restarted_under_running_jobs", "")
         ),
         Fault("PostgreSQL", "disk of its tables full at every size", (POSTGRES_FULL, "test_a_disk_of_a_servers", "")),
-        Fault("PostgreSQL", "disk of its log full", (POSTGRES_FULL, "test_a_servers_log_that_finds_its_disk", "")),
+        Fault(
+            "PostgreSQL",
+            "disk of its log full",
+            (POSTGRES_FULL, "test_a_full_disk_of_the_servers_log_costs_no_row_once_there_is_room", ""),
+        ),
         *(
             Fault("Prism, PG", what, (PRISM_POSTGRES, test, ""))
             for what, test in {
                 "job killed twice, begun from the ledger": _CONTRACT["job killed twice, begun from the ledger"],
                 "two jobs racing": _CONTRACT["two jobs racing"],
                 "database killed within a release": "test_a_server_that_is_killed_within_a_release",
-                "database stands still": "test_a_server_that_stands_still_is_told",
+                "database stands still": "test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_after",
                 "database away for longer than workers wait": "test_a_ledger_killed_or_stopped_for_long",
             }.items()
         ),
