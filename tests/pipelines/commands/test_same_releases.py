@@ -1,14 +1,20 @@
 """The settings file of the documentation gives the same releases from every format, equal to a plain computation.
 
-The noise is off, through the hook of the transform that only tests pass, and every store is fresh.
+The noise is off, through the hook of the transform that only tests pass, and every store is fresh. What the rows
+and the ledger's tables were before the code was rearranged stands in ``recorded.json``; ``QUILTSTREAM_RECORD=1`` writes
+it anew where a change of them is meant.
 """
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
+import hashlib
 import json
+import os
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import polars as pl
@@ -26,6 +32,7 @@ from quiltstream.transforms.sinks.files import read_releases
 
 HOMES = {"MAC000002": "a", "MAC000008": "a", "MAC000050": "b", "MAC000063": "b"}  # three of them stop early
 FORMATS = ("parquet", "csv", "jsonl", "avro")
+RECORDED = Path(__file__).with_name("recorded.json")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +92,24 @@ def truth(frame: pl.DataFrame) -> dict[tuple[dt.datetime, str], list[int]]:
     return found
 
 
+def plain(value: Any) -> Any:
+    """A value with twelve digits of each float: the last ones are those of a version of numpy."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+def recorded(rows: list[Release], ledger: Path) -> dict[str, Any]:
+    """What stands in ``recorded.json``: the first rows, a digest of all of them, and the statements of the tables."""
+    lines = [plain(row.to_dict()) for row in rows]
+    digest = hashlib.sha256("".join(json.dumps(line, sort_keys=True) for line in lines).encode())
+    with sqlite3.connect(ledger) as connection:
+        tables = connection.execute("select name, sql from sqlite_master where sql is not null order by name")
+        return {"rows": lines[:2], "all rows": digest.hexdigest(), "tables": dict(tables.fetchall())}
+
+
 def test_parquet_csv_json_lines_and_avro_give_identical_releases_equal_to_the_truth(
     tmp_path: Path, readings: pl.DataFrame
 ) -> None:
@@ -95,3 +120,7 @@ def test_parquet_csv_json_lines_and_avro_give_identical_releases_equal_to_the_tr
     epoch = dt.datetime(1970, 1, 1)
     counted = {(epoch + dt.timedelta(microseconds=row.window_start), row.key): list(row.counts) for row in first}
     assert counted == truth(readings)
+    found = recorded(first, tmp_path / "parquet" / "out" / "ledger.db")
+    if os.environ.get("QUILTSTREAM_RECORD"):
+        RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert found == json.loads(RECORDED.read_text(encoding="utf-8"))
