@@ -9,6 +9,14 @@ The commands' modules are imported when they are called, so that asking for help
 
 from __future__ import annotations
 
-from .errors import CommandError, ExitCode, Failure, explain
+from typing import TYPE_CHECKING
 
-__all__ = ["CommandError", "ExitCode", "Failure", "explain"]
+from ..schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .errors import CommandError as CommandError
+    from .errors import ExitCode as ExitCode
+    from .errors import Failure as Failure
+    from .errors import explain as explain
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

@@ -17,6 +17,8 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Literal
 
+from ..schemas.errors import QuiltstreamError
+
 
 class ExitCode(IntEnum):
     """What a command ended with; a number is never given another meaning."""
@@ -94,7 +96,7 @@ class Failure:
     passing: bool = False
 
 
-class CommandError(Exception):
+class CommandError(QuiltstreamError):
     """A command cannot go on; the message is for the user.
 
     Attributes:

@@ -5,41 +5,36 @@ Plain frozen types without behaviour of the other portions; each has the Arrow a
 
 from __future__ import annotations
 
-from .digests import canonical_json, digest, stable_hash
-from .ledger import LedgerEntry
-from .models import Model, ModelError, Provenance
-from .readings import READING_SCHEMA, RejectReason
-from .releases import RELEASE_SCHEMA, Release, tidy
-from .roster import Roster, RosterError
-from .settings.base import SettingsError
-from .settings.job import Settings, load_settings
-from .slots import Schedule, SlotGrid, Window, format_duration, format_instant, parse_duration, parse_instant
-from .states import StateSpace
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "READING_SCHEMA",
-    "RELEASE_SCHEMA",
-    "LedgerEntry",
-    "Model",
-    "ModelError",
-    "Provenance",
-    "RejectReason",
-    "Release",
-    "Roster",
-    "RosterError",
-    "Schedule",
-    "Settings",
-    "SettingsError",
-    "SlotGrid",
-    "StateSpace",
-    "Window",
-    "canonical_json",
-    "digest",
-    "format_duration",
-    "format_instant",
-    "load_settings",
-    "parse_duration",
-    "parse_instant",
-    "stable_hash",
-    "tidy",
-]
+from .contents import contents
+
+if TYPE_CHECKING:
+    from .digests import canonical_json as canonical_json
+    from .digests import digest as digest
+    from .digests import stable_hash as stable_hash
+    from .errors import QuiltstreamError as QuiltstreamError
+    from .ledger import LedgerEntry as LedgerEntry
+    from .models import Model as Model
+    from .models import ModelError as ModelError
+    from .models import Provenance as Provenance
+    from .readings import READING_SCHEMA as READING_SCHEMA
+    from .readings import RejectReason as RejectReason
+    from .releases import RELEASE_SCHEMA as RELEASE_SCHEMA
+    from .releases import Release as Release
+    from .releases import tidy as tidy
+    from .roster import Roster as Roster
+    from .roster import RosterError as RosterError
+    from .settings.base import SettingsError as SettingsError
+    from .settings.job import Settings as Settings
+    from .settings.job import load_settings as load_settings
+    from .slots import Schedule as Schedule
+    from .slots import SlotGrid as SlotGrid
+    from .slots import Window as Window
+    from .slots import format_duration as format_duration
+    from .slots import format_instant as format_instant
+    from .slots import parse_duration as parse_duration
+    from .slots import parse_instant as parse_instant
+    from .states import StateSpace as StateSpace
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

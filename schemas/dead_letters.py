@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from pydantic import Field, field_validator
 
+from .errors import QuiltstreamError
 from .settings.base import Section, SettingsError
 
 __all__ = [
@@ -85,7 +86,7 @@ _EMPTY_LENGTH = len(json.dumps({"key": None, "headers": []}))
 _EXTRA = "it needs the package cryptography; pip install 'quiltstream[encrypted]'"
 
 
-class LetterError(ValueError):
+class LetterError(QuiltstreamError, ValueError):
     """A letter cannot be opened: it is none, is damaged, or is for another key."""
 
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from .errors import QuiltstreamError
+
 #: Bytes of the largest file of each kind that is read into memory.
 MOST_SETTINGS_BYTES = 1 << 20
 MOST_MODEL_BYTES = 32 << 20
@@ -37,7 +39,7 @@ _KINDS = {
 _NUL = "its name holds a NUL character; correct it"
 
 
-class FileError(OSError):
+class FileError(QuiltstreamError, OSError):
     """A file that is not opened or replaced for what it is; the text has the limit and the next step, and no path."""
 
 

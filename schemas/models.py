@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .digests import digest, stable_hash
+from .errors import QuiltstreamError
 from .files import MOST_MODEL_BYTES, read_regular, reason, write_whole
 from .slots import format_duration, parse_duration
 from .states import StateSpace
@@ -63,7 +64,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class ModelError(ValueError):
+class ModelError(QuiltstreamError, ValueError):
     """A model file that cannot be used, with what to do about it."""
 
 

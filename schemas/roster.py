@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .digests import digest, stable_hash
+from .errors import QuiltstreamError
 from .files import MOST_ROSTER_BYTES, open_table, reason
 
 KeyKind = Literal["series", "group"]
@@ -28,7 +29,7 @@ KeyKind = Literal["series", "group"]
 MOST_SERIES = 200_000
 
 
-class RosterError(ValueError):
+class RosterError(QuiltstreamError, ValueError):
     """A roster that cannot be used, with what to do about it."""
 
 

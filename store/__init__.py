@@ -6,75 +6,23 @@ values that go in and out are in :mod:`quiltstream.store.specs`.
 
 from __future__ import annotations
 
-from .address import StoreAddress
-from .errors import (
-    AddressError,
-    BudgetRefused,
-    ChargeMismatch,
-    DraftError,
-    ExportError,
-    MergeConflict,
-    ModeError,
-    NotDurableError,
-    RegistrationConflict,
-    RosterChanged,
-    SchemaVersionError,
-    SharedSeries,
-    StoreAway,
-    StoreBusy,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreMissing,
-    StoreReadOnly,
-    StoreReplaced,
-    StoreUnavailable,
-    UnknownNameError,
-)
-from .queries import DomainSummary, QuerySummary
-from .release_rows import rows_of
-from .specs import BeliefChange, Block, DomainSpec, Draft, Noise, QuerySpec, Record, Registration, RosterVersion
-from .store import Store
-from .verification import Defect, Head, Verified
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AddressError",
-    "BeliefChange",
-    "Block",
-    "BudgetRefused",
-    "ChargeMismatch",
-    "Defect",
-    "DomainSpec",
-    "DomainSummary",
-    "Draft",
-    "DraftError",
-    "ExportError",
-    "Head",
-    "MergeConflict",
-    "ModeError",
-    "Noise",
-    "NotDurableError",
-    "QuerySpec",
-    "QuerySummary",
-    "Record",
-    "Registration",
-    "RegistrationConflict",
-    "RosterChanged",
-    "RosterVersion",
-    "SchemaVersionError",
-    "SharedSeries",
-    "Store",
-    "StoreAddress",
-    "StoreAway",
-    "StoreBusy",
-    "StoreDamaged",
-    "StoreError",
-    "StoreFull",
-    "StoreMissing",
-    "StoreReadOnly",
-    "StoreReplaced",
-    "StoreUnavailable",
-    "UnknownNameError",
-    "Verified",
-    "rows_of",
-]
+from ..schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .address import StoreAddress as StoreAddress
+    from .errors import BudgetRefused as BudgetRefused
+    from .errors import StoreDamaged as StoreDamaged
+    from .errors import StoreError as StoreError
+    from .errors import StoreMissing as StoreMissing
+    from .specs import Block as Block
+    from .specs import DomainSpec as DomainSpec
+    from .specs import Draft as Draft
+    from .specs import Noise as Noise
+    from .specs import QuerySpec as QuerySpec
+    from .specs import Record as Record
+    from .specs import Registration as Registration
+    from .store import Store as Store
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

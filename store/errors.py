@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ..schemas.errors import QuiltstreamError
 
-class StoreError(RuntimeError):
+
+class StoreError(QuiltstreamError, RuntimeError):
     """The ledger of record cannot do what was asked; nothing was changed by the call that raised it."""
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.ports import mismatch, speaks_mqtt
 from .credentials import paho
 from .mqtt_client import Arrived, made_client
@@ -117,7 +118,7 @@ _PORT_S = 60.0
 _POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
 
 
-class BrokerError(Exception):
+class BrokerError(QuiltstreamError):
     """The broker refuses for a reason that time does not mend; the message is for the operator."""
 
 

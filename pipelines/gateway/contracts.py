@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+from ...schemas.errors import QuiltstreamError
+
 __all__ = ["REFUSED", "Hop", "HopError", "Line", "Message", "Outlet", "Stall", "refused_options"]
 
 
@@ -92,7 +94,7 @@ class Message(NamedTuple):
 REFUSED: Final = "refused-by-next-hop"
 
 
-class HopError(Exception):
+class HopError(QuiltstreamError):
     """The next hop cannot be used until an operator changes something; the message is for them."""
 
 

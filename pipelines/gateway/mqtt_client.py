@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...schemas.errors import QuiltstreamError
 from ..errors import CommandError
 
 __all__ = [
@@ -50,7 +51,7 @@ _PARTS = {_CONTENT_TYPE: 1, 0x08: 1, 0x09: 1, 0x26: 2}
 _SUBSCRIPTION = 0x0B
 
 
-class PacketError(Exception):
+class PacketError(QuiltstreamError):
     """A packet that cannot be told from others: the stream is not MQTT 5."""
 
 

@@ -40,6 +40,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
+from ...schemas.errors import QuiltstreamError
 from ..console import plural
 from ..errors import CommandError
 from ..runners import runner_name
@@ -108,7 +109,7 @@ End = Literal["over", "absent", "unknown"]
 """What became of a job: it is over; the cluster has no such job; or it may run on."""
 
 
-class RestError(Exception):
+class RestError(QuiltstreamError):
     """The API did not give an answer that can be used; the message names no part of what it said."""
 
 

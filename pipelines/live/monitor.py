@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.slots import format_instant
 from ...store.errors import StoreUnavailable
 from ...store.specs import Registration
@@ -187,7 +188,7 @@ _Answer = TypeVar("_Answer")
 _STATES = {"FINISHED": PipelineState.DONE, "CANCELED": PipelineState.CANCELLED, "FAILED": PipelineState.FAILED}
 
 
-class NotBegunError(Exception):
+class NotBegunError(QuiltstreamError):
     """A runner did not take a job; the cause says why."""
 
 

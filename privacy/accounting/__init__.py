@@ -16,19 +16,34 @@
 
 from __future__ import annotations
 
-from .directions import AnyStart, Direction, Kernel, MixingCurve, NotContracting
-from .forward_backward import Certificate, Endless, certify, directions_of, endless, lower_bound
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AnyStart",
-    "Certificate",
-    "Direction",
-    "Endless",
-    "Kernel",
-    "MixingCurve",
-    "NotContracting",
-    "certify",
-    "directions_of",
-    "endless",
-    "lower_bound",
-]
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .charges import BudgetExceeded as BudgetExceeded
+    from .charges import Charge as Charge
+    from .directions import AnyStart as AnyStart
+    from .directions import Direction as Direction
+    from .directions import Kernel as Kernel
+    from .directions import MixingCurve as MixingCurve
+    from .directions import NotContracting as NotContracting
+    from .forward_backward import Certificate as Certificate
+    from .forward_backward import Endless as Endless
+    from .forward_backward import certify as certify
+    from .forward_backward import directions_of as directions_of
+    from .forward_backward import endless as endless
+    from .forward_backward import lower_bound as lower_bound
+    from .ledger import Ledger as Ledger
+    from .schedules import Schedule as Schedule
+    from .theorems import QuiltRelease as QuiltRelease
+    from .theorems import SeedsBound as SeedsBound
+    from .theorems import TheoremDoesNotApply as TheoremDoesNotApply
+    from .theorems import distant_segments as distant_segments
+    from .theorems import joint_divergence as joint_divergence
+    from .theorems import nearly_independent as nearly_independent
+    from .theorems import same_quilts as same_quilts
+    from .theorems import sequential as sequential
+    from .theorems import two_segments as two_segments
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..errors import PrivacyError
+
 OUTWARD = 2.0**-46
 """Every loss is raised by this relative amount (1.4e-14), more than the rounding of the few sums that make it."""
 
@@ -35,7 +37,7 @@ class Charge:
     slot: int | None
 
 
-class BudgetExceeded(ValueError):  # noqa: N818 - the public name says what happened
+class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what happened
     """A charge that the budget does not allow; the ledger is as it was.
 
     Attributes:

@@ -55,6 +55,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import scipy.sparse.linalg as sla
 
+from ..errors import PrivacyError
+
 __all__ = ["Coupled", "couple", "load_bound"]
 
 
@@ -384,7 +386,7 @@ _MOST_DESCENTS = 3_000
 _STILL = 1e-12
 
 
-class NotContracting(ValueError):  # noqa: N818 - says what the kernel lacks
+class NotContracting(PrivacyError):  # noqa: N818 - says what the kernel lacks
     """A direction has no finite matrix at a density: the releases may tell without a bound what a state was."""
 
 

@@ -41,6 +41,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..errors import PrivacyError
 from ..models.belief import AnyBelief
 from ..models.markov_chain import MarkovChain
 from ..quilts.calibration import Calibration
@@ -53,7 +54,7 @@ from .quilt_account import Pricer, Worst, pricer_of
 _QUILT_METHODS = ("mqm", "pairwise")
 
 
-class TheoremDoesNotApply(ValueError):  # noqa: N818 - the public name says what happened
+class TheoremDoesNotApply(PrivacyError):  # noqa: N818 - the public name says what happened
     """A composition theorem whose condition does not hold.
 
     Attributes:

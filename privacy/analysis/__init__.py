@@ -1,1 +1,30 @@
 """Questions about releases: planning, baselines, the audit by enumeration, and close adversaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .audit import AuditRelease as AuditRelease
+    from .audit import ExactLoss as ExactLoss
+    from .audit import exact_loss as exact_loss
+    from .baselines import Baseline as Baseline
+    from .baselines import OutsideDomain as OutsideDomain
+    from .baselines import entry_dp as entry_dp
+    from .baselines import gk16 as gk16
+    from .baselines import gk16_influence as gk16_influence
+    from .baselines import group_dp as group_dp
+    from .close_adversaries import adversary_divergence as adversary_divergence
+    from .close_adversaries import adversary_epsilon as adversary_epsilon
+    from .planning import METHODS as METHODS
+    from .planning import NotApplicable as NotApplicable
+    from .planning import Plan as Plan
+    from .planning import compare_methods as compare_methods
+    from .planning import plan_release as plan_release
+    from .planning import plan_table as plan_table
+    from .planning import smallest_group as smallest_group
+    from .planning import smallest_window as smallest_window
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

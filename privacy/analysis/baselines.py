@@ -17,6 +17,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
+from ..errors import PrivacyError
 from ..models.classes import FiniteClass
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import positive, whole
@@ -25,7 +26,7 @@ LONGEST_WINDOW = 20_000
 """The longest window for which the spectral norm of an influence matrix is computed."""
 
 
-class OutsideDomain(ValueError):  # noqa: N818 - the name says what is wrong
+class OutsideDomain(PrivacyError):  # noqa: N818 - the name says what is wrong
     """A belief to which a theorem does not apply."""
 
 

@@ -9,3 +9,35 @@
 ``drift``, ``belief_checks``
     whether a belief in force is contradicted, and what richer beliefs would cost
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .confidence import ConfidenceClass as ConfidenceClass
+    from .confidence import confidence_class as confidence_class
+    from .diagnostics import Diagnostics as Diagnostics
+    from .diagnostics import diagnose as diagnose
+    from .diagnostics import outside as outside
+    from .drift import Drift as Drift
+    from .drift import judge_drift as judge_drift
+    from .drift import judge_transitions as judge_transitions
+    from .drift import spent_alpha as spent_alpha
+    from .hypothesis_tests import ChiSquare as ChiSquare
+    from .hypothesis_tests import TripleCounts as TripleCounts
+    from .hypothesis_tests import drift_test as drift_test
+    from .hypothesis_tests import order_test as order_test
+    from .hypothesis_tests import reversibility_test as reversibility_test
+    from .per_series import covering_class as covering_class
+    from .per_series import series_class as series_class
+    from .private_counts import NoisyCounts as NoisyCounts
+    from .private_counts import release_counts as release_counts
+    from .released_bounds import bounds_of_released as bounds_of_released
+    from .transition_counts import EstimationError as EstimationError
+    from .transition_counts import TransitionCounts as TransitionCounts
+    from .transition_counts import chain_from_counts as chain_from_counts
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

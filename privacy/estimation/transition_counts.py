@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import PrivacyError
 from ..models.markov_chain import MarkovChain
 from ..validation import whole
 
@@ -25,7 +26,7 @@ _CUBE = 3  # axes of the counts of several series: series, from, to
 _SHOWN = 8  # states named in one message
 
 
-class EstimationError(ValueError):
+class EstimationError(PrivacyError):
     """Counts from which no chain can be estimated, or counts that do not fit together."""
 
 

@@ -32,11 +32,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.errors import QuiltstreamError
+
 WIDEST = 64
 """The largest number of bits in one value of a bit source."""
 
 
-class EntropyError(RuntimeError):
+class EntropyError(QuiltstreamError, RuntimeError):
     """The bit source cannot be a fair one: it gave fewer values than it was asked for, or a run of no likely length."""
 
 

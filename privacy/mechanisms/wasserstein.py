@@ -40,6 +40,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
+from ..errors import PrivacyError
 from ..exact_fractions import exact_distribution, exact_number
 from ..models.classes import FiniteClass
 from ..models.joint_distribution import JointTable, Query, exact_chain
@@ -337,7 +338,7 @@ LARGEST_PROGRAMME = 4096
 """The largest product of states and slots for which the laws of a count are formed."""
 
 
-class NotComposable(ValueError):  # noqa: N818 - the name says what the mechanism is
+class NotComposable(PrivacyError):  # noqa: N818 - the name says what the mechanism is
     """A release that has no composition theorem was brought to a ledger."""
 
 

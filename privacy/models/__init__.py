@@ -12,8 +12,27 @@
 
 from __future__ import annotations
 
-from .belief import Directed
-from .dobrushin import DobrushinBounds, Neighbourhood
-from .periodic import PeriodicChain
+from typing import TYPE_CHECKING
 
-__all__ = ["Directed", "DobrushinBounds", "Neighbourhood", "PeriodicChain"]
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .bayesian_network import BayesianNetwork as BayesianNetwork
+    from .bayesian_network import NetworkError as NetworkError
+    from .belief import Directed as Directed
+    from .classes import AnyInitial as AnyInitial
+    from .classes import Belief as Belief
+    from .classes import BinaryInterval as BinaryInterval
+    from .classes import FiniteClass as FiniteClass
+    from .classes import MixingBounds as MixingBounds
+    from .classes import belief_from_dict as belief_from_dict
+    from .classes import mixing_bounds as mixing_bounds
+    from .dobrushin import DobrushinBounds as DobrushinBounds
+    from .dobrushin import Neighbourhood as Neighbourhood
+    from .joint_distribution import JointTable as JointTable
+    from .markov_chain import ChainError as ChainError
+    from .markov_chain import MarkovChain as MarkovChain
+    from .markov_chain import fill_zeros as fill_zeros
+    from .periodic import PeriodicChain as PeriodicChain
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

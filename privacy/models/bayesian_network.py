@@ -33,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import PrivacyError
 from ..validation import whole
 from .joint_distribution import LARGEST_JOINT, JointTable
 from .markov_chain import SUM_TOLERANCE, FloatArray, MarkovChain, frozen
@@ -41,7 +42,7 @@ _EXACT = 2.0**-50
 """A row this close to 1 is kept bit for bit, so that writing a table down and reading it back changes nothing."""
 
 
-class NetworkError(ValueError):
+class NetworkError(PrivacyError):
     """A graph that is not acyclic, a table that does not fit it, or a variable that is not in it."""
 
 

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import PrivacyError
 from ..validation import positive
 
 BoolArray = npt.NDArray[np.bool_]
@@ -97,7 +98,7 @@ _REVERSIBLE = 1e-10
 _SHOWN = 8
 
 
-class ChainError(ValueError):
+class ChainError(PrivacyError):
     """A transition matrix or initial distribution that is not one, or a property the chain does not have."""
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
+from ..errors import QuiltstreamError
 from ..files import MOST_SETTINGS_BYTES, read_regular, reason
 from ..slots import parse_duration
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Document", "Duration", "Instant", "Name", "Number", "Positive", "Section"]
 
 
-class SettingsError(ValueError):
+class SettingsError(QuiltstreamError, ValueError):
     """Settings that cannot be used.
 
     Attributes:

@@ -17,11 +17,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from ..errors import QuiltstreamError
 from ..files import MOST_SECRET_BYTES, read_regular, reason
 from .base import Name, Section
 
 
-class SecretError(RuntimeError):
+class SecretError(QuiltstreamError, RuntimeError):
     """A secret is not where the settings say; the message names the place."""
 
 

@@ -30,7 +30,8 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import FileFormat
 from quiltstream.schemas.table_files import write_rows
-from quiltstream.store import Store, StoreMissing, UnknownNameError
+from quiltstream.store import Store, StoreMissing
+from quiltstream.store.errors import UnknownNameError
 
 from ..examined import Examined, Span, every, examine, on_record
 from ..transforms.truth import cells, histograms

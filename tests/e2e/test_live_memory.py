@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.releases import releases_from_batch
-from quiltstream.store import Store, StoreMissing, UnknownNameError
+from quiltstream.store import Store, StoreMissing
+from quiltstream.store.errors import UnknownNameError
 
 from .live_bench import ORIGIN, PATIENCE, Bench, Running
 from .prism import prism_arguments

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from quiltstream.store import Block, Store, StoreBusy, StoreUnavailable
+from quiltstream.store import Block, Store
 from quiltstream.store import connection as engines
+from quiltstream.store.errors import StoreBusy, StoreUnavailable
 from quiltstream.store.merge.merge import merge
 from quiltstream.store.specs import Draft
 

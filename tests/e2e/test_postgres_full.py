@@ -21,7 +21,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from quiltstream.store import Store, StoreError, StoreFull, StoreUnavailable
+from quiltstream.store import Store, StoreError
+from quiltstream.store.errors import StoreFull, StoreUnavailable
 
 from ..examined import Tally
 from ..store.faults import whole

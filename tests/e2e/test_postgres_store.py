@@ -11,17 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Connection, make_url
 
-from quiltstream.store import (
-    ExportError,
-    NotDurableError,
-    Store,
-    StoreBusy,
-    StoreMissing,
-    StoreReadOnly,
-    StoreUnavailable,
-    lookups,
-    tables,
-)
+from quiltstream.store import Store, StoreMissing, lookups, tables
+from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreReadOnly, StoreUnavailable
 
 from ..store.contract import StoreContract
 from ..store.proofs import prices

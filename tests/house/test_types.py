@@ -23,6 +23,7 @@ WRONG = [
     ("pi_min=0.2", "pi_min=[0.2]", "reportArgumentType"),
     ("length=100", "lenght=100", "reportCallIssue"),
     ("quiltstream.privacy", "quiltstream.privaci", "reportMissingImports"),
+    ("import MixingBounds,", "import NoSuchName, MixingBounds,", "reportAttributeAccessIssue"),
 ]
 
 

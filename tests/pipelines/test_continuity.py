@@ -21,7 +21,8 @@ from quiltstream.pipelines.live import command
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.store import Store, StoreReplaced
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import discovery
 from quiltstream.transforms.common import runner_checks

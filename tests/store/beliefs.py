@@ -19,10 +19,10 @@ from quiltstream.schemas.models import hash_of_series
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store import BeliefChange, BudgetRefused, RegistrationConflict, Store, StoreError
+from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.domain_changes import Estimated
-from quiltstream.store.errors import EstimateOnRecord
-from quiltstream.store.specs import DomainSpec, QuerySpec, Registration
+from quiltstream.store.errors import EstimateOnRecord, RegistrationConflict
+from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
 from ..tiers import STRIDE, boundaries
 from .engines import OnLedger

@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiltstream.store import (
-    BudgetRefused,
-    Draft,
-    RegistrationConflict,
-    Store,
-    StoreError,
-    tables,
-)
+from quiltstream.store import BudgetRefused, Draft, Store, StoreError, tables
+from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 
 from .forging import reseal

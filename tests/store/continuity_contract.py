@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
-from quiltstream.store import (
-    Store,
-    StoreAddress,
-    StoreMissing,
-    StoreReplaced,
-    tables,
-)
+from quiltstream.store import Store, StoreAddress, StoreMissing, tables
 from quiltstream.store.connection import Database
+from quiltstream.store.errors import StoreReplaced
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, prices, windows_of

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.roster import Roster
-from quiltstream.store import SharedSeries, Store
+from quiltstream.store import Store
+from quiltstream.store.errors import SharedSeries
 from quiltstream.store.shared_series import Sharing
 from quiltstream.store.specs import TRANSITIONS, DomainSpec, QuerySpec, Registration
 

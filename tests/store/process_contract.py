@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from quiltstream.store import (
-    Store,
-    StoreBusy,
-    StoreReplaced,
-    tables,
-)
+from quiltstream.store import Store, tables
+from quiltstream.store.errors import StoreBusy, StoreReplaced
 from quiltstream.store.specs import Registration
 
 from ..tiers import boundaries

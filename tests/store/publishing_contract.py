@@ -14,18 +14,9 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
-from quiltstream.store import (
-    Block,
-    ChargeMismatch,
-    Draft,
-    DraftError,
-    Store,
-    StoreError,
-    UnknownNameError,
-    publishing,
-    rows_of,
-    tables,
-)
+from quiltstream.store import Block, Draft, Store, StoreError, publishing, tables
+from quiltstream.store.errors import ChargeMismatch, DraftError, UnknownNameError
+from quiltstream.store.release_rows import rows_of
 from quiltstream.store.specs import Registration
 
 from .forging import reseal

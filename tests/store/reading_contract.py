@@ -15,11 +15,8 @@ from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.schemas.table_files import RELEASES, read_rows
-from quiltstream.store import (
-    Store,
-    StoreError,
-    rows_of,
-)
+from quiltstream.store import Store, StoreError
+from quiltstream.store.release_rows import rows_of
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, windows_of

@@ -11,14 +11,8 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
-from quiltstream.store import (
-    BudgetRefused,
-    ModeError,
-    RegistrationConflict,
-    Store,
-    StoreError,
-    UnknownNameError,
-)
+from quiltstream.store import BudgetRefused, Store, StoreError
+from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, partial, prices, replayed

@@ -16,7 +16,8 @@ from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import ChargeMismatch, RegistrationConflict, RosterChanged, Store, tables
+from quiltstream.store import Store, tables
+from quiltstream.store.errors import ChargeMismatch, RegistrationConflict, RosterChanged
 from quiltstream.store.lookups import roster_digest
 from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import BudgetRefused, RosterChanged, Store, StoreDamaged, StoreReplaced, tables
+from quiltstream.store import BudgetRefused, Store, StoreDamaged, tables
 from quiltstream.store.codec import block_bytes, block_from_bytes
+from quiltstream.store.errors import RosterChanged, StoreReplaced
 from quiltstream.store.specs import BeliefChange, Block, Draft, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World

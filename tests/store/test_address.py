@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import AddressError, StoreAddress
+from quiltstream.store import StoreAddress
+from quiltstream.store.errors import AddressError
 
 
 def test_a_password_is_never_shown() -> None:

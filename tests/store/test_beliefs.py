@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import MergeConflict, Store, StoreAddress
+from quiltstream.store import Store, StoreAddress
+from quiltstream.store.errors import MergeConflict
 from quiltstream.store.merge.merge import merge
 
 from .beliefs import FASTER, BeliefContract, joined

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, StoreMissing, UnknownNameError
+from quiltstream.store import Store, StoreMissing
+from quiltstream.store.errors import UnknownNameError
 
 from .samples import domain, drafts, query
 

@@ -21,20 +21,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine.default import DefaultDialect
 
 import quiltstream.store
-from quiltstream.store import (
-    ExportError,
-    Store,
-    StoreAddress,
-    StoreBusy,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreReplaced,
-    StoreUnavailable,
-    table_versions,
-    tables,
-)
+from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, table_versions, tables
 from quiltstream.store.connection import Database
+from quiltstream.store.errors import ExportError, StoreBusy, StoreFull, StoreReplaced, StoreUnavailable
 
 from .contract import StoreContract
 from .engines import OnSqlite

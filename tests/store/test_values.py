@@ -17,9 +17,10 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Block, DraftError, Record, Registration, StoreDamaged, errors, rows_of
+from quiltstream.store import Block, Record, Registration, StoreDamaged, errors
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_bytes, roster_from_bytes
-from quiltstream.store.release_rows import layout_of, total_is_public
+from quiltstream.store.errors import DraftError
+from quiltstream.store.release_rows import layout_of, rows_of, total_is_public
 from quiltstream.store.specs import TRANSITIONS, first_difference
 
 from .samples import GRID, block, domain, query

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, StoreBusy, sqlite_file
+from quiltstream.store import Store, sqlite_file
+from quiltstream.store.errors import StoreBusy
 from quiltstream.store.sqlite_file import WriterQueue
 
 from .samples import domain, query

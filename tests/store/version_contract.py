@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from quiltstream.store import Draft, SchemaVersionError, Store, StoreError, StoreMissing, table_versions, tables
+from quiltstream.store import Draft, Store, StoreError, StoreMissing, table_versions, tables
+from quiltstream.store.errors import SchemaVersionError
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, windows_of

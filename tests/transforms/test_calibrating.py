@@ -9,9 +9,7 @@ import pytest
 
 from quiltstream.privacy import (
     AnyInitial,
-    Belief,
     BinaryInterval,
-    ChainError,
     FiniteClass,
     LaplaceHistogram,
     Ledger,
@@ -24,6 +22,7 @@ from quiltstream.privacy import (
     pairwise,
 )
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.plan import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
 

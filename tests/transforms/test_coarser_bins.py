@@ -13,7 +13,8 @@ import pytest
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store import RegistrationConflict, Store, StoreError
+from quiltstream.store import Store, StoreError
+from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.release_rows import bins_of, layout_of
 from quiltstream.transforms.plan import make_plan
 

@@ -16,7 +16,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
-from quiltstream.store import QuerySpec, Registration, RegistrationConflict, Store, StoreError
+from quiltstream.store import QuerySpec, Registration, Store, StoreError
+from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.release_rows import total_is_public
 from quiltstream.store.specs import TRANSITIONS
 from quiltstream.transforms import PrivateHistograms

@@ -19,8 +19,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import RegistrationConflict, Store, StoreError
-from quiltstream.store.errors import DraftError
+from quiltstream.store import Store, StoreError
+from quiltstream.store.errors import DraftError, RegistrationConflict
 from quiltstream.store.release_rows import classes_of, layout_of
 from quiltstream.store.specs import Block, Draft
 from quiltstream.transforms import PrivateHistograms

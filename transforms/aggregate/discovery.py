@@ -14,6 +14,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.roster import MOST_SERIES, Roster
 from ...schemas.roster import check_number as check_series
@@ -28,11 +29,11 @@ from ..common.runner_checks import check_number
 from ..plan import Plan
 
 
-class NoReadingsError(Exception):
+class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
 
 
-class NothingCountsError(Exception):
+class NothingCountsError(QuiltstreamError):
     """No reading of the source counts in any window, and nothing is charged for nothing."""
 
 

@@ -21,13 +21,14 @@ import pyarrow.compute
 from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import GROUPED_READING_SCHEMA, RejectReason
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class ReadingsError(ValueError):
+class ReadingsError(QuiltstreamError, ValueError):
     """A batch that is not one of readings; it names the column, its type and what is expected, never a value."""
 
 

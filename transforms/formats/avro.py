@@ -55,6 +55,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc
 from .avro_schemas import TIMES, ReadRecord, Shapes, bare, check_header, read_exactly, read_long, whole_record
@@ -76,11 +77,11 @@ _CHECK_BYTES = 4
 _LONGEST_LENGTH = 5
 
 
-class LargeBlockError(ValueError):
+class LargeBlockError(QuiltstreamError, ValueError):
     """A block has, or unpacks to, more than :data:`MOST_BYTES`."""
 
 
-class CodecError(ValueError):
+class CodecError(QuiltstreamError, ValueError):
     """The blocks are packed by a codec that is not read."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_regular, reason
 from ...schemas.settings.base import SettingsError
 
@@ -25,7 +26,7 @@ _OTHER_COMPRESSIONS = (".bz2", ".zst", ".xz", ".zip", ".lz4", ".snappy", ".defla
 _WILDCARDS = frozenset("*?[")
 
 
-class SourceFileError(ValueError):
+class SourceFileError(QuiltstreamError, ValueError):
     """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
 
 

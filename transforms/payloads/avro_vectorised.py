@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.settings.mappings import Steps
 from ..formats.avro_schemas import BYTES, RECORDS, Shapes
 from .columns import GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
@@ -211,7 +212,7 @@ _FIT = {
 Wanted = Mapping[str, Steps]
 
 
-class UnfitError(ValueError):
+class UnfitError(QuiltstreamError, ValueError):
     """A schema that is not read abreast, or not for what is wanted."""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.dead_letters import Letters
+from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ..common.rejects import Rejects
 from ..formats.rows import Decoded
@@ -59,7 +60,7 @@ def rejects_of(reason: RejectReason, messages: Messages, numbers: npt.NDArray[np
     return Rejects(reason, messages.positions[numbers], sizes)
 
 
-class SourceAwayError(RuntimeError):
+class SourceAwayError(QuiltstreamError, RuntimeError):
     """What a decoder needs, such as a registry of schemas, does not answer now: the messages wait, none is rejected."""
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ..common.rejects import reject_batch
 from ..formats.rows import Decoded
@@ -202,7 +203,7 @@ def _latest(batch: pa.RecordBatch) -> int:
     return int(batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).max())
 
 
-class BrokerUnavailableError(RuntimeError):
+class BrokerUnavailableError(QuiltstreamError, RuntimeError):
     """A broker, or what is at it, cannot be used; the message says what is in the way.
 
     Attributes:

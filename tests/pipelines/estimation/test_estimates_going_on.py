@@ -20,10 +20,10 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.store import BeliefChange, Block, Draft
+from quiltstream.store import Block, Draft
 from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import BudgetRefused, ChargeMismatch
-from quiltstream.store.specs import Registration
+from quiltstream.store.specs import BeliefChange, Registration
 
 from ..jobs import Job, call, readings, write_csv
 from .estimate_jobs import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import MarkovChain, MixingBounds, Quilt, mqm_approx, sided_influence
+from quiltstream.privacy import MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.accounting.theorems import (
     QuiltRelease,
     TheoremDoesNotApply,
@@ -23,6 +23,7 @@ from quiltstream.privacy.accounting.theorems import (
     sequential,
     two_segments,
 )
+from quiltstream.privacy.quilts import sided_influence
 
 from .. import reference
 from ..strategies import transitions

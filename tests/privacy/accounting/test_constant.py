@@ -15,7 +15,6 @@ from quiltstream.privacy import (
     AnyInitial,
     BinaryInterval,
     BudgetExceeded,
-    ChainError,
     FiniteClass,
     Ledger,
     MarkovChain,
@@ -28,6 +27,7 @@ from quiltstream.privacy.accounting import forward_backward as constant
 from quiltstream.privacy.accounting.density import Density, Timeline, steps_of
 from quiltstream.privacy.accounting.forward_backward import constant_loss, on_grid
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
+from quiltstream.privacy.models import ChainError
 
 from .. import reference
 from ..strategies import distributions, transitions, windows

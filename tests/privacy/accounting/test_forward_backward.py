@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import AnyInitial, ChainError, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
+from quiltstream.privacy import AnyInitial, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
 from quiltstream.privacy.accounting import (
     AnyStart,
     Kernel,
@@ -20,6 +20,7 @@ from quiltstream.privacy.accounting import (
     endless,
     lower_bound,
 )
+from quiltstream.privacy.models import ChainError
 
 from .. import reference
 from ..homes import moves, runs_by_home

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import (
     BudgetExceeded,
-    ChainError,
     FiniteClass,
     Ledger,
     MarkovChain,
@@ -23,6 +22,7 @@ from quiltstream.privacy import (
     mqm_approx,
 )
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts, worst_by_quilts
+from quiltstream.privacy.models import ChainError
 
 from ..models.test_chains import CYCLE, THETA1
 from ..models.test_classes import THETA2

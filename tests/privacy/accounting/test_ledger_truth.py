@@ -9,10 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Belief, Ledger, MarkovChain, MixingBounds, Schedule, SidedInfluence
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy.accounting import quilt_account as sides_module
 from quiltstream.privacy.accounting.density import Density, Timeline
 from quiltstream.privacy.accounting.quilt_account import Pricer, Running, Surroundings, loss_by_quilts
+from quiltstream.privacy.models import Belief
+from quiltstream.privacy.quilts import SidedInfluence
 
 from .. import reference
 from ..strategies import distributions, transitions, windows

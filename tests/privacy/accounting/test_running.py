@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, SidedInfluence, sided_influence
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting.density import Density, Timeline
 from quiltstream.privacy.accounting.quilt_account import Pricer, Running, undominated
+from quiltstream.privacy.quilts import SidedInfluence, sided_influence
 
 from .. import reference
 from ..strategies import windows

@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import (
-    AnyInitial,
-    BinaryInterval,
-    FiniteClass,
-    Ledger,
-    MarkovChain,
-    MixingBounds,
-    mqm_approx,
-    sided_influence,
-)
+from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, Ledger, MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
 from quiltstream.privacy.accounting.theorems import QuiltRelease, distant_segments, sequential, two_segments
+from quiltstream.privacy.quilts import sided_influence
 
 from ..strategies import transitions, windows
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain
+from quiltstream.privacy import FiniteClass, MarkovChain
 from quiltstream.privacy.analysis.close_adversaries import adversary_divergence, adversary_epsilon
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import JointTable
 
 from .. import reference

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Belief, ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
 from quiltstream.privacy.analysis.planning import METHODS
+from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 
 from .. import audit_truth, reference

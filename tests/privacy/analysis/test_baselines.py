@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds
 from quiltstream.privacy.analysis.baselines import (
     LONGEST_WINDOW,
     OutsideDomain,
@@ -19,6 +19,7 @@ from quiltstream.privacy.analysis.baselines import (
     gk16_influence,
     group_dp,
 )
+from quiltstream.privacy.models import ChainError
 
 from .. import reference
 from ..models.test_chains import THETA1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Calibration, ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy import Calibration, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.analysis.planning import (
     LARGEST_WINDOW,
     METHODS,
@@ -23,7 +23,7 @@ from quiltstream.privacy.analysis.planning import (
     smallest_group,
     smallest_window,
 )
-from quiltstream.privacy.models import DobrushinBounds
+from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
 QUICK = MixingBounds(pi_min=0.4, gap=0.9)

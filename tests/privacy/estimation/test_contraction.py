@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from quiltstream.privacy import ChainError, EstimationError, MarkovChain, TransitionCounts
+from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import endless
+from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 from quiltstream.privacy.estimation.per_series import contractions, rank_of
-from quiltstream.privacy.models import DobrushinBounds
+from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 from ..homes import moves, runs_by_home
 

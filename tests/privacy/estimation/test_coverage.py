@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, mqm_approx
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.estimation.diagnostics import outside
 from quiltstream.privacy.estimation.per_series import covering_class, series_class
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.markov_chain import TAU, fill_zeros
 
 from ..homes import moves, runs_by_home

@@ -13,20 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from quiltstream.privacy import (
-    AnyInitial,
-    BinaryInterval,
-    DiscreteLaplace,
-    Drift,
-    FiniteClass,
-    MarkovChain,
-    MixingBounds,
-    confidence_class,
-    judge_drift,
-    spent_alpha,
-)
-from quiltstream.privacy.estimation import drift, released_bounds
+from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy.estimation import Drift, confidence_class, drift, judge_drift, released_bounds, spent_alpha
 from quiltstream.privacy.estimation import drift as transition_drift
+from quiltstream.privacy.mechanisms import DiscreteLaplace
 
 FALSE_ALARM = 1e-9
 BELIEF = [[0.9, 0.1], [0.4, 0.6]]

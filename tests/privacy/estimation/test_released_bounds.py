@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from quiltstream.privacy import ChainError, DiscreteLaplace, MarkovChain, MixingBounds, bounds_of_released, mqm_approx
+from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
+from quiltstream.privacy.estimation import bounds_of_released
+from quiltstream.privacy.mechanisms import DiscreteLaplace
+from quiltstream.privacy.models import ChainError
 
 from .test_drift import FALSE_ALARM, laplace, simulate, stationary
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import DiscreteLaplace, MarkovChain
+from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.estimation.drift import (
     chain_log_moments,
     count_variance,
@@ -21,6 +21,7 @@ from quiltstream.privacy.estimation.drift import (
     noise_log_tails,
     public_noise_log_tails,
 )
+from quiltstream.privacy.mechanisms import DiscreteLaplace
 from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 
 from ..strategies import transitions

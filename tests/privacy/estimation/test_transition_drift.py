@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from quiltstream.privacy import (
-    AnyInitial,
-    BinaryInterval,
-    FiniteClass,
-    MarkovChain,
-    MixingBounds,
-    NoisyCounts,
-    confidence_class,
-    judge_transitions,
-)
+from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy.estimation import NoisyCounts, confidence_class, judge_transitions
 
 from .test_drift import FALSE_ALARM, laplace
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, group_dp
+from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.analysis import group_dp
 from quiltstream.privacy.mechanisms.discrete_laplace import rational_scale
 from quiltstream.privacy.mechanisms.histogram import LaplaceCount
 from quiltstream.privacy.mechanisms.wasserstein import (
@@ -26,6 +27,7 @@ from quiltstream.privacy.mechanisms.wasserstein import (
     wasserstein_of_count,
     wasserstein_of_table,
 )
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import JointTable
 
 from .. import reference

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy import MarkovChain
+from quiltstream.privacy.models import ChainError
 
 from .. import reference
 from ..strategies import transitions

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
 from ..strategies import transitions

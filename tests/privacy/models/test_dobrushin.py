@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import BudgetExceeded, ChainError, Ledger, MarkovChain
+from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
 from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
+from quiltstream.privacy.models import ChainError, DobrushinBounds, PeriodicChain
 from quiltstream.privacy.models.reading import read_belief
 
 from .. import reference

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
-from quiltstream.privacy.models import DobrushinBounds, Neighbourhood
+from quiltstream.privacy.models import ChainError, DobrushinBounds, Neighbourhood
 from quiltstream.privacy.models.reading import read_belief
 
 from .. import reference

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, MarkovChain
+from quiltstream.privacy import MarkovChain
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.bayesian_network import LARGEST_FACTOR, BayesianNetwork, NetworkError, log_marginal
 from quiltstream.privacy.quilts.network import max_influence, network_mqm, network_quilts
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.quilts.influence_curves import (
     InfluenceCurve,
     binary_curve,

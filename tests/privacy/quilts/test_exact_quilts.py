@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, Ledger, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, lemma_4_8, sided_influence
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.quilts import lemma_4_8, sided_influence
 from quiltstream.privacy.quilts.influence import RESOLUTION, lemma_4_8_reach, mixing_influence, spectral_influence
 
 from .. import quilt_reference, reference

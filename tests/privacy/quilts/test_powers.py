@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import MarkovChain, sided_influence
+from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.models.classes import AnyInitial
+from quiltstream.privacy.quilts import sided_influence
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 from quiltstream.privacy.quilts.influence import PowerTables
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import ChainError, FiniteClass, MarkovChain, MixingBounds, Quilt, lemma_4_9_reach, mqm_approx
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.quilts import lemma_4_9_reach
 
 from .. import reference
 from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.privacy import ChainError, MarkovChain, mqm_approx
+from quiltstream.privacy import MarkovChain, mqm_approx
+from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 

@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.privacy import (
-    AnyInitial,
-    BinaryInterval,
-    ChainError,
-    FiniteClass,
-    MarkovChain,
-    MixingBounds,
-    mqm_exact,
-    sided_influence,
-    slot_influence,
-)
+from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds, mqm_exact
+from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.quilts import sided_influence, slot_influence
 
 from ..strategies import distributions, transitions
 

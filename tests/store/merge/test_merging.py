@@ -13,12 +13,8 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.store import (
-    BudgetRefused,
-    ChargeMismatch,
-    Store,
-    tables,
-)
+from quiltstream.store import BudgetRefused, Store, tables
+from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.specs import Draft
 
 from ..forging import reseal

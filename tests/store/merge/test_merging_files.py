@@ -12,13 +12,8 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.schemas.models import hash_of_series
-from quiltstream.store import (
-    ExportError,
-    Store,
-    StoreDamaged,
-    StoreMissing,
-    tables,
-)
+from quiltstream.store import Store, StoreDamaged, StoreMissing, tables
+from quiltstream.store.errors import ExportError
 
 from ..forging import reseal
 from ..merges import address, fill, united

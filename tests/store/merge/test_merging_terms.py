@@ -13,12 +13,8 @@ import pytest
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
-from quiltstream.store import (
-    MergeConflict,
-    ModeError,
-    Store,
-    StoreError,
-)
+from quiltstream.store import Store, StoreError
+from quiltstream.store.errors import MergeConflict, ModeError
 from quiltstream.store.shared_series import Sharing
 from quiltstream.store.specs import Registration
 

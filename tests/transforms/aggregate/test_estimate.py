@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
 from quiltstream.pipelines.data import path as shipped
-from quiltstream.privacy import EstimationError, release_counts
+from quiltstream.privacy.estimation import EstimationError, release_counts
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.schemas.states import StateSpace

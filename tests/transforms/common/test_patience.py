@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.store import StoreAway, StoreBusy, StoreDamaged, StoreError, StoreMissing
+from quiltstream.store import StoreDamaged, StoreError, StoreMissing
+from quiltstream.store.errors import StoreAway, StoreBusy
 from quiltstream.transforms.common import ledger_waits
 from quiltstream.transforms.common.ledger_waits import WAIT_S, Patience, PatientStore, give_up, wait_without_end
 

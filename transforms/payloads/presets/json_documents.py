@@ -29,6 +29,7 @@ from typing import Any
 
 import orjson
 
+from ....schemas.errors import QuiltstreamError
 from ....schemas.readings import RejectReason
 from ..columns import RowList
 from ..mapped import plain
@@ -60,7 +61,7 @@ class Wanted:
         return own if self.series is None else self.series.get(message)
 
 
-class MalformedError(ValueError):
+class MalformedError(QuiltstreamError, ValueError):
     """A message does not follow its convention."""
 
     reason = RejectReason.MALFORMED_ROW
