@@ -410,7 +410,7 @@ def run(
     from .commands.run import dry, run_file
 
     if dry_run:
-        dry(settings, as_json=as_json, live=live)
+        dry(settings, beam_options, as_json=as_json, live=live)
     elif live:
         from .live.command import run_live
 

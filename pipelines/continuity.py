@@ -136,6 +136,16 @@ class Memory:
                 known = next((one for place in self._places if (one := _read(place)) is not None), None)
         return "" if known is None else f". The sink's newest release that is remembered: {known.text}"
 
+    @property
+    def of_workers_elsewhere(self) -> str:
+        """What a job's workers on other machines do not see to, in words."""
+        return (
+            f"workers on other machines log the blocks that leave only where {' and '.join(self._logs) or 'a file'} "
+            "can be written at the same path, on a disk that they share with this command; elsewhere an older copy of "
+            "the ledger that is put in place after this command's last look, every few seconds, is not noticed by the "
+            "next run where the sink's last rows are gone, too"
+        )
+
     def lost(self, *, history_lost: bool) -> str | None:
         """What is wrong with the ledger, by what is remembered of it, in words; ``None`` if it has all of that.
 
@@ -212,7 +222,7 @@ class Memory:
     def _compact(self, store: Store, query: str, registration: Registration | None) -> None:
         """Log the newest block, which stands for all on record: also for those of a worker that ended before it did."""
         newest = None if registration is None else store.newest_block(registration.domain.name, query)
-        also = [] if newest is None or registration is None else [logged(registration, *newest)]
+        also = [] if newest is None or registration is None else [logged(registration, newest)]
         for path in self._logs:
             with suppress(OSError, ValueError):
                 compact(Path(path), store, also=also, forget=self._forget)
@@ -289,7 +299,7 @@ def _lacks(settings: Settings, blocks: list[LoggedBlock]) -> str | None:
         return None
     try:
         with Store(StoreAddress(settings.ledger_url)) as store:
-            numbers = store.block_numbers([(one.entry_id, one.shard) for one in blocks])
+            numbers = store.block_numbers([one.name for one in blocks])
     except StoreMissing:
         return "is not there"
     absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]

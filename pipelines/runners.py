@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions, TypeOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings.base import SettingsError
@@ -36,6 +36,17 @@ def options_of(given: Sequence[str]) -> PipelineOptions:
 def runner_name(options: PipelineOptions) -> str | None:
     """The runner that the options name."""
     return options.view_as(StandardOptions).runner
+
+
+def on_prism(options: PipelineOptions) -> bool:
+    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
+    return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
+
+
+def reads_here(options: PipelineOptions) -> bool:
+    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
+    kind = options.view_as(PortableOptions).environment_type
+    return kind == "LOOPBACK" or (kind is None and on_prism(options))
 
 
 def new_pipeline(options: PipelineOptions) -> beam.Pipeline:

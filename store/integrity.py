@@ -99,6 +99,17 @@ def _digest(name: str, values: tuple[Any, ...], blobs: list[Any]) -> bytes:
     return found.digest()
 
 
+def draw_digest(row: Row) -> str:
+    """What tells the draw of a block from another one of the same window and shard, also in a ledger that was united.
+
+    Args:
+        row: a row of releases, or of those that a merge flagged.
+    """
+    found = hashlib.blake2b(repr(("draw", row["completeness"])).encode(), digest_size=DIGEST_BYTES)
+    found.update(row["block"])
+    return found.hexdigest()
+
+
 def is_whole(table: sa.Table, row: Row) -> bool:
     """Whether a row is what was written."""
     return row["row_digest"] == row_digest(table, row)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -30,7 +30,18 @@ from .accounts import Account, account_of, loss_of, priced, promised
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
 from .continuity import entered
 from .errors import ChargeMismatch, DraftError, RosterChanged, UnknownNameError
-from .integrity import check_drawn, checked, damaged, drawn_bytes, drawn_of, link_of, named, row_digest, sealed
+from .integrity import (
+    check_drawn,
+    checked,
+    damaged,
+    draw_digest,
+    drawn_bytes,
+    drawn_of,
+    link_of,
+    named,
+    row_digest,
+    sealed,
+)
 from .lookups import (
     Progress,
     Settled,
@@ -193,8 +204,20 @@ _PAIRS = 400
 Place = tuple[int, int]
 """A window's start, and a shard."""
 
-Kept = tuple[Block, str | None]
-"""A block of record, and the name of the flagged charge that paid for it, if one did."""
+
+class Kept(NamedTuple):
+    """A block of record.
+
+    Attributes:
+        block: it.
+        payer: the name of the flagged charge that paid for it, if one did.
+        digest: of its draw.
+    """
+
+    block: Block
+    payer: str | None
+    digest: str
+
 
 OnRecord = tuple[Row, dict[int, Row], dict[Place, Kept]]
 """A query's row, charges by the start of their window, and blocks."""
@@ -281,16 +304,20 @@ class Publisher:
             blocks |= self._insert(
                 registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
             )
-        payers = payers_of(self.connection, (payer for _, payer in blocks.values()))
+        payers = payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
             place = (draft.window.start, draft.shard)
             # of two drafts of one place in a batch, the first is the one on record
             is_fresh = place in fresh and wanted[place] is draft
-            block, payer = blocks.get(place, (None, None))
-            entry = entries[place[0]] if payer is None else entry_from_row(payers[payer], domain, query_row)
-            records.append(Record(draft.window, draft.shard, entry, block, is_fresh))
+            entry, found = entries[place[0]], blocks.get(place)
+            if found is None:
+                records.append(Record(draft.window, draft.shard, entry, None, is_fresh))
+                continue
+            if found.payer is not None:
+                entry = entry_from_row(payers[found.payer], domain, query_row)
+            records.append(Record(draft.window, draft.shard, entry, found.block, is_fresh, found.digest))
         return records
 
     def freeze(self, registration: Registration, last: Window) -> Settled | None:
@@ -414,7 +441,8 @@ class Publisher:
             )
             values.append(made)
             drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
-            kept[start, shard] = block if with_totals else replace(block, totals=np.zeros_like(block.totals)), None
+            as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
+            kept[start, shard] = Kept(as_read, None, draw_digest(made))
         self.connection.execute(_KEEP, values)
         self.connection.execute(
             _DRAWN,
@@ -476,7 +504,8 @@ def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]
         checked(tables.releases, block)
         if block["charge_id"] != charge["id"]:
             raise damaged(named(tables.releases, block), "belongs to another charge")
-        blocks[start, shard] = block_from_bytes(block["block"], block["completeness"]), block["paid_by"]
+        decoded = block_from_bytes(block["block"], block["completeness"])
+        blocks[start, shard] = Kept(decoded, block["paid_by"], draw_digest(block))
     return blocks
 
 

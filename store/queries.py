@@ -20,7 +20,18 @@ from .accounts import broken, flagged_rows
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader, query_from_row
 from .connection import Database
 from .domain_changes import history_lost
-from .integrity import Chain, check_drawn, checked, checked_rows, checked_stream, damaged, drawn_of, link_of, named
+from .integrity import (
+    Chain,
+    check_drawn,
+    checked,
+    checked_rows,
+    checked_stream,
+    damaged,
+    draw_digest,
+    drawn_of,
+    link_of,
+    named,
+)
 from .lookups import (
     domain_row,
     domain_rows,
@@ -38,7 +49,16 @@ from .shared_series import Sharing, sharings
 from .specs import Record, Registration
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
 
-__all__ = ["BlockNumber", "Newest", "NewestBlock", "block_numbers", "has_entry", "newest_block", "newest_of"]
+__all__ = [
+    "BlockName",
+    "BlockNumber",
+    "Newest",
+    "NewestBlock",
+    "block_numbers",
+    "has_entry",
+    "newest_block",
+    "newest_of",
+]
 
 
 #: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
@@ -226,6 +246,7 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
             entry=entry_from_row(payers.get(block["paid_by"], charge), spec, query_of),
             block=block_from_bytes(block["block"], block["completeness"]),
             fresh=False,
+            digest=draw_digest(block),
         )
         for block, charge in page
     ]
@@ -360,6 +381,7 @@ def flagged_records(connection: Connection, domain: str, query: str) -> list[Rec
             entry=entry_from_row(payers[row["entry_id"]], spec, query_of),
             block=block_from_bytes(row["block"], row["completeness"]),
             fresh=False,
+            digest=draw_digest(row),
         )
         for row in rows
     ]
@@ -582,11 +604,27 @@ class NewestBlock(NamedTuple):
         entry_id: the charge that paid for it.
         shard: which part of the window.
         stop: the slot behind the window's last.
+        digest: of its draw.
     """
 
     entry_id: str
     shard: int
     stop: int
+    digest: str
+
+
+class BlockName(NamedTuple):
+    """A block that was seen.
+
+    Attributes:
+        entry_id: the charge that paid for it, also by a name from before a merge.
+        shard: which part of the window.
+        digest: of its draw; empty where any will do.
+    """
+
+    entry_id: str
+    shard: int
+    digest: str = ""
 
 
 class BlockNumber(NamedTuple):
@@ -615,54 +653,101 @@ def newest_of(connection: Connection, domain: str, query: str) -> Newest | None:
 
 
 def newest_block(connection: Connection, domain: str, query: str) -> NewestBlock | None:
-    """The block of a query that was put on record last; ``None`` if it has none."""
-    found = connection.execute(
-        sa.select(_PAYER, releases.c.shard, charges.c.window_stop)
-        .select_from(releases.join(charges, charges.c.id == releases.c.charge_id))
-        .join(queries, queries.c.id == releases.c.query_id)
-        .join(domains, domains.c.id == queries.c.domain_id)
-        .where(domains.c.name == domain, queries.c.name == query)
-        .order_by(releases.c.id.desc())
-        .limit(1)
-    ).first()
-    return None if found is None else NewestBlock(*found)
+    """The block of a query that was put on record last; ``None`` if it has none.
+
+    Raises:
+        StoreDamaged: it is not what was written.
+    """
+    found = (
+        connection.execute(
+            sa.select(_PAYER.label("payer"), charges.c.window_stop, releases)
+            .select_from(releases.join(charges, charges.c.id == releases.c.charge_id))
+            .join(queries, queries.c.id == releases.c.query_id)
+            .join(domains, domains.c.id == queries.c.domain_id)
+            .where(domains.c.name == domain, queries.c.name == query)
+            .order_by(releases.c.id.desc())
+            .limit(1)
+        )
+        .mappings()
+        .first()
+    )
+    if found is None:
+        return None
+    return NewestBlock(found["payer"], found["shard"], found["window_stop"], draw_digest(checked(releases, found)))
 
 
-def block_numbers(connection: Connection, blocks: Sequence[tuple[str, int]]) -> list[BlockNumber | None]:
-    """Where blocks are on record; ``None`` for each that is not.
+def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
+    """Where blocks are on record; ``None`` for each that is not, or is as it was drawn another time.
 
     Args:
         connection: a transaction.
-        blocks: the charge that paid for each, also by a name from before a merge, and its shard.
+        blocks: what was seen.
+
+    Raises:
+        StoreDamaged: one of them is not what was written.
     """
-    wanted = sorted({base_of(entry_id) for entry_id, _ in blocks})
-    found: dict[tuple[str, int], BlockNumber] = {}
+    wanted = [one._replace(entry_id=base_of(one.entry_id)) for one in blocks]
+    found = _Found()
     for begin in range(0, len(wanted), _NAMES):
         part = wanted[begin : begin + _NAMES]
-        _number(connection, charges.c.entry_id.in_(part), None, found)
-    for base in sorted({base_of(one) for one, shard in blocks if (base_of(one), shard) not in found}):
+        asked = {"paid": sorted({one.entry_id for one in part}), "shards": sorted({one.shard for one in part})}
+        found.add(releases, connection.execute(_OWN_DRAWS, asked))
+    for one in sorted(dict.fromkeys(one for one in wanted if found.number(one) is None)):
         # a merge names a second charge, or a second draw, by the name of the first with a mark
-        named = (base, f"{base}{MARK}")
-        _number(connection, _is_of(charges.c.entry_id, *named), _is_of(releases.c.paid_by, *named), found)
-        flagged = sa.select(flagged_releases.c.entry_id, flagged_releases.c.shard, flagged_releases.c.query_id)
-        for entry_id, shard, query_id in connection.execute(flagged.where(_is_of(flagged_releases.c.entry_id, *named))):
-            found.setdefault((base_of(entry_id), shard), BlockNumber(query_id, 0))
-    return [found.get((base_of(entry_id), shard)) for entry_id, shard in blocks]
+        for paid in (_is_of(charges.c.entry_id, one.entry_id), _is_of(releases.c.paid_by, one.entry_id)):
+            found.add(releases, connection.execute(_DRAWS.where(paid, releases.c.shard == one.shard)))
+        flagged = sa.select(flagged_releases.c.entry_id.label("payer"), flagged_releases)
+        paid = _is_of(flagged_releases.c.entry_id, one.entry_id)
+        found.add(flagged_releases, connection.execute(flagged.where(paid, flagged_releases.c.shard == one.shard)))
+    return [found.number(one) for one in wanted]
 
 
-def _is_of(column: Any, base: str, marked: str) -> Any:
-    return sa.or_(column == base, column.startswith(marked))
+class _Found:
+    """Draws on record."""
+
+    def __init__(self) -> None:
+        self._draws: dict[tuple[str, int], dict[str, BlockNumber]] = {}
+
+    def add(self, table: sa.Table, rows: sa.CursorResult[Any]) -> None:
+        """Note draws, each by the charge that paid for it.
+
+        Raises:
+            StoreDamaged: one of them is not what was written.
+        """
+        for row in rows.mappings():
+            draws = self._draws.setdefault((base_of(row["payer"]), row["shard"]), {})
+            number = BlockNumber(row["query_id"], row["id"] if table is releases else 0)
+            draws.setdefault(draw_digest(checked(table, row)), number)
+
+    def number(self, name: BlockName) -> BlockNumber | None:
+        """Where it is on record."""
+        draws = self._draws.get((name.entry_id, name.shard), {})
+        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)
 
 
-def _number(connection: Connection, own: Any, other: Any, found: dict[tuple[str, int], BlockNumber]) -> None:
-    """Note where blocks of record are by the charge that paid for them: their window's own, or another one."""
-    chosen: Iterable[Any] = (sa.and_(own, releases.c.paid_by.is_(None)), *(() if other is None else (other,)))
-    for where in chosen:
-        rows = sa.select(_PAYER, releases.c.shard, releases.c.query_id, releases.c.id).select_from(
-            releases.join(charges, charges.c.id == releases.c.charge_id)
-        )
-        for entry_id, shard, query_id, number in connection.execute(rows.where(where)):
-            found[base_of(entry_id), shard] = BlockNumber(query_id, number)
+#: Draws of record with the charges that paid for them.
+_DRAWS = sa.select(_PAYER.label("payer"), releases).select_from(
+    releases.join(
+        charges,
+        sa.and_(
+            charges.c.id == releases.c.charge_id,
+            # what the index of blocks begins with
+            charges.c.query_id == releases.c.query_id,
+            charges.c.window_start == releases.c.window_start,
+        ),
+    )
+)
+
+_OWN_DRAWS = _DRAWS.where(
+    charges.c.entry_id.in_(sa.bindparam("paid", expanding=True)),
+    releases.c.paid_by.is_(None),
+    releases.c.shard.in_(sa.bindparam("shards", expanding=True)),
+)
+
+
+def _is_of(column: Any, base: str) -> Any:
+    """Whether a column holds a name from before a merge, or one that a merge made of it."""
+    return sa.or_(column == base, column.startswith(f"{base}{MARK}"))
 
 
 def has_entry(connection: Connection, entry_id: str) -> bool:

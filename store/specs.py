@@ -369,6 +369,7 @@ class Record:
         entry: the charge or refusal of the window.
         block: the rows of record; ``None`` for a refused window.
         fresh: whether this call put the block on record; otherwise an earlier one did and the draft was discarded.
+        digest: of the block as it was drawn, in hexadecimal digits; empty without a block.
     """
 
     window: Window
@@ -376,6 +377,7 @@ class Record:
     entry: LedgerEntry
     block: Block | None
     fresh: bool
+    digest: str = ""
 
 
 def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:

@@ -36,7 +36,17 @@ from .domain_changes import (
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .lookups import Settled
 from .publishing import Publisher, check_drafts
-from .queries import BlockNumber, DomainSummary, Newest, NewestBlock, block_numbers, has_entry, newest_block, newest_of
+from .queries import (
+    BlockName,
+    BlockNumber,
+    DomainSummary,
+    Newest,
+    NewestBlock,
+    block_numbers,
+    has_entry,
+    newest_block,
+    newest_of,
+)
 from .registration import Also, Registrar
 from .release_rows import has_keys, rows_of
 from .shared_series import Sharing
@@ -452,12 +462,12 @@ class Store:
         with self._database().read() as connection:
             return newest_block(connection, domain, query)
 
-    def block_numbers(self, blocks: Sequence[tuple[str, int]]) -> list[BlockNumber | None]:
-        """Where blocks are on record, each given by the id of the charge that paid for it and its shard.
+    def block_numbers(self, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
+        """Where blocks are on record that were seen.
 
         Returns:
-            One for each, in their order; ``None`` for what is not on record: if it was seen, the ledger is another one
-            or an older copy.
+            One for each, in their order; ``None`` for what is not on record, or was drawn another time: then the ledger
+            is another one or an older copy.
         """
         with self._database().read() as connection:
             return block_numbers(connection, blocks)

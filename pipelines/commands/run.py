@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from ...schemas.readings import OF_VALUES, RejectReason
@@ -52,7 +53,7 @@ from ..on_record import (
     on_record,
     unknown_releases,
 )
-from ..runners import counters, new_pipeline, options_of, read_source, runner_name
+from ..runners import counters, new_pipeline, options_of, read_source, reads_here, runner_name
 from .dry_run import Cost, assumptions, forecast, goes_on, left_to_data, of_units
 from .dry_run import show as show_forecast
 
@@ -134,7 +135,7 @@ def run_file(
     return summary.code
 
 
-def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
+def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False) -> None:
     """Say what a settings file would do, in a live run or in one that ends.
 
     Raises:
@@ -148,6 +149,9 @@ def dry(path: Path, *, as_json: bool, live: bool = False) -> None:
     elif not goes_on(settings):
         check_ends(plan)
     said = forecast(settings, plan, live=live)
+    options = options_of(beam_options)
+    if not (reads_here(options) if live else _is_here(options)):
+        said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
     if as_json:
         print_json(said.to_dict())
     else:
@@ -234,7 +238,7 @@ def publish(
     check_ends(plan)  # looking at what is on record goes over every window of it
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(beam_options)))
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(options_of(beam_options))))
     plan = histograms.plan
     if (unknown.names or lost or emptied) and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
@@ -269,9 +273,9 @@ def publish(
     return replace(summary, windows_drawn=tallies.get("windows-released", 0))
 
 
-def _is_here(beam_options: Sequence[str]) -> bool:
+def _is_here(options: PipelineOptions) -> bool:
     """Whether the workers are in this process."""
-    return runner_name(options_of(beam_options)) is None
+    return runner_name(options) is None
 
 
 def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:

@@ -45,10 +45,10 @@ from ..connectors.undelivered import filling, outputs_of
 from ..continuity import Memory, with_ledger
 from ..estimation.drift import DriftWatch
 from ..on_record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
-from ..runners import options_of, runner_name
+from ..runners import on_prism, options_of, reads_here, runner_name
 from .flink import flink_job
 from .monitor import Follower, LiveJob
-from .runner import check_standard_input, live_pipeline, live_source, on_prism, reads_here, worker_pool
+from .runner import check_standard_input, live_pipeline, live_source, worker_pool
 
 __all__ = ["graph_of", "launch", "live_job", "pace_of", "stay_of"]
 

@@ -29,7 +29,7 @@ from ...transforms.sources.stdin import StandardInput
 from ..connectors.kafka import kafka_feed
 from ..connectors.pubsub import pubsub_feed
 from ..errors import CommandError, ExitCode
-from ..runners import runner_name
+from ..runners import on_prism, reads_here, runner_name
 from .flink import LEAVE, OPTION, FlinkJob, RestError, WorkerPool, flink_place, leaves
 from .lifeline import keep_servers
 
@@ -161,17 +161,6 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
             "out for Prism, or name FlinkRunner, PortableRunner or DataflowRunner"
         )
     return beam.Pipeline(options=options)
-
-
-def on_prism(options: PipelineOptions) -> bool:
-    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
-    return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
-
-
-def reads_here(options: PipelineOptions) -> bool:
-    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
-    kind = options.view_as(PortableOptions).environment_type
-    return kind == "LOOPBACK" or (kind is None and on_prism(options))
 
 
 def worker_pool(options: PipelineOptions) -> WorkerPool | None:

@@ -400,7 +400,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a row leaves before the log of blocks has its block",
         file="transforms/common/ledger_waits.py",
-        old="            self._log.append(self._store, registration, records)\n",
+        old="        self._log.append(registration, records)\n",
         new="            pass\n",
         tests=("tests/transforms/aggregate/test_block_log.py", "tests/pipelines/test_continuity.py"),
     ),
@@ -417,6 +417,20 @@ MUTANTS: tuple[Mutant, ...] = (
         old="absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]",
         new="absent: list[LoggedBlock] = []",
         tests=("tests/pipelines/test_continuity.py",),
+    ),
+    Mutant(
+        name="any draw of a block that left will do",
+        file="store/queries.py",
+        old="        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)",
+        new="        return next(iter(draws.values()), None)",
+        tests=("tests/transforms/aggregate/test_block_log.py",),
+    ),
+    Mutant(
+        name="rows leave although the ledger lacks a block of the log",
+        file="transforms/aggregate/block_log.py",
+        old="        self._check()\n",
+        new="",
+        tests=("tests/transforms/aggregate/test_block_log.py",),
     ),
     Mutant(
         name="a job is begun again with whatever ledger is there",

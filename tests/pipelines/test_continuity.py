@@ -159,6 +159,37 @@ def test_an_older_copy_of_any_moment_of_a_run_is_told(
     assert call("run", made.settings).code == 0
 
 
+def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has every charge and every block of the log, by name: only the draws are others."""
+    made = job(tmp_path)
+    copy, publish = tmp_path / "older.db", Store.publish
+
+    def copy_and_publish(store: Store, *given: Any) -> Any:
+        if not copy.exists():
+            call("ledger", "backup", made.ledger, "-o", copy)
+        return publish(store, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "publish", copy_and_publish)
+        assert call("run", made.settings).code == 0
+    made.sink.unlink()
+    kept = {path: path.read_bytes() for path in tmp_path.glob(".*.quiltstream.*")}
+    for path in kept:
+        path.unlink()
+    lose(made)
+    shutil.copy(copy, made.ledger)
+    assert call("run", made.settings).code == 0  # as a job on another machine, with a sink of its own
+    made.sink.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    done = call("run", made.settings)
+    assert done.code == 4, done.err
+    assert done.said("it lacks rows that have left the job")
+    assert not made.sink.exists()
+
+
 def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path: Path) -> None:
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})

@@ -12,6 +12,7 @@ import pytest
 from quiltstream.store import Store, StoreAddress, StoreMissing, tables
 from quiltstream.store.connection import Database
 from quiltstream.store.errors import StoreReplaced
+from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, prices, windows_of
@@ -41,7 +42,7 @@ ASKED: dict[str, Callable[[Store, Registration], Any]] = {
     "note_history_lost": lambda store, _: store.note_history_lost("homes", releases=1),
     "newest": lambda store, _: store.newest("homes", "weekly"),
     "newest_block": lambda store, _: store.newest_block("homes", "weekly"),
-    "block_numbers": lambda store, _: store.block_numbers([("0" * 32, 0)]),
+    "block_numbers": lambda store, _: store.block_numbers([BlockName("0" * 32, 0)]),
     "head": lambda store, _: store.head("homes"),
     "has_entry": lambda store, _: store.has_entry("0" * 32),
     "unknown_releases": lambda store, _: store.unknown_releases(["0" * 32]),
@@ -141,18 +142,24 @@ class ContinuityContract(Registered):
         assert store.newest_block("homes", "weekly") is None
         windows = windows_of(registration)[:3]
         store.freeze(registration, windows)
-        given: list[tuple[str, int]] = []
+        given: list[BlockName] = []
         for window, shard in ((windows[2], 1), (windows[0], 0), (windows[1], 1), (windows[0], 1)):
             early = rows_of_all(url)
             (record,) = store.publish(registration, drafts(registration, [window], [shard]))
-            given.append((record.entry.entry_id, shard))
-            assert store.newest_block("homes", "weekly") == (record.entry.entry_id, shard, window.stop)
-            numbers = store.block_numbers([*given, ("0" * 32, 0)])
+            given.append(BlockName(record.entry.entry_id, shard, record.digest))
+            assert store.newest_block("homes", "weekly") == (*given[-1][:2], window.stop, record.digest)
+            numbers = store.block_numbers([*given, BlockName("0" * 32, 0)])
             assert numbers.pop() is None
             assert numbers == sorted(numbers, key=lambda found: -1 if found is None else found.number)
             assert all(found is not None for found in numbers)
         put_back(url, early)
         assert [found is None for found in store.block_numbers(given)] == [False, False, False, True]
+        # its bundle is tried again there: another draw under the name of the first
+        (record,) = store.publish(registration, drafts(registration, [window], [shard]))
+        assert (record.fresh, record.entry.entry_id) == (True, given[-1].entry_id)
+        assert record.digest != given[-1].digest
+        assert [found is None for found in store.block_numbers(given)] == [False, False, False, True]
+        assert store.block_numbers([given[-1]._replace(digest="")]) != [None]
 
     def test_a_store_that_travelled_goes_on_where_its_ledger_is(self, store: Store, registration: Registration) -> None:
         first = store.publish(registration, first_of(registration, 2))

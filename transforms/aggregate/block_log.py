@@ -19,7 +19,8 @@ from pathlib import Path
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
 from ...schemas.slots import SlotGrid, format_instant
-from ...store.errors import StoreUnavailable
+from ...store.errors import StoreReplaced, StoreUnavailable
+from ...store.queries import BlockName, NewestBlock
 from ...store.specs import Record, Registration
 from ...store.store import Store
 
@@ -47,12 +48,19 @@ class LoggedBlock:
         shard: which part of the window.
         query: of the job.
         until: end of its window.
+        digest: of its draw; empty in files of a version that had none.
     """
 
     entry_id: str
     shard: int
     query: str
     until: str
+    digest: str = ""
+
+    @property
+    def name(self) -> BlockName:
+        """By what the ledger finds it."""
+        return BlockName(self.entry_id, self.shard, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +75,89 @@ class BlockLog:
     paths: tuple[str, ...]
     here: bool = True
 
-    def append(self, store: Store, registration: Registration, records: Sequence[Record]) -> None:
+
+class LogWriter:
+    """A worker that appends to the log, and that has read what others did.
+
+    Args:
+        log: the files.
+        store: the ledger.
+    """
+
+    def __init__(self, log: BlockLog, store: Store) -> None:
+        self._log, self._store = log, store
+        self._read: dict[str, tuple[int, bytes]] = {}
+        self._unchecked: dict[LoggedBlock, None] = {}
+        self._newest: dict[int, tuple[int, LoggedBlock]] = {}
+
+    def append(self, registration: Registration, records: Sequence[Record]) -> None:
         """Log blocks of record whose rows are about to leave; the first file that can be written is synced.
 
         Args:
-            store: the ledger, for a file that has become long.
             registration: the query.
             records: of one transaction.
 
         Raises:
             BlockLogError: files are there, and none can be written.
+            StoreReplaced: the ledger lacks a block that left, or has another draw of it.
         """
-        lines = "".join(f"{_line(one)}\n" for one in _to_log(registration, records)).encode()
-        if not lines:
+        leaving = _to_log(registration, records)
+        if not leaving:
             return
+        lines = "".join(f"{_line(one)}\n" for one in leaving).encode()
         failed: OSError | None = None
-        synced = False
-        for path in map(Path, self.paths):
-            error = self._append(path, lines, store, sync=not synced)
-            synced = synced or error is None
-            if error is not None and (self.here or error.errno not in _ELSEWHERE):
-                failed = failed or error
+        synced, long = False, list[Path]()
+        self._unchecked |= dict.fromkeys(leaving)
+        for path in map(Path, self._log.paths):
+            try:
+                others, size = self._append(path, lines, sync=not synced)
+            except OSError as error:
+                if self._log.here or error.errno not in _ELSEWHERE:
+                    failed = failed or error
+                continue
+            synced = True
+            self._unchecked |= dict.fromkeys(others)
+            if size > _LONG_BYTES:
+                long.append(path)
         if failed is not None and not synced:
             raise BlockLogError(
-                f"ledger: what leaves the job can be written to none of {', '.join(self.paths)} "
+                f"ledger: what leaves the job can be written to none of {', '.join(self._log.paths)} "
                 f"({os.strerror(failed.errno or 0)}), and by that the next run notices a ledger that was lost; the "
                 "rows stay on record and leave when one can be written again: make room, or grant this user the right"
             )
+        self._check()
+        for path in long:
+            with suppress(OSError):
+                compact(path, self._store)
 
-    def _append(self, path: Path, lines: bytes, store: Store, *, sync: bool) -> OSError | None:
-        try:
-            if _append(path, lines, make=self.here, sync=sync) > _LONG_BYTES:
-                compact(path, store)
-        except OSError as error:
-            return error
-        return None
+    def _append(self, path: Path, lines: bytes, *, sync: bool) -> tuple[list[LoggedBlock], int]:
+        """Add lines to a file: what others wrote to it since the last time, and its size then."""
+        with _locked(path, make=self._log.here) as handle:
+            size = os.lseek(handle, 0, os.SEEK_END)
+            begin, mine = self._read.get(str(path), (0, b""))
+            if os.pread(handle, len(mine), begin - len(mine)) != mine:
+                begin = 0  # another file has the name now
+            text = os.pread(handle, min(size - begin, _MOST_BYTES), begin)
+            end = _write(handle, lines, sync=sync)
+            self._read[str(path)] = end, lines
+        return _blocks_in(text)[1], end
+
+    def _check(self) -> None:
+        """Look in the ledger for the newest block of each query that was there, and for those seen since."""
+        asked = list(dict.fromkeys([*(one for _, one in self._newest.values()), *self._unchecked]))
+        for one, found in zip(asked, self._store.block_numbers([one.name for one in asked]), strict=True):
+            if found is None:
+                raise StoreReplaced(
+                    f"ledger {self._store.address}: an older copy or a restored backup is there: it lacks rows that "
+                    f"have left the job, shard {one.shard} of the window until {one.until} of query {one.query!r}, as "
+                    f"{' and '.join(self._read) or 'this worker'} remembers. The job stops for good before "
+                    "anything more is published: stop all jobs that use the ledger and put it back with everything it "
+                    "held; if it is lost for good, `quiltstream run --history-lost` goes on without it and marks the "
+                    "account for ever"
+                )
+            if found.query_id not in self._newest or self._newest[found.query_id][0] <= found.number:
+                self._newest[found.query_id] = found.number, one
+        self._unchecked = {}
 
 
 def begin(path: Path) -> bool:
@@ -124,17 +180,23 @@ def read(path: Path) -> list[LoggedBlock]:
         ValueError: it holds something else.
     """
     try:
-        text = read_regular(path, _MOST_BYTES).decode(errors="replace")
+        text = read_regular(path, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    lines = [one for one in text.split("\n") if one.strip("\0")]
+    lines, found = _blocks_in(text)
+    if lines and not found:
+        raise ValueError("it holds no block")
+    return found
+
+
+def _blocks_in(text: bytes) -> tuple[int, list[LoggedBlock]]:
+    """How many lines there are, and the blocks of those that are whole."""
+    lines = [one for one in text.decode(errors="replace").split("\n") if one.strip("\0")]
     found: list[LoggedBlock] = []
     for line in lines:
         with suppress(ValueError, TypeError):
             found.append(LoggedBlock(**json.loads(line)))
-    if lines and not found:
-        raise ValueError("it holds no block")
-    return found
+    return len(lines), found
 
 
 def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forget: bool = False) -> None:
@@ -153,7 +215,7 @@ def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forge
     with _locked(path, make=True):
         there = read(path)
         held = list(dict.fromkeys([*there, *also]))
-        numbers = store.block_numbers([(one.entry_id, one.shard) for one in held])
+        numbers = store.block_numbers([one.name for one in held])
         newest: dict[int, tuple[int, LoggedBlock]] = {}
         kept: list[LoggedBlock] = []
         for one, found in zip(held, numbers, strict=True):
@@ -166,17 +228,10 @@ def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forge
             write_whole(path, "".join(f"{_line(one)}\n" for one in kept), private=True)
 
 
-def logged(registration: Registration, entry_id: str, shard: int, stop: int) -> LoggedBlock:
-    """A block as the log has it.
-
-    Args:
-        registration: its query.
-        entry_id: the charge that paid for it.
-        shard: which part of the window.
-        stop: the slot behind the window's last.
-    """
-    until = format_instant(SlotGrid(**registration.domain.grid).time_of(stop))
-    return LoggedBlock(entry_id, shard, registration.query.name, until)
+def logged(registration: Registration, block: NewestBlock) -> LoggedBlock:
+    """A block of a query as the log has it."""
+    until = format_instant(SlotGrid(**registration.domain.grid).time_of(block.stop))
+    return LoggedBlock(block.entry_id, block.shard, registration.query.name, until, block.digest)
 
 
 def _to_log(registration: Registration, records: Sequence[Record]) -> list[LoggedBlock]:
@@ -187,24 +242,23 @@ def _to_log(registration: Registration, records: Sequence[Record]) -> list[Logge
     blocks = [one for one in records if one.block is not None]
     fresh = [one for one in blocks if one.fresh][:1]
     chosen = fresh or [one for one in blocks if not one.fresh]
-    return [logged(registration, one.entry.entry_id, one.shard, one.window.stop) for one in chosen]
+    named = (NewestBlock(one.entry.entry_id, one.shard, one.window.stop, one.digest) for one in chosen)
+    return [logged(registration, one) for one in named]
 
 
 def _line(block: LoggedBlock) -> str:
     return json.dumps(asdict(block), separators=(",", ":"))
 
 
-def _append(path: Path, lines: bytes, *, make: bool, sync: bool) -> int:
-    """Add lines to a file, behind a line end of their own; its size then."""
-    with _locked(path, make=make) as handle:
-        os.lseek(handle, 0, os.SEEK_END)
-        # what is in front may be a line that was cut off
-        whole = memoryview(b"\n" + lines)
-        while whole:
-            whole = whole[os.write(handle, whole) :]
-        if sync:
-            os.fdatasync(handle)
-        return os.lseek(handle, 0, os.SEEK_CUR)
+def _write(handle: int, lines: bytes, *, sync: bool) -> int:
+    """Add lines at the end of an open file, behind a line end of their own; its size then."""
+    # what is in front may be a line that was cut off
+    whole = memoryview(b"\n" + lines)
+    while whole:
+        whole = whole[os.write(handle, whole) :]
+    if sync:
+        os.fdatasync(handle)
+    return os.lseek(handle, 0, os.SEEK_CUR)
 
 
 @contextmanager
@@ -235,4 +289,4 @@ def _is_named(path: Path, handle: int) -> bool:
     return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
 
-__all__ = ["BlockLog", "BlockLogError", "LoggedBlock", "begin", "compact", "logged", "read"]
+__all__ = ["BlockLog", "BlockLogError", "LogWriter", "LoggedBlock", "begin", "compact", "logged", "read"]

@@ -17,7 +17,7 @@ from ...schemas.slots import Window
 from ...store.errors import StoreUnavailable
 from ...store.specs import Draft, Record, Registration
 from ...store.store import Store
-from ..aggregate.block_log import BlockLog
+from ..aggregate.block_log import BlockLog, LogWriter
 
 #: Seconds that a call waits for the ledger.
 WAIT_S = 120.0
@@ -104,7 +104,7 @@ class PatientStore:
     Args:
         store: the ledger of record.
         live: whether the job follows a source that never ends; else nothing is waited for.
-        log: where blocks are logged before their rows leave; nowhere if left out.
+        log: where blocks are logged before their rows leave; in this process alone if left out.
         patience: how it is waited for, if not as always.
     """
 
@@ -112,7 +112,7 @@ class PatientStore:
         self, store: Store, *, live: bool, log: BlockLog | None = None, patience: Patience | None = None
     ) -> None:
         self._store = store
-        self._log = log
+        self._log = LogWriter(log or BlockLog(()), store)
         self._patience = patience or Patience(WAIT_S if live else 0.0)
         self._job = _JOB.number
 
@@ -137,8 +137,7 @@ class PatientStore:
 
     def _publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
         records = self._store.publish(registration, drafts)
-        if self._log is not None:
-            self._log.append(self._store, registration, records)
+        self._log.append(registration, records)
         return records
 
     def close(self) -> None:

@@ -27,6 +27,30 @@ def test_two_units_without_a_factor_between_them_are_said(tmp_path: Path, words:
     assert len(found) == 1
 
 
+ELSEWHERE = "workers on other machines log the blocks that leave only where"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), False),
+        (("--live",), False),
+        (("--", "--runner=FlinkRunner"), True),
+        (("--live", "--", "--runner=FlinkRunner"), True),
+        (("--live", "--", "--runner=FlinkRunner", "--environment_type=LOOPBACK"), False),
+        (("--live", "--", "--environment_type=EXTERNAL"), True),
+    ],
+)
+def test_a_dry_run_says_where_workers_elsewhere_log_what_leaves(
+    tmp_path: Path, words: tuple[str, ...], said: bool
+) -> None:
+    live: dict[str, Any] = {"source": {"csv": str(tmp_path / "readings*.csv")}, "sink": {"parquet": "releases"}}
+    made = job(tmp_path, **(live if "--live" in words else {}))
+    done = call("run", "--dry-run", made.settings, *words)
+    assert done.code == 0, done.err
+    assert done.said(ELSEWHERE) == said
+
+
 @pytest.mark.parametrize(
     "readings", [{"unit": "kWh"}, {"unit": "W", "scale": 0.001}, {}], ids=["alike", "with a factor", "not given"]
 )

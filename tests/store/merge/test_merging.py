@@ -6,6 +6,7 @@ import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from quiltstream.pipelines.cli import main
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.store import BudgetRefused, Store, tables
 from quiltstream.store.errors import ChargeMismatch
+from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import Draft
 
 from ..forging import reseal
@@ -38,16 +40,17 @@ def test_the_blocks_that_left_by_any_of_the_ledgers_are_found_in_the_united_one(
     third = Path(shutil.copy(first, tmp_path / "c.db"))
     fill(first, windows=4, shards=(0,))
     fill(third, windows=4, shards=(1,))
-    left: list[tuple[str, int]] = []
+    left: list[BlockName] = []
     for path in (first, second, third):
         with Store(address(path)) as store:
-            left += [(one.entry.entry_id, one.shard) for one in store.records("homes", "weekly")]
+            left += [BlockName(one.entry.entry_id, one.shard, one.digest) for one in store.records("homes", "weekly")]
+    strange: list[dict[str, Any]] = [{"shard": 9}, {"entry_id": "0" * 32}, {"digest": "0" * 32}]
     both = united(tmp_path / "both.db", first, second, third)
     again = united(tmp_path / "again.db", both, third)
     for path in (both, again):
         with Store(address(path)) as store:
-            found = store.block_numbers([*left, (left[0][0], 9), ("0" * 32, 0)])
-            assert [one is None for one in found] == [False] * len(left) + [True, True]
+            found = store.block_numbers([*left, *(left[0]._replace(**one) for one in strange)])
+            assert [one is None for one in found] == [False] * len(left) + [True] * len(strange)
 
 
 def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:

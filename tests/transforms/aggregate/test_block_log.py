@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quiltstream.store import Draft, Store
-from quiltstream.store.specs import Record, Registration
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreReplaced
+from quiltstream.store.specs import Draft, Record, Registration
 from quiltstream.transforms.aggregate import block_log
-from quiltstream.transforms.aggregate.block_log import BlockLog, BlockLogError, LoggedBlock, begin, compact, read
+from quiltstream.transforms.aggregate.block_log import (
+    BlockLog,
+    BlockLogError,
+    LoggedBlock,
+    LogWriter,
+    begin,
+    compact,
+    read,
+)
 from quiltstream.transforms.common.ledger_waits import PatientStore
 
 from ...store.samples import domain, drafts, query
@@ -84,9 +96,9 @@ def test_one_file_that_can_be_written_is_enough_and_is_synced(
     synced: list[str] = []
     monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())))
     missing, other = path.with_name("no folder") / "log", path.with_name("other")
-    log = BlockLog((str(missing), str(path), str(other)))
+    log = LogWriter(BlockLog((str(missing), str(path), str(other))), store)
     records = store.publish(held, on_shard(held, 0, 0))
-    log.append(store, held, records)
+    log.append(held, records)
     assert places(path) == places(other) == of(records)
     assert synced == [str(path)]
     assert not begin(missing.parent.parent / "ledger.db" / "log")
@@ -96,10 +108,10 @@ def test_workers_elsewhere_write_only_to_files_that_are_there(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = store.publish(held, on_shard(held, 0, 0))
-    BlockLog((str(path),), here=False).append(store, held, records)
+    LogWriter(BlockLog((str(path),), here=False), store).append(held, records)
     assert not path.exists()
     assert begin(path)
-    BlockLog((str(path),), here=False).append(store, held, records)
+    LogWriter(BlockLog((str(path),), here=False), store).append(held, records)
     assert places(path) == of(records)
 
     numbers = [errno.EROFS, errno.EACCES, errno.ENOSPC]
@@ -109,25 +121,25 @@ def test_workers_elsewhere_write_only_to_files_that_are_there(
 
     monkeypatch.setattr(os, "open", refused)
     for _ in range(2):
-        BlockLog((str(path),), here=False).append(store, held, records)
+        LogWriter(BlockLog((str(path),), here=False), store).append(held, records)
     with pytest.raises(BlockLogError, match="No space left on device"):
-        BlockLog((str(path),), here=False).append(store, held, records)
+        LogWriter(BlockLog((str(path),), here=False), store).append(held, records)
 
 
 def test_the_newest_block_of_each_query_is_kept_and_what_is_not_on_record(
     store: Store, held: Registration, path: Path
 ) -> None:
-    log = BlockLog((str(path),))
+    log = LogWriter(BlockLog((str(path),)), store)
     other = store.register(domain(budget=1.0), query("daily", share=0.0001))
     newest: list[tuple[str, int]] = []
     for window, shard in ((3, 0), (0, 1), (1, 0)):
         for one in (held, other):
             records = store.publish(one, on_shard(one, window, shard))
-            log.append(store, one, records)
+            log.append(one, records)
             newest = [*newest, *of(records)][-2:]
     strange = LoggedBlock("0" * 32, 1, "weekly", "2024-01-01T00:00:00Z")
     # in any order: what is replayed is appended again
-    log.append(store, held, store.publish(held, on_shard(held, 3, 0)))
+    log.append(held, store.publish(held, on_shard(held, 3, 0)))
     compact(path, store, also=[strange])
     assert places(path) == [(strange.entry_id, 1), *newest]
     compact(path, store, forget=True)
@@ -138,42 +150,47 @@ def test_a_long_file_is_compacted_by_who_appends(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_log, "_LONG_BYTES", 200)
-    log = BlockLog((str(path),))
+    log = LogWriter(BlockLog((str(path),)), store)
     for window in range(6):
         records = store.publish(held, on_shard(held, window, 0))
-        log.append(store, held, records)
+        log.append(held, records)
         assert path.stat().st_size <= 200
         assert places(path)[-1:] == of(records)
 
 
 def test_a_line_that_was_cut_off_hides_no_other(store: Store, held: Registration, path: Path) -> None:
-    log = BlockLog((str(path),))
+    log = LogWriter(BlockLog((str(path),)), store)
     first = store.publish(held, on_shard(held, 0, 0))
-    log.append(store, held, first)
+    log.append(held, first)
     for rest in (b'{"entry_id":"00', b"\0" * 40):
         with path.open("ab") as file:
             file.write(rest)
         second = store.publish(held, on_shard(held, 1, 0))
-        log.append(store, held, second)
+        log.append(held, second)
         assert set(places(path)) == {*of(first), *of(second)}
     path.write_bytes(b"something else\n")
     with pytest.raises(ValueError, match="it holds no block"):
         read(path)
 
 
-def test_nothing_is_lost_by_who_appends_while_another_compacts(store: Store, held: Registration, path: Path) -> None:
+def test_nothing_is_lost_by_who_appends_while_another_compacts(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The compaction gives the name to another file, also between the opening of one and its lock."""
-    log, records = BlockLog((str(path),)), store.publish(held, on_shard(held, 0, 0))
+    monkeypatch.setattr(LogWriter, "_check", lambda _: None)  # it would refuse the ledger without the strange ones
+    log, records = LogWriter(BlockLog((str(path),)), store), store.publish(held, on_shard(held, 0, 0))
     strange = [LoggedBlock(f"{number:032x}", 0, "weekly", "2024-01-01T00:00:00Z") for number in range(60)]
 
     def append() -> None:
         for one in strange:
-            block_log._append(path, f"{block_log._line(one)}\n".encode(), make=True, sync=False)
+            with block_log._locked(path, make=True) as handle:
+                os.lseek(handle, 0, os.SEEK_END)
+                block_log._write(handle, f"{block_log._line(one)}\n".encode(), sync=False)
 
     thread = threading.Thread(target=append)
     thread.start()
     while thread.is_alive():
-        log.append(store, held, records)
+        log.append(held, records)
         compact(path, store)
     thread.join()
     assert {one for one in read(path) if one.entry_id != records[0].entry.entry_id} == set(strange)
@@ -184,5 +201,77 @@ def test_a_symbolic_link_is_not_followed(store: Store, held: Registration, path:
     path.symlink_to(path.with_name("elsewhere"))
     assert not begin(path)
     with pytest.raises(BlockLogError):
-        BlockLog((str(path),)).append(store, held, store.publish(held, on_shard(held, 0, 0)))
+        LogWriter(BlockLog((str(path),)), store).append(held, store.publish(held, on_shard(held, 0, 0)))
     assert not path.with_name("elsewhere").exists()
+
+
+def test_a_copy_that_lacks_only_a_drawn_block_is_refused_when_its_bundle_is_retried(
+    store: Store, held: Registration, path: Path, tmp_path: Path
+) -> None:
+    """The copy has the charge, so the retry draws anew, under the same name; the rows of that draw never leave."""
+    log = BlockLog((str(path),))
+    first = PatientStore(store, live=False, log=log)
+    first.publish(held, on_shard(held, 0, 0))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as there:
+        with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+            there.backup(copy)
+        left = of(first.publish(held, on_shard(held, 0, 1)))
+    other = LogWriter(log, store)
+    other.append(held, store.publish(held, on_shard(held, 0, 0)))
+    store.close()
+    # in place: a process that has the file open goes on with it
+    shutil.copyfile(tmp_path / "copy.db", tmp_path / "ledger.db")
+    for _ in range(2):  # what the first retry drew is on record for the second
+        with Store(f"sqlite:///{tmp_path}/ledger.db") as again:
+            retried = PatientStore(again, live=False, log=log)
+            with pytest.raises(StoreReplaced, match=r"lacks rows that have left the job, shard 1 of the window"):
+                retried.publish(held, on_shard(held, 0, 1))
+            assert of(list(again.records("homes", "weekly")))[:2] == [(left[0][0], 0), *left]
+            with pytest.raises(StoreReplaced):  # whatever else its jobs would publish there
+                retried.publish(held, on_shard(held, 2, 0))
+    with pytest.raises(StoreReplaced):  # and a worker that has read the log before
+        first.publish(held, on_shard(held, 0, 1))
+    path.unlink()
+    with pytest.raises(StoreReplaced):
+        other.append(held, store.publish(held, on_shard(held, 3, 0)))
+
+
+def test_a_worker_without_a_file_of_the_log_remembers_what_it_published(
+    store: Store, held: Registration, tmp_path: Path
+) -> None:
+    remote = PatientStore(store, live=False, log=BlockLog((str(tmp_path / "nowhere" / "log"),), here=False))
+    remote.publish(held, on_shard(held, 0, 0))
+    with (
+        closing(sqlite3.connect(tmp_path / "ledger.db")) as there,
+        closing(sqlite3.connect(tmp_path / "copy.db")) as copy,
+    ):
+        there.backup(copy)
+    remote.publish(held, on_shard(held, 0, 1))
+    store.close()
+    shutil.copyfile(tmp_path / "copy.db", tmp_path / "ledger.db")
+    for shard in (1, 0):
+        with pytest.raises(StoreReplaced, match="as this worker remembers"):
+            remote.publish(held, on_shard(held, 0, shard))
+
+
+def test_two_workers_read_what_the_other_appended_and_only_once(
+    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = [LogWriter(BlockLog((str(path),)), store) for _ in range(2)]
+    asked: list[list[tuple[str, int]]] = []
+    numbers = Store.block_numbers
+
+    def noted(self: Store, blocks: Any) -> Any:
+        asked.append([(one.entry_id, one.shard) for one in blocks])
+        return numbers(self, blocks)
+
+    monkeypatch.setattr(Store, "block_numbers", noted)
+    left: list[tuple[str, int]] = []
+    for window in range(3):
+        for worker in workers:
+            records = store.publish(held, on_shard(held, window, workers.index(worker)))
+            worker.append(held, records)
+            left += of(records)
+    assert [sorted(one) for one in asked] == [
+        sorted(one) for one in (left[:1], left[:2], left[:3], left[1:4], left[2:5], left[3:6])
+    ]
