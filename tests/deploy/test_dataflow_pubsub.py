@@ -61,6 +61,11 @@ def plain(tmp_path: Path) -> PubSubFeed:
     return pubsub_feed(settings, settings.source.pubsub)
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: messages are read and acknowledged only by their receipt; unacknowledged ones come again, in memory "
+    "and over the wire",
+)
 def test_messages_are_read_and_acknowledged_only_by_their_receipt(server: Any, tmp_path: Path) -> None:
     reader = plain(tmp_path).reader(0, "")
     try:
@@ -78,6 +83,11 @@ def test_messages_are_read_and_acknowledged_only_by_their_receipt(server: Any, t
         reader.close()
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: messages are read and acknowledged only by their receipt; unacknowledged ones come again, in memory "
+    "and over the wire",
+)
 def test_what_a_reader_that_is_closed_had_comes_to_the_next(server: Any, tmp_path: Path) -> None:
     feed = plain(tmp_path)
     reader = feed.reader(0, "")
@@ -112,6 +122,10 @@ def test_a_service_that_refuses_is_told_and_asked_again(server: Any, tmp_path: P
         reader.close()
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: over the wire a run seeks, publishes its rows, and a refused row fails its bundle",
+)
 def test_a_run_seeks_over_the_wire(server: Any, tmp_path: Path) -> None:
     source = SOURCES["pubsub"]["pubsub"] | {"reread": "1d"}
     settings = read_settings(settings_file(tmp_path, "pubsub", source={"pubsub": source}))
@@ -128,6 +142,10 @@ def test_a_run_seeks_over_the_wire(server: Any, tmp_path: Path) -> None:
     assert "words" not in str(raised.value)
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: over the wire a run seeks, publishes its rows, and a refused row fails its bundle",
+)
 def test_rows_are_published_over_the_wire_and_a_refusal_fails_the_bundle(server: Any) -> None:
     import grpc  # noqa: PLC0415 - needs the client
 

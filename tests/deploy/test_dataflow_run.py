@@ -35,6 +35,15 @@ def dry(monkeypatch: pytest.MonkeyPatch, module: Find) -> None:
     no_cluster(monkeypatch)
 
 
+@pytest.mark.assures(
+    "commands of dataflow",
+    "`gcloud dataflow flex-template run`: not run: options are looked up. The program that it launches is run with "
+    "Beam's Dataflow runner up to where it would call Google, also for `--update`",
+)
+@pytest.mark.assures(
+    "deployments",
+    "Dataflow: Beam's Dataflow runner translates the whole graph, up to the call to Google",
+)
 @pytest.mark.parametrize("kind", sorted(SOURCES))
 @pytest.mark.usefixtures("dry")
 def test_dataflow_takes_the_whole_graph(kind: str, tmp_path: Path, deploy: Path) -> None:
@@ -43,6 +52,7 @@ def test_dataflow_takes_the_whole_graph(kind: str, tmp_path: Path, deploy: Path)
     assert str(result.state) == "DONE"
 
 
+@pytest.mark.assures("brokers", "Pub/Sub: at-least-once modes of Dataflow are refused")
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -60,6 +70,12 @@ def test_modes_that_break_the_promise_are_refused_before_anything_is_on_record(
     assert not (tmp_path / "ledger.db").exists()
 
 
+@pytest.mark.assures(
+    "commands of dataflow",
+    "`gcloud dataflow flex-template run`: not run: options are looked up. The program that it launches is run with "
+    "Beam's Dataflow runner up to where it would call Google, also for `--update`",
+)
+@pytest.mark.assures("deployments", "Dataflow: an update seeks nothing")
 @pytest.mark.usefixtures("dry")
 def test_an_update_asks_pub_sub_for_nothing(tmp_path: Path) -> None:
     """With a runner's state nothing is sought; the running job is then looked up, which takes Google."""
@@ -103,6 +119,7 @@ def test_what_cannot_be_left_to_workers_elsewhere_is_refused(
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub", **changes)), DRY)
 
 
+@pytest.mark.assures("deployments", "Dataflow: a ledger in a file is refused")
 def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="set ledger to a PostgreSQL URL"):
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)

@@ -46,6 +46,12 @@ OF_THE_PLACE = {
 ONCE = {"topics": "on-failure:5", "submit": "no"}
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`docker compose build`, `up`, `ps`, `logs`, `stop`, `kill`: not run: compose takes the file, and services and "
+    "options are looked up. What the image installs with pip is resolved by pip, in `.ci/run deploy`",
+)
+@pytest.mark.assures("deployments", "Docker Compose accepts the shipped file")
 def test_compose_takes_the_file(tool: Callable[[str], str]) -> None:
     said = run([tool("docker-compose"), "--file", str(FLINK / "compose.yaml"), "config", "--format", "json"])
     assert set(json.loads(said)["services"]) == set(services())
@@ -57,6 +63,7 @@ def test_compose_refuses_a_misspelt_key(tool: Callable[[str], str], tmp_path: Pa
     assert "netwerk_mode" in run([tool("docker-compose"), "--file", str(wrong), "config", "--quiet"], code=1)
 
 
+@pytest.mark.assures("deployments", "No port of Flink or Beam is published")
 def test_nothing_is_published_but_the_broker_and_prometheus_on_this_machine() -> None:
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert published == {"mosquitto": ["8883:8883"], "gateway-network": ["127.0.0.1:9090:9090"]}
@@ -142,6 +149,7 @@ def settings(name: str) -> dict[str, Any]:
 FOLLOWED = {"settings.yaml": ["worker", "submit", "ledger-metrics"], "gateway.yaml": ["gateway"]}
 
 
+@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_services_name_only_hosts_and_ports_that_share_a_network_with_them() -> None:
     documents = [(name, settings(file)) for file, names in FOLLOWED.items() for name in names]
     documents += [("prometheus", yaml.safe_load(text(PROMETHEUS / "prometheus.yml")))]
@@ -172,6 +180,7 @@ def test_kafka_is_told_the_name_by_which_it_is_reached() -> None:
     assert data == f"kafka:{line('log.dirs')}"
 
 
+@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_topics_are_made_that_settings_name() -> None:
     script = text(FLINK / "kafka" / "topics.sh")
     made = dict(re.findall(r"^make (\S+) (.*)$", script, re.MULTILINE))
@@ -186,6 +195,7 @@ def test_topics_are_made_that_settings_name() -> None:
     assert back == settings("settings.yaml")["sink"]["kafka"]["topic"]
 
 
+@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_every_secret_that_is_read_is_handed_to_who_reads_it() -> None:
     read: dict[str, set[str]] = {}
     for file, who in FOLLOWED.items():
@@ -238,6 +248,7 @@ def in_kubernetes() -> tuple[list[str], list[str]]:
     return [*server["command"], *server["args"]], submit["args"]
 
 
+@pytest.mark.assures("deployments", "Beam's options are those of the end-to-end tests")
 @pytest.mark.parametrize("where", ["compose", "kubernetes"])
 def test_beams_options_are_those_of_the_end_to_end_tests(where: str) -> None:
     submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]

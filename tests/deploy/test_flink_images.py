@@ -29,6 +29,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads(text(ROOT / "pyproject.toml"))
 
 
+@pytest.mark.assures("deployments", "The images break no rule of hadolint, and every file that they copy is there")
 def test_the_dockerfile_breaks_no_rule_of_hadolint(tool: Callable[[str], str]) -> None:
     assert run([tool("hadolint"), "--failure-threshold", "style", str(FLINK / "Dockerfile")]) == ""
 
@@ -45,6 +46,7 @@ def copied() -> list[str]:
     return [word for one in lines for word in one.split()[:-1]]
 
 
+@pytest.mark.assures("deployments", "The images break no rule of hadolint, and every file that they copy is there")
 def test_what_the_dockerfile_copies_is_there_and_may_be_seen_by_the_build() -> None:
     seen = {one[1:] for one in text(FLINK / "Dockerfile.dockerignore").splitlines() if one.startswith("!")}
     assert text(FLINK / "Dockerfile.dockerignore").splitlines()[1] == "*"
@@ -57,6 +59,7 @@ def test_every_package_is_in_the_image() -> None:
     assert {path.split("/")[0] for path in packages.values()} <= set(copied())
 
 
+@pytest.mark.assures("deployments", "Shipped versions are those of the end-to-end tests")
 def test_versions_are_those_that_the_end_to_end_tests_run() -> None:
     assert dockerfile_argument("BEAM_VERSION") == installed("job-server").version
     assert dockerfile_argument("FLINK_VERSION") == installed("flink").version
@@ -127,6 +130,7 @@ def pool() -> Iterator[tuple[subprocess.Popen[str], int]]:
     process.stdout.close()
 
 
+@pytest.mark.assures("deployments", "The workers' pool starts and ends workers, on the loopback address only")
 def test_the_pool_starts_and_ends_workers_and_listens_on_the_loopback_address_only(
     pool: tuple[subprocess.Popen[str], int],
 ) -> None:

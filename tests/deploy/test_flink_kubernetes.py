@@ -50,6 +50,11 @@ def test_every_file_is_looked_at() -> None:
     assert sorted([*BUILT_IN, "flinkdeployment.yaml"]) == sorted(path.name for path in KUBERNETES.iterdir())
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
+    "(release 1.10.0) and a narrower schema",
+)
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_kubernetes_takes_the_built_in_kinds(tool: Callable[[str], str], name: str) -> None:
     assert "passed" in run([tool("kubernetes-validate"), "--strict", str(KUBERNETES / name)])
@@ -61,6 +66,11 @@ def test_kubernetes_refuses_a_misspelt_field(tool: Callable[[str], str], tmp_pat
     assert "backofLimit" in run([tool("kubernetes-validate"), "--strict", str(wrong)], code=1)
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
+    "(release 1.10.0) and a narrower schema",
+)
 def test_the_flinkdeployment_has_only_fields_that_the_operator_knows(module: Callable[[str], Any]) -> None:
     jsonschema = module("jsonschema")
     check = jsonschema.Draft202012Validator(json.loads(text(SCHEMA)))
@@ -105,6 +115,11 @@ def strict(schema: Any) -> Any:
     return made
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
+    "(release 1.10.0) and a narrower schema",
+)
 def test_the_flinkdeployment_is_one_by_the_operators_own_definition(
     definition: dict[str, Any], module: Callable[[str], Any]
 ) -> None:
@@ -151,6 +166,7 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
         yield kind, manifest(kind)["spec"]["template"]["spec"]
 
 
+@pytest.mark.assures("deployments", "Kubernetes: what one manifest names is in another")
 def test_what_one_manifest_names_is_there_in_another() -> None:
     claim, service = manifest("PersistentVolumeClaim"), manifest("Service")
     guide = text(FLINK.parents[1] / "docs" / "guides" / "kubernetes.md")

@@ -44,6 +44,12 @@ def quiltstream(*words: str) -> str:
     return done.output
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`docker compose run` of `quiltstream run --dry-run --live` and `quiltstream ledger show`: both, with the "
+    "shipped settings but for paths of secrets, and a ledger in SQLite",
+)
+@pytest.mark.assures("deployments", "The shipped settings of the job run as they are")
 def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     shutil.copy(SETTINGS / "roster.csv", tmp_path)
     file = with_secrets_in(SETTINGS / "settings.yaml", tmp_path / "secrets")
@@ -67,6 +73,10 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     assert "after 0 windows charged" in shown
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`docker compose run` of `quiltstream gateway --check`: the same, with the shipped settings but for paths",
+)
 def test_the_shipped_gateway_settings_are_what_the_gateway_takes(tmp_path: Path) -> None:
     file = with_secrets_in(SETTINGS / "gateway.yaml", tmp_path / "secrets")
     certificate(tmp_path / "secrets", "mosquitto")
@@ -93,7 +103,7 @@ def test_a_path_that_the_gateway_writes_is_on_its_volume() -> None:
 def guide_commands() -> str:
     """The guide's commands that make the secrets."""
     page = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
-    block = page.split("make_all_that_compose_wants -->\n```console\n")[1].split("```")[0]
+    block = page.split("it writes into the folder of the deployment -->\n```console\n")[1].split("```")[0]
     return re.sub(r"(?m)^[$>] ", "", block)
 
 
@@ -103,6 +113,7 @@ def certificate(folder: Path, name: str) -> None:
     run(["bash", "-euc", script.replace("DNS:broker.example", f"DNS:{name}.example,DNS:localhost")])
 
 
+@pytest.mark.assures("deployments", "A real Kafka accepts the shipped configuration")
 def test_kafka_takes_its_configuration(tmp_path: Path) -> None:
     try:
         jars = find_kafka()
@@ -240,6 +251,15 @@ def wait(condition: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`docker run` of `mosquitto_passwd`: that program makes the passwords of a broker that is then used, and one "
+    "more while it runs",
+)
+@pytest.mark.assures(
+    "deployments",
+    "A real Mosquitto with the shipped configuration lets only the gateway read what meters send",
+)
 def test_only_the_gateway_reads_what_meters_send(broker: tuple[Path, int]) -> None:
     """A meter publishes its own readings only, and reads releases only; releases come from the gateway only.
 
@@ -286,6 +306,12 @@ def refused(user: str, folder: Path, port: int) -> bool:
     return codes[0] == "Not authorized"
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`docker run` of `mosquitto_passwd`: that program makes the passwords of a broker that is then used, and one "
+    "more while it runs",
+)
+@pytest.mark.assures("commands of operate-with-compose", "`mosquitto_passwd`: adds a meter while the broker runs")
 def test_a_meter_that_comes_later_signs_in_when_the_broker_is_told(
     broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
 ) -> None:
@@ -326,6 +352,11 @@ def test_nobody_comes_in_without_a_password(broker: tuple[Path, int]) -> None:
     assert "Not authorized" in run([sys.executable, "-c", script])
 
 
+@pytest.mark.assures(
+    "commands of operate-with-compose",
+    "`mosquitto_pub`, `mosquitto_sub`: both, with Debian's clients and the shipped configuration, but for host, "
+    "port and folder",
+)
 def test_a_meter_publishes_and_reads_by_the_guides_words(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
     """Mosquitto's own clients, with the guide's words but for host, port and folder."""
     folder, port = broker

@@ -65,12 +65,27 @@ def counters() -> dict[str, str]:
     return found
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Prometheus takes the files, and each alert fires on what it is for and on nothing else",
+)
 def test_prometheus_takes_the_files(tool: Callable[[str], str]) -> None:
     promtool = tool("promtool")
     assert "SUCCESS" in run([promtool, "check", "config", str(PROMETHEUS / "prometheus.yml")])
     assert f"{len(rules())} rules found" in run([promtool, "check", "rules", str(PROMETHEUS / "rules.yml")])
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Prometheus takes the files, and each alert fires on what it is for and on nothing else",
+)
+@pytest.mark.assures("deployments", "Alert rules sum jobs of one name")
+@pytest.mark.assures(
+    "runners",
+    "On Flink: workers that no longer poll raise an alert within a minute with the default `live.poll`, else after "
+    "two minutes",
+)
+@pytest.mark.assures("commands of monitoring", "`promtool test rules`: run on rules and their tests")
 def test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well(tool: Callable[[str], str]) -> None:
     run([tool("promtool"), "test", "rules", str(PROMETHEUS / "rules_test.yml")])
     cases = {one["name"]: one for one in yaml.safe_load(text(PROMETHEUS / "rules_test.yml"))["tests"]}
@@ -90,6 +105,10 @@ def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: P
     assert "FAILED" in run([tool("promtool"), "test", "rules", str(tmp_path / "rules_test.yml")], code=1)
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Rules use only metrics that there are; those of Flink have the names that its reporter gives",
+)
 def test_rules_use_only_metrics_that_there_are() -> None:
     used = names_in_rules()
     gateway = set(re.findall(r"^# TYPE (\S+)", Tally().prometheus(), re.MULTILINE))
@@ -112,6 +131,7 @@ def whole_page_of_a_live_job() -> str:
     return board.text()
 
 
+@pytest.mark.assures("deployments", "Each cause of the watchdog has one alert")
 def test_the_causes_in_rules_are_the_watchdogs_and_each_is_told_by_one_alert() -> None:
     told: list[str] = []
     for rule in rules():
@@ -141,6 +161,10 @@ def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> Non
     assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
 
 
+@pytest.mark.assures(
+    "deployments",
+    "Metrics of a restarted attempt continue their series; those of a new job continue the sums by `job_name`",
+)
 def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name() -> None:
     """Flink numbers a job's attempts; its command names each submission (live/flink.py), and Flink gives it an id."""
     given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
@@ -161,6 +185,7 @@ def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name(
     assert relabelled(counter("polls"), other, steps_for_flink())[1] == other
 
 
+@pytest.mark.assures("deployments", "Prometheus scrapes ports that exist")
 def test_what_is_scraped_is_there() -> None:
     targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in scraped()}
     reporter = flink_properties()["metrics.reporter.prometheus.port"]
@@ -213,6 +238,7 @@ QUERY = '{domain="one \\"meter\\"",query="daily"}'
 MARCH_1 = 1_709_251_200
 
 
+@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_the_page_says_what_the_ledger_says(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
@@ -231,6 +257,7 @@ def test_the_page_says_what_the_ledger_says(tmp_path: Path) -> None:
     assert 0 < said.loss <= 1.0
 
 
+@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_a_schedule_whose_budget_ends_is_told_beforehand(tmp_path: Path) -> None:
     # a window of two days costs .2 alone and .4 where it overlaps the next one
     windows = "{size: 2d, every: 1d, start: 2024-03-01, stop: 2024-03-06}"
@@ -263,6 +290,7 @@ def extend(settings: Path) -> None:
     register(make_plan(read_settings(settings)))
 
 
+@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_a_ledger_that_is_away_is_told_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
     look = page_module.LedgerLook(str(settings))

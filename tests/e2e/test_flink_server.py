@@ -118,6 +118,7 @@ def test_a_stopped_job_is_taken_up_from_its_savepoint(flink_cluster: FlinkCluste
         return
 
 
+@pytest.mark.assures("runners", "An embedded Flink loses no row; a ledger in a file is refused there")
 def test_an_embedded_flink_loses_no_row(flink_programs: FlinkPrograms, tmp_path: Path) -> None:
     environment = python_environment(flink_programs.python, HERE)
     with contextlib.closing(Processes("flink-embedded")) as processes:

@@ -66,6 +66,10 @@ def test_messages_arrive_once_with_all_that_is_known_of_them(mosquitto: Mosquitt
     assert "meters/m" not in one.log
 
 
+@pytest.mark.assures(
+    "gateway",
+    "A gateway that is killed (`kill -9`) under load loses no message that the broker had confirmed",
+)
 def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     one = gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(15_000), rate=1_500)
@@ -89,6 +93,7 @@ def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: Mosqui
     print(f"of 15,000 messages {sum(counts.values()) - 15_000} are there twice, {duplicates:.0f} came flagged")  # noqa: T201 - what was measured
 
 
+@pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
 def test_a_broker_restarted_in_order_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     one = gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(8_000), rate=2_000)
@@ -110,6 +115,7 @@ def test_a_broker_restarted_in_order_loses_nothing(mosquitto: MosquittoBroker, g
     print(f"of 8,000 messages {sum(counts.values()) - 8_000} are there twice; meters sent {len(meters.repeated)} twice")  # noqa: T201 - what was measured
 
 
+@pytest.mark.assures("gateway", "A killed MQTT broker loses no more of its backlog than its configuration allows")
 def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allows(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:
@@ -171,6 +177,10 @@ def test_a_broker_that_stands_still_is_left_and_found_again(mosquitto: Mosquitto
     one.wait_until("all acknowledged", lambda: settled(one, 10))
 
 
+@pytest.mark.assures(
+    "gateway",
+    "A message of ten megabytes is dropped and counted; its content is in no file and no log",
+)
 def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:
@@ -227,6 +237,10 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: M
     assert counts[0] + counts[1] == dict.fromkeys(range(1_000), 1)
 
 
+@pytest.mark.assures(
+    "gateway",
+    "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
+)
 def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     """200 MB wait at the broker, and the gateway holds its 8 MB."""
     pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
@@ -247,6 +261,10 @@ def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: Mosquitto
     assert "the broker sends them again" in one.log
 
 
+@pytest.mark.assures(
+    "gateway",
+    "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
+)
 def test_held_up_at_its_limit_it_does_not_fetch_the_same_messages_again(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:

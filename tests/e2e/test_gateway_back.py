@@ -133,6 +133,7 @@ def test_a_broker_away_at_the_start_and_later_gets_the_releases_on_its_return(
     }
 
 
+@pytest.mark.assures("gateway", "Each release is published at least once, and never with other values")
 def test_a_killed_gateway_sends_every_release_and_none_with_other_values(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:

@@ -93,6 +93,10 @@ def settings(mosquitto: MosquittoBroker) -> dict[str, Any]:
     return to_folder(mosquitto.port, rejects="rejects.jsonl") | {"back": way_back}
 
 
+@pytest.mark.assures(
+    "gateway",
+    "No content of a message ends the connection: unreadable properties or a missing topic cost that message only",
+)
 def test_what_mosquitto_passes_on_goes_on_whatever_its_properties_are(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
@@ -125,6 +129,7 @@ def test_what_mosquitto_passes_on_goes_on_whatever_its_properties_are(
     assert gateway.stop() == 0
 
 
+@pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
 def test_series_of_any_name_go_back_each_under_a_topic_of_its_own(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:

@@ -62,6 +62,7 @@ def with_password(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
+@pytest.mark.assures("privacy", "A password is in no log")
 def test_the_right_password_connects_and_is_in_no_log(
     broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
 ) -> None:

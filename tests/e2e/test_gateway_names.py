@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 
 from .gateway_job import TOPICS, GatewayProcess, Meters, records_of, tally_of, to_folder
@@ -13,6 +15,10 @@ SECRET = b"correct horse battery staple"
 SENT = range(500)
 
 
+@pytest.mark.assures(
+    "privacy",
+    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
+)
 def test_meters_go_on_under_pseudonyms_and_none_of_their_messages_is_lost(
     mosquitto: MosquittoBroker, tmp_path: Path
 ) -> None:

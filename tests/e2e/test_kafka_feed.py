@@ -122,6 +122,10 @@ BOMB = 300_000_000
 SENDING = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 2_000_000}
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: a batch that unpacks beyond the limit is reported, and the other partitions are read",
+)
 def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_read(kafka):
     """A batch of 116 kB of zeros took 2.1 GB; now its partition waits, and goes on when its records are deleted."""
     topic, real = kafka.topic(2), Real(kafka)
@@ -138,6 +142,10 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_
     reader.close()
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: a topic with `compression.type=uncompressed` accepts no batch that unpacks beyond its limit",
+)
 def test_a_topic_that_keeps_batches_unpacked_takes_none_that_unpacks_to_too_much(kafka):
     topic = kafka.topic(1, compression_type="uncompressed")
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
@@ -196,6 +204,11 @@ def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(
     reader.close()
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: a partition counts as read to its end only when its leader said so within the last second; a hanging "
+    "broker ends none",
+)
 def test_a_broker_that_hangs_leaves_nothing_read_to_its_end(kafka):
     topic = kafka.topic(1)
     reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)

@@ -35,6 +35,7 @@ def send(topic: Topic, batch=BATCH) -> None:
     sender.close()
 
 
+@pytest.mark.assures("brokers", "Kafka: rows sent again are the same messages, and compaction keeps one of each")
 @pytest.mark.parametrize("form", ["json", "avro-single-object"])
 def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kafka, form):
     # what is in the only segment of a partition is not compacted yet
@@ -58,6 +59,7 @@ def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kaf
     assert len(ids_in(topic, query="other")) == number - 100
 
 
+@pytest.mark.assures("brokers", "Kafka: a broker killed while rows are sent has them all once in the end")
 def test_a_broker_that_is_killed_while_rows_are_sent_has_them_all_once_in_the_end(kafka):
     topic = Topic(Cluster(kafka.servers), kafka.topic(2))
     sender = Sender(topic, "sink.kafka")
@@ -90,6 +92,10 @@ def test_a_topic_of_something_else_is_not_taken_for_a_sink(kafka):
         ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))
 
 
+@pytest.mark.assures(
+    "deployments",
+    "The shipped script makes the topics on a real broker, and leaves existing ones alone",
+)
 def test_the_shipped_script_makes_topics_and_leaves_existing_ones_alone(kafka, kafka_jars, tmp_path):
     tools = installed("kafka-tools")
     if not tools.folder.is_dir():

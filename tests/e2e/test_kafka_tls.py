@@ -78,6 +78,11 @@ def feed(cluster: Cluster, topic: str) -> KafkaFeed:
     return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
+    "and a wrong password are reported",
+)
 @pytest.mark.parametrize("by", ["certificate", "password"])
 def test_readings_come_and_rows_go_by_tls_and_the_password_is_nowhere_else(
     broker: KafkaBroker, cluster: Cluster, caplog: pytest.LogCaptureFixture, by: str
@@ -103,6 +108,11 @@ def test_readings_come_and_rows_go_by_tls_and_the_password_is_nowhere_else(
     assert PASSWORD not in shown
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
+    "and a wrong password are reported",
+)
 def test_a_broker_whose_authority_is_a_stranger_is_told(broker: KafkaBroker, cluster: Cluster) -> None:
     strange = Cluster(cluster.servers, options(broker, "other.pem"))
     said = "the encrypted connection cannot be made; check certificates and security.protocol"
@@ -122,6 +132,7 @@ def test_a_client_without_a_certificate_is_not_let_in(broker: KafkaBroker) -> No
         look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
 
 
+@pytest.mark.assures("brokers", "Kafka: a mismatch of TLS between client and port names the setting")
 def test_a_tls_mismatch_between_client_and_port_names_the_setting(broker: KafkaBroker, cluster: Cluster) -> None:
     topic, place = broker.topic(1), "sink.kafka"
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -154,6 +165,11 @@ def test_a_key_whose_password_is_another_is_told_without_either(
     reader.close()
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
+    "and a wrong password are reported",
+)
 def test_a_user_whose_password_is_another_is_told_without_either(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,7 @@ def charged(bench: Bench) -> int:
             return 0
 
 
+@pytest.mark.assures("live", "Memory does not grow with what was read and published")
 def test_memory_is_flat_over_ten_million_readings_and_a_thousand_windows(bench: Bench) -> None:
     draw = np.random.default_rng(20130101)
     bench.settings(

@@ -93,6 +93,11 @@ class TestPrismOnPostgres:
     )
 
 
+@pytest.mark.assures(
+    "runners",
+    "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or stopped, or "
+    "when the server is killed within a release or stands still",
+)
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally, times: int
@@ -127,6 +132,11 @@ def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
     assert {one["kind"] for one in job.said} >= {"record", "summary"}
 
 
+@pytest.mark.assures(
+    "runners",
+    "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or stopped, or "
+    "when the server is killed within a release or stands still",
+)
 def test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_after(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally
 ) -> None:
@@ -167,6 +177,10 @@ def test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_aft
     assert job.summary["restarts"] == 0
 
 
+@pytest.mark.assures(
+    "live",
+    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
+)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_ledger_killed_or_stopped_for_long_costs_a_job_on_prism_no_restart(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally, how: signal.Signals

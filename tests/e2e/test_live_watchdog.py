@@ -95,6 +95,11 @@ def workers_of(pool: Processes) -> list[int]:
     return [pid for pid in descendants(pool.pid("pool")) if alive(pid)]
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a stopped runner or worker is on the log and in the metric within a minute; when it continues, "
+    "every window is on record",
+)
 @pytest.mark.parametrize(
     ("what", "cause", "said", "well"),
     [
@@ -149,6 +154,10 @@ def test_a_stall_is_logged_and_measured_within_a_minute_and_ends_when_it_may(
     assert job.summary["restarts"] == 0
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: workers that are killed are reported in the same time, and the job restarted publishes the rest",
+)
 def test_killed_workers_are_reported_within_a_minute_and_a_new_job_does_the_rest(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
@@ -190,6 +199,11 @@ def test_killed_workers_are_reported_within_a_minute_and_a_new_job_does_the_rest
     bench.check(earlier=published)
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
+    "`live.poll` is; the check reads nothing",
+)
 def test_a_missing_folder_is_reported_within_a_minute_however_slow_the_poll(
     bench: Bench,
 ) -> None:
@@ -233,6 +247,11 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_the_poll(
     bench.check(earlier=published)
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
+    "`live.poll` is; the check reads nothing",
+)
 def test_a_lost_or_hanging_broker_is_noticed_between_polls_and_nothing_is_read(
     kafka: KafkaBroker,
 ) -> None:

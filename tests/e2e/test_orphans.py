@@ -110,12 +110,14 @@ def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:
     return begun_some, left
 
 
+@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
 def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: Tally) -> None:
     begun, left = orphans(bench, 8, tally)
     assert begun
     assert left == 0
 
 
+@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
 @pytest.mark.slow
 def test_a_command_killed_alone_fifty_times_leaves_no_process_on_prism(bench: Bench, tally: Tally) -> None:
     begun, left = orphans(bench, 50, tally)
@@ -140,6 +142,7 @@ def test_a_prism_whose_keeper_is_killed_ends_and_is_begun_again(bench: Bench) ->
     bench.check()
 
 
+@pytest.mark.assures("live", "The workers within the command listen on the loopback address only")
 def test_workers_within_the_command_are_reached_on_the_loopback_address_only(bench: Bench) -> None:
     bench.settings()
     frame = readings(2.5, seed=53)
@@ -152,6 +155,7 @@ def test_workers_within_the_command_are_reached_on_the_loopback_address_only(ben
     assert {address for address in heard if not loopback(address)} == set()
 
 
+@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
 def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
     tmp_path: Path, flink_programs: FlinkPrograms, postgres_url: str
 ) -> None:

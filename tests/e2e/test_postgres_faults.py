@@ -43,6 +43,10 @@ class TestPostgresFaults(OnPostgres, FaultContract):
         return psycopg.OperationalError("the connection is lost")
 
 
+@pytest.mark.assures(
+    "ledger",
+    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes(
     postgres_server: PostgresServer, postgres_url: str, how: str, tally: Tally

@@ -158,6 +158,10 @@ def test_who_may_mount_no_disk_fails_where_servers_are_required_and_skips_elsewh
         pass
 
 
+@pytest.mark.assures(
+    "ledger",
+    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+)
 def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     server: PostgresServer, disk: SmallDisk, tally: Tally
 ) -> None:
@@ -188,6 +192,10 @@ def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     assert len(published) == 2 * WINDOWS
 
 
+@pytest.mark.assures(
+    "ledger",
+    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+)
 @pytest.mark.parametrize("room", [512, 40_000, 120_000])
 def test_a_full_disk_of_the_servers_log_costs_no_row_once_there_is_room(
     server: PostgresServer, disk: SmallDisk, tally: Tally, room: int

@@ -80,6 +80,11 @@ def send_with_faults(way: Way) -> dict[str, str]:
     return earlier
 
 
+@pytest.mark.assures(
+    "live",
+    "Real readings by MQTT, Kafka and Flink and back are released once and truly, with rows and account of a batch "
+    "run, though gateway, TaskManager and Kafka are killed",
+)
 def test_readings_by_mqtt_come_back_as_true_rows_after_kills_along_the_way(way: Way, tally: Tally) -> None:
     earlier = send_with_faults(way)
     way.end()

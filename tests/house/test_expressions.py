@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from ..tiers import TIER
 from .tree import all_modules, module_name
 
@@ -119,6 +121,7 @@ def slow(expressions: Sequence[Found], bound_s: int = BOUND_S) -> list[str]:
     return found
 
 
+@pytest.mark.assures("payloads", "No regular expression takes more than linear time, whatever text comes")
 def test_every_expression_takes_time_in_proportion_to_its_text():
     assert slow(expressions()) == []
 

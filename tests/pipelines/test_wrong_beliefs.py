@@ -55,6 +55,7 @@ def line(name: str, losses: np.ndarray, sign: str = "") -> str:
     return f"| {name} | {sign}{np.median(losses):.2f} | {sign}{losses.max():.2f} | {(losses > 1).sum()} |"
 
 
+@pytest.mark.assures("privacy", "`docs/wrong-beliefs.md` has the numbers that the shipped data give")
 def test_the_page_says_what_the_schedule_loses_where_more_is_believed(
     paths: list[checks.Path], counts: TransitionCounts
 ) -> None:

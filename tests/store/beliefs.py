@@ -64,6 +64,15 @@ def spans(entries: Sequence[LedgerEntry]) -> list[tuple[int, int, float]]:
 class BeliefContract(OnLedger):
     """Inherit it together with an engine."""
 
+    @pytest.mark.assures(
+        "estimates",
+        "A belief that joins reprices everything charged and promised, or changes nothing",
+    )
+    @pytest.mark.assures(
+        "estimates",
+        "No series that the domain protects or ever protected is in an estimate from outside; what was counted is "
+        "in no row, log or export",
+    )
     def test_a_belief_that_joins_reprices_everything_charged_and_promised(self, store: Store, url: str) -> None:
         held = store.register(domain(budget=3.0), query())
         store.publish(held, drafts(held, windows_of(held, 3)))
@@ -98,6 +107,15 @@ class BeliefContract(OnLedger):
                 assert (entry.loss_before, entry.loss_after) == (made.loss_before, made.loss_after)
         assert store.summary("homes").loss == both.loss == done.reserved_after
 
+    @pytest.mark.assures(
+        "estimates",
+        "An estimate from the protected series is named in every row and entry; where its belief joined later, in "
+        "all since",
+    )
+    @pytest.mark.assures(
+        "estimates",
+        'What was estimated from the protected series says "given the model" in every row and entry',
+    )
     def test_rows_after_a_belief_given_the_model_say_so_and_those_before_it_stay(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 3)))
@@ -158,6 +176,10 @@ class BeliefContract(OnLedger):
         assert [entry.given_model for entry in store.entries()] == [True]
         assert store.summary("homes").given_model
 
+    @pytest.mark.assures(
+        "estimates",
+        "A belief that joins reprices everything charged and promised, or changes nothing",
+    )
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
         # at the noise of mqm-approx the stream costs .384 of its belief, and .62 of the slower one
         held = store.register(domain(budget=0.4), endless(query()))
@@ -197,6 +219,11 @@ class BeliefContract(OnLedger):
         assert set(batch.column("model_id").to_pylist()) == {"model-2"}
         assert {entry.model_id for entry in store.entries()} == {"model-2"}
 
+    @pytest.mark.assures(
+        "estimates",
+        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
+        "jobs race",
+    )
     def test_a_query_ends_at_a_switch_and_another_goes_on_within_the_same_loss(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -248,6 +275,11 @@ class BeliefContract(OnLedger):
             share = SIGMA / (high * 1.0001)
         return change, endless(query(f"weekly@{slot}", share=share), slot)
 
+    @pytest.mark.assures(
+        "estimates",
+        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
+        "jobs race",
+    )
     def test_a_switch_that_does_not_fit_ends_nothing(self, store: Store) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -276,6 +308,11 @@ class BeliefContract(OnLedger):
         starts = [entry.window_start for entry in store.entries()]
         assert starts == [96, 120, 144, 168, 192]
 
+    @pytest.mark.assures(
+        "estimates",
+        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
+        "jobs race",
+    )
     def test_of_two_jobs_that_switch_at_once_one_does(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         change, following = self.follow(held, 144)
@@ -295,6 +332,7 @@ class BeliefContract(OnLedger):
         kinds = [event[0] for event in store.summary("homes").events]
         assert kinds == ["schedule-ended", "belief-switched"]
 
+    @pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
     def test_an_account_that_changes_its_chain_never_says_less_than_the_definition(self, store: Store) -> None:
         """Theory section 4, item 5: the larger of two stationary accounts would say 15.91, and the loss is 17.06."""
         first, second = (MarkovChain([[1 - p, p], [q, 1 - q]]) for p, q in ((0.05, 0.001), (0.001, 0.001)))
@@ -351,6 +389,7 @@ class BeliefContract(OnLedger):
         assert store.change_belief("homes", joined(SLOWEST)).after == done.after
         assert len(store.summary("homes").events) == 3
 
+    @pytest.mark.assures("estimates", "Of two jobs that estimate at once the first decides")
     def test_of_two_jobs_with_an_estimate_for_one_slot_the_first_one_decides(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), endless(query(share=0.5)))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -366,6 +405,7 @@ class BeliefContract(OnLedger):
         assert (store.summary("homes"), store.registered("homes", "weekly")) == before
         assert store.estimates("homes", "weekly") == [kept]
 
+    @pytest.mark.assures("estimates", "A change of belief that is killed at any statement is whole or nothing")
     @pytest.mark.parametrize("slot", [None, 192])
     def test_a_change_that_is_killed_at_any_boundary_is_whole_or_nothing(
         self, url: str, nursery: Nursery, slot: int | None

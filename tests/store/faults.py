@@ -141,6 +141,10 @@ class FaultContract(OnLedger):
                 event.remove(Engine, "before_cursor_execute", before)
                 event.remove(Engine, "after_cursor_execute", after)
 
+    @pytest.mark.assures(
+        "ledger",
+        "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+    )
     def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str, tally: Tally) -> None:
         """Two batches, the later windows first, each settled before; the job retries with the store it has."""
         broken = 0
@@ -180,6 +184,10 @@ class FaultContract(OnLedger):
                 assert store.summary(name).reserved_loss == held.reserved_loss
                 whole(store, held, {})
 
+    @pytest.mark.assures(
+        "ledger",
+        "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+    )
     def test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window(
         self, fresh_urls: Iterator[str], nursery: Nursery, tally: Tally
     ) -> None:

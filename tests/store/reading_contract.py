@@ -26,6 +26,7 @@ from .samples import SERIES, domain, drafts, query
 class ReadingContract(Registered):
     """What reading promises."""
 
+    @pytest.mark.assures("ledger", "The store says which windows are missing")
     def test_missing_blocks_are_those_of_the_schedule_without_a_record(self, store: Store) -> None:
         held = store.register(domain(), query(shards=16))
         occupied = sorted({s for s in range(16) if held.query.roster.shard_keys(s, 16)})

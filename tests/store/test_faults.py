@@ -40,6 +40,10 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
+@pytest.mark.assures(
+    "ledger",
+    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+)
 def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
     tmp_path: Path, nursery: Nursery, tally: Tally
 ) -> None:
@@ -86,6 +90,7 @@ def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_pat
         whole(store, store.register(domain(), query()), published)
 
 
+@pytest.mark.assures("ledger", "A merge that is killed leaves no part of a ledger")
 def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_one(
     tmp_path: Path, nursery: Nursery
 ) -> None:

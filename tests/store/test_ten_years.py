@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -120,6 +121,7 @@ def pass_time(store: Store, until: int) -> None:
         reseal(connection)
 
 
+@pytest.mark.assures("ledger", "A window costs as much in the tenth year as in the first")
 def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
     """Statements, steps of the database, calls of the core and memory; a job that starts anew catches up once."""
     spec = query(size=1, schedule=Schedule(1, 1, FIRST, None, FIRST))
@@ -204,6 +206,7 @@ def fortnights_pass(store: Store, until: int) -> None:
         reseal(connection)
 
 
+@pytest.mark.assures("ledger", "A window costs as much in the tenth year as in the first")
 def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(
     tmp_path: Path,
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path:
     assert before <= starts[3].instant_us + 60_000_000 <= after
 
 
+@pytest.mark.assures("brokers", "Kafka: the configuration of a source travels to the workers without secrets")
 def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

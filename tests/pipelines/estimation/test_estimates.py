@@ -34,6 +34,7 @@ from .estimate_jobs import (
 pytestmark = pytest.mark.usefixtures("ending")
 
 
+@pytest.mark.assures("estimates", "A model of other series is estimated, and followed when it changes")
 def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,11 @@ def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
 
 
+@pytest.mark.assures(
+    "estimates",
+    "No series that the domain protects or ever protected is in an estimate from outside; what was counted is in "
+    "no row, log or export",
+)
 def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +152,15 @@ def test_a_belief_may_join_if_the_budget_allows_it_and_is_refused_if_not(tmp_pat
             assert truth(one) == ledger.summary("streets").loss <= budget
 
 
+@pytest.mark.assures(
+    "estimates",
+    "Transition counts of the domain's own series are noisy and charged, and their totals are not printed",
+)
+@pytest.mark.assures(
+    "estimates",
+    "No series that the domain protects or ever protected is in an estimate from outside; what was counted is in "
+    "no row, log or export",
+)
 def test_noisy_counts_of_the_series_are_charged_and_their_totals_are_not_printed(tmp_path: Path) -> None:
     estimate = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 20.0, "level": 0.9}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0})
@@ -201,6 +216,15 @@ def test_released_rows_and_a_gap_by_hand_make_a_belief(tmp_path: Path) -> None:
         assert not ledger.summary("streets").given_model
 
 
+@pytest.mark.assures(
+    "estimates",
+    "An estimate from the protected series is named in every row and entry; where its belief joined later, in all "
+    "since",
+)
+@pytest.mark.assures(
+    "estimates",
+    'What was estimated from the protected series says "given the model" in every row and entry',
+)
 def test_the_series_themselves_make_every_loss_one_given_the_model(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"})
     done = run(one, "--json")
@@ -295,6 +319,7 @@ def test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots(tmp_path: Pat
         assert published_between(ledger, coarse, Window(2 * DAY, 5 * DAY)) is None
 
 
+@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_rows_that_contradict_the_belief_are_told_from_released_rows_alone(tmp_path: Path) -> None:
     """The belief says that no state is rarer than a seventh; half of the homes are never above 250 W."""
     quiet = [(home, stamp, 0.05 if home < "m6" else value) for home, stamp, value in readings(9)]
@@ -307,6 +332,7 @@ def test_rows_that_contradict_the_belief_are_told_from_released_rows_alone(tmp_p
     assert "is less than any chain of the belief explains" in text
 
 
+@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_rows_that_agree_with_the_belief_are_passed_over(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.05, "gap": 0.3}, privacy={"epsilon": 90.0})
     done = run(one, "--json")

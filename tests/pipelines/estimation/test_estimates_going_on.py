@@ -52,6 +52,7 @@ def until(day: str) -> dict[str, str]:
     return {"size": "1d", "start": "2024-03-01", "stop": day}
 
 
+@pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
 def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0, "budget": 2.0})
@@ -74,6 +75,7 @@ def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypa
     assert batch.said("goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief"), batch.err
 
 
+@pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
 def test_what_becomes_of_an_estimate_may_be_changed_while_a_stream_goes_on(tmp_path: Path) -> None:
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, windows=until("2024-03-05"))
@@ -110,6 +112,7 @@ def test_counting_goes_on_where_windows_are_added_and_its_settings_stay(tmp_path
 COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
 
 
+@pytest.mark.assures("estimates", "Counting has its budget from the start, or the job is refused before it reads")
 def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
     done = run(one, "--json")
@@ -125,6 +128,7 @@ def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_
     assert published(one) == [("daily", day) for day in range(8)]
 
 
+@pytest.mark.assures("estimates", "Counting has its budget from the start, or the job is refused before it reads")
 def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +210,7 @@ def test_an_estimate_against_a_commanded_change_is_refused_and_the_stream_goes_o
     assert published(one) == [("daily", day) for day in range(8)]
 
 
+@pytest.mark.assures("estimates", "Of two jobs that estimate at once the first decides")
 def test_an_estimate_that_another_job_made_first_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +240,7 @@ def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) 
     assert successors.generation_of(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
+@pytest.mark.assures("estimates", "The ledger takes no window of a query after its end")
 def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +268,8 @@ def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
         assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
 
 
+@pytest.mark.assures("estimates", "All drift tests of a stream, over all its queries, share one false-alarm rate")
+@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_drift_tests_are_numbered_over_all_queries_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "8d"}, windows=until("2024-03-17"))
     write_csv(tmp_path / "inbox" / "0.csv", readings(17))

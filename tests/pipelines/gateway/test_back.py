@@ -73,6 +73,7 @@ def refused(letter: str) -> bool:
     return kind in {"Cc", "Cs"} or non_character or letter == "\ufeff"
 
 
+@pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
 @given(st.text(LETTERS, min_size=1, max_size=80))
 def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
     level = level_of(name)
@@ -89,6 +90,7 @@ def test_every_character_that_a_broker_may_refuse_is_escaped_and_no_other_letter
         assert (level != letter) == (refused(letter) or letter in "/+#%"), hex(code)
 
 
+@pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
 @pytest.mark.parametrize("letter", ["x", "/", "ä", "\ud800", "\U0001f600"])
 def test_a_long_name_is_its_digest_which_no_other_name_becomes(letter: str) -> None:
     written = len(level_of(letter).encode())

@@ -141,6 +141,10 @@ def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
     assert one.tally.duplicates == 1
 
 
+@pytest.mark.assures(
+    "gateway",
+    "After a broken connection no other message is acknowledged in place of the delivered one",
+)
 def test_what_the_hop_has_after_the_connection_broke_is_not_acknowledged() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])

@@ -136,6 +136,10 @@ def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go
     assert hop.refused() == []
 
 
+@pytest.mark.assures(
+    "gateway",
+    "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
+)
 def test_a_batch_that_is_refused_costs_only_the_message_that_it_is_refused_for(topic: Topic) -> None:
     hop = topic.hop()
     topic.fail()
@@ -222,6 +226,7 @@ def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return made
 
 
+@pytest.mark.assures("gateway", "A clock that was ahead holds up nothing after it is right, and loses nothing")
 @pytest.mark.parametrize("moment", [range(10, 11), range(10, 20), range(30)])
 def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
     topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture

@@ -62,6 +62,7 @@ class Way:
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.assures("dead letters", "Nothing of a dropped message is outside its encrypted dead letter")
 def test_a_letter_holds_the_message_and_its_line_nothing_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,6 +90,10 @@ def test_a_letter_holds_the_message_and_its_line_nothing_of_it(
     }
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Without a public key no content of a dropped message is kept, on disk or in memory",
+)
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -123,6 +128,10 @@ def test_a_message_whose_body_cannot_be_told_from_its_properties_has_no_letter(t
     assert (line["reason"], line["position"], line["letter"]) == ("bad-properties", 1, None)
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Without a public key no content of a dropped message is kept, on disk or in memory",
+)
 def test_what_the_next_hop_refuses_has_a_letter_and_is_held_only_if_there_is_a_key(tmp_path: Path) -> None:
     broker = Broker()
     broker.refuse = lambda _: KafkaError(KafkaError.INVALID_RECORD)
@@ -169,6 +178,10 @@ def test_rows_on_the_way_back_that_are_none_have_letters(tmp_path: Path) -> None
 # So many and so much
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
+)
 def test_of_a_long_message_so_much_is_kept(tmp_path: Path) -> None:
     short = Letters(public_key=TO.public_key, most_bytes=256)
     way = Way(tmp_path, letters=short)
@@ -179,6 +192,10 @@ def test_of_a_long_message_so_much_is_kept(tmp_path: Path) -> None:
     assert way.path.stat().st_size < 2_000
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
+)
 def test_of_a_flood_so_many_have_letters_in_a_minute_and_all_are_told(tmp_path: Path) -> None:
     now = [1_000.0]
     file = RejectFile(tmp_path / "rejects.jsonl", TO, clock=lambda: now[0])

@@ -162,6 +162,10 @@ def test_bytes_of_any_kind_are_a_message_or_no_packet_and_nothing_else(command: 
     assert body.endswith(found.payload)
 
 
+@pytest.mark.assures(
+    "gateway",
+    "No content of a message ends the connection: unreadable properties or a missing topic cost that message only",
+)
 @settings(max_examples=2_000)
 @given(st.binary(max_size=60))
 def test_whatever_the_properties_are_a_framed_message_can_be_acknowledged(properties: bytes) -> None:
@@ -208,6 +212,10 @@ def at(broker: BluntBroker, call: Callable[[Heard], None]) -> Heard:
     return heard
 
 
+@pytest.mark.assures(
+    "gateway",
+    "No content of a message ends the connection: unreadable properties or a missing topic cost that message only",
+)
 def test_no_properties_end_the_connection_and_every_message_is_acknowledged() -> None:
     """All at once, so that each is read with what the one before it left behind."""
     parts = [*(one for one, _ in (*ALLOWED.values(), *READABLE.values())), *MALFORMED.values(), b""]
@@ -244,6 +252,10 @@ def test_a_message_of_qos_2_goes_on_and_is_answered_when_it_is_had() -> None:
     broker.close()
 
 
+@pytest.mark.assures(
+    "gateway",
+    "A packet that is no MQTT is tried again a few times, then ends the gateway with a message",
+)
 @pytest.mark.parametrize(
     "whole",
     [

@@ -104,6 +104,11 @@ def test_of_a_job_that_has_not_begun_or_is_over_beam_tells(api: Api, state: str 
     assert FlinkHealth(api.place, NAME).trouble() is None
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink: a cluster that has lost its TaskManager is reported within a minute, on the log and on the metric, "
+    "with the cause where its REST address is known, and when it has one again; everything is on record then",
+)
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
 def test_tasks_that_do_not_run_are_told_with_what_the_cluster_has_for_them(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
@@ -134,6 +139,7 @@ def test_a_cluster_that_has_lost_its_taskmanagers_is_told_at_once_if_it_had_some
     assert "no TaskManager is left in it; start one" in found.text
 
 
+@pytest.mark.assures("runners", "The watchdog names the process that died")
 def test_a_taskmanager_whose_heartbeats_stop_is_told_before_flink_has_noticed(api: Api) -> None:
     now = [0.0]
     api.job("RUNNING", running=5)
@@ -165,6 +171,7 @@ def test_a_taskmanager_whose_heartbeats_stop_is_told_before_flink_has_noticed(ap
     assert "1 of its 2 TaskManagers do not answer" in found.text
 
 
+@pytest.mark.assures("runners", "The watchdog names the process that died")
 @pytest.mark.parametrize("told", [True, False])
 def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api: Api, *, told: bool) -> None:
     port = Port()

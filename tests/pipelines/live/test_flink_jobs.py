@@ -40,6 +40,11 @@ def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) ->
     assert not any("may run on" in line for line in said)
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
+    "that cannot be, it says so, keeps its exit code and does not wait for ever",
+)
 def test_a_signal_ends_the_command_also_where_the_cluster_is_away(one: Job, api: FlinkApi) -> None:
     del api
     state, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), nowhere()))
@@ -99,6 +104,11 @@ def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     assert said[-1].endswith("is over (CANCELED)")
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
+    "that cannot be, it says so, keeps its exit code and does not wait for ever",
+)
 def test_a_job_that_failed_is_not_begun_again_where_it_may_run_on(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +165,10 @@ def estimating(folder: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi) -> 
     return one, submitted
 
 
+@pytest.mark.assures(
+    "estimates",
+    "The job before an estimate is over before the next one begins; if that cannot be seen, no estimate is made",
+)
 @pytest.mark.usefixtures("ending")
 def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
@@ -167,6 +181,10 @@ def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
 
 
+@pytest.mark.assures(
+    "estimates",
+    "The job before an estimate is over before the next one begins; if that cannot be seen, no estimate is made",
+)
 @pytest.mark.usefixtures("ending")
 def test_no_estimate_is_made_while_the_job_before_it_may_run_on_in_its_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
@@ -193,6 +211,11 @@ def test_no_estimate_is_made_while_the_job_before_it_may_run_on_in_its_cluster(
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 def test_no_job_that_makes_estimates_is_left(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
@@ -201,6 +224,11 @@ def test_no_job_that_makes_estimates_is_left(tmp_path: Path) -> None:
     assert done.said("and --flink_leave may leave one in the cluster that nobody ends"), done.err
 
 
+@pytest.mark.assures(
+    "estimates",
+    "Estimates in a stream are refused where a job runs on after its command, and begin on Flink only where it can "
+    "be ended",
+)
 def test_estimates_in_a_stream_need_an_answering_cluster_before_any_record(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")

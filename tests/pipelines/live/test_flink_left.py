@@ -59,6 +59,11 @@ def test_the_option_to_leave_a_job_is_read_with_beams() -> None:
         assert job.leave is leave
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
@@ -86,6 +91,11 @@ class Handing:
         raise AssertionError
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 def test_a_signal_during_submission_leaves_the_job_only_if_it_turns_up(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +136,11 @@ class Server(Result):
         raise ConnectionError
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
@@ -207,6 +222,11 @@ class Gone(Result):
         self._api.jobs = {job: (name, state) for job, (name, _) in self._api.jobs.items()}
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 @pytest.mark.parametrize("states", [("FAILED",), ("FAILING", "FAILED"), ("CANCELLING", "CANCELED")])
 def test_what_was_to_be_left_is_begun_again_when_it_is_over(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...]
@@ -222,6 +242,11 @@ def test_what_was_to_be_left_is_begun_again_when_it_is_over(
     assert (len(begun), api.cancelled) == (2, [])
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 def test_one_that_runs_on_is_neither_ended_nor_doubled_and_the_command_says_so(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +260,11 @@ def test_one_that_runs_on_is_neither_ended_nor_doubled_and_the_command_says_so(
     assert (len(begun), api.cancelled, api.jobs[job][1]) == (1, [], "RUNNING")
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 @pytest.mark.usefixtures("ending")
 def test_what_is_not_begun_again_is_left_and_the_command_says_where(
     tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -248,6 +278,11 @@ def test_what_is_not_begun_again_is_left_and_the_command_says_where(
     assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.assures(
+    "runners",
+    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
+    "only when it is over; a job that makes estimates is never left",
+)
 def test_who_stops_the_command_between_two_jobs_is_told_of_the_one_that_was_left(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,11 @@ def test_every_submission_has_a_name_of_its_own_which_beam_hands_on() -> None:
 # One job is ended
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
+    "that cannot be, it says so, keeps its exit code and does not wait for ever",
+)
 def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: FlinkApi) -> None:
     others = {api.add(name): "RUNNING" for name in ("load", "load-1-again", "Load-1", "")}
     job = api.add("load-1")
@@ -144,6 +149,11 @@ def test_a_refusal_is_tried_again_and_told_by_its_status_alone(api: FlinkApi) ->
     assert "secret" not in ended.text
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
+    "that cannot be, it says so, keeps its exit code and does not wait for ever",
+)
 def test_a_job_that_does_not_end_is_not_waited_for_for_ever(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None
@@ -153,6 +163,11 @@ def test_a_job_that_does_not_end_is_not_waited_for_for_ever(api: FlinkApi) -> No
     assert len(api.cancelled) == 1
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
+    "that cannot be, it says so, keeps its exit code and does not wait for ever",
+)
 def test_a_cluster_that_never_answers_is_not_waited_for_for_ever(
     api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

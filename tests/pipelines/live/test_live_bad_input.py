@@ -71,6 +71,10 @@ def stopped(one: Job, code: int) -> Done:
 # Rosters
 
 
+@pytest.mark.assures(
+    "live",
+    "Series of the roster that never send have rows like all others, and unknown series have none",
+)
 def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(
     tmp_path: Path,
 ) -> None:
@@ -86,6 +90,7 @@ def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(
     assert done.said("1: the series is not in the roster")
 
 
+@pytest.mark.assures("live", "A roster that cannot be read ends a job before it reads")
 def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Path) -> None:
     one = made(tmp_path)
     (tmp_path / "roster.csv").write_text("meter,street\nm1,north\n", encoding="utf-8")
@@ -98,6 +103,7 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 # Lateness
 
 
+@pytest.mark.assures("ledger", "A window that closes late costs what it would have cost in its turn")
 def test_a_late_window_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path) -> None:
     """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
@@ -152,6 +158,7 @@ def cut(one: Job) -> None:
     one.ledger.write_bytes(one.ledger.read_bytes()[:20480])
 
 
+@pytest.mark.assures("live", "A ledger that cannot be used stops a job before it reads")
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -188,6 +195,7 @@ DOMAIN = "a domain keeps what its account rests on: set it back; a domain of ano
 BELIEF = "an account rests on one belief: set the model back"
 
 
+@pytest.mark.assures("live", "A changed setting that must stay stops the job before it reads, with both values")
 @pytest.mark.parametrize(
     ("changes", "said", "advice"),
     [
@@ -278,6 +286,7 @@ def rows(one: Job) -> dict[str, str]:
     return {row["release_id"]: repr(row) for row in batches}
 
 
+@pytest.mark.assures("live", "A setting that may change between runs leaves the rows on record as they are")
 def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job) -> None:
     before = rows(one)
     shutil.rmtree(one.folder / "inbox")

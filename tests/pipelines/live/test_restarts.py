@@ -47,6 +47,10 @@ from ..live_jobs import Pipeline, Result, TrueHistograms, files, made, published
 # What a failure means
 
 
+@pytest.mark.assures(
+    "runners",
+    "A job that its runner failed continues by itself, a limited number of times; a failure shows no data",
+)
 @pytest.mark.parametrize(
     ("text", "symptom"),
     [
@@ -225,6 +229,10 @@ def kinds(done: Done) -> list[str]:
 PANIC = "panic in stage.Execute: secret"
 
 
+@pytest.mark.assures(
+    "runners",
+    "A job that its runner failed continues by itself, a limited number of times; a failure shows no data",
+)
 def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +523,10 @@ class Clock:
 OUTAGES = [30, 120, 900]
 
 
+@pytest.mark.assures(
+    "live",
+    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
+)
 @pytest.mark.parametrize("seconds", OUTAGES)
 def test_what_is_away_is_told_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
     clock, said = Clock(), list[tuple[str, str]]()
@@ -535,6 +547,10 @@ def test_what_is_away_is_told_once_and_every_few_minutes_with_growing_pauses(sec
     assert clock.pauses[-1] == 1.0
 
 
+@pytest.mark.assures(
+    "live",
+    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
+)
 @pytest.mark.parametrize("seconds", OUTAGES)
 def test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, seconds: int

@@ -54,6 +54,7 @@ def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
     }
 
 
+@pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
 def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners() -> None:
     at = [100.0]
     board = Board(now=lambda: at[0])
@@ -119,6 +120,7 @@ def test_the_documented_causes_are_those_that_there_are(repository: Path) -> Non
     assert all(cause.well for cause in Cause)
 
 
+@pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
 def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() -> None:
     said: list[tuple[str, str]] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

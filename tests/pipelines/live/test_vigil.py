@@ -72,6 +72,10 @@ def whole_board() -> Iterator[None]:
     vars(BOARD).pop("note", None)
 
 
+@pytest.mark.assures(
+    "live",
+    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+)
 def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return(one: Job) -> None:
     seen = noticed(Cause.RUNNER)
 
@@ -112,6 +116,10 @@ def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
     assert "resumed: the ledger of record can be looked at again" in said
 
 
+@pytest.mark.assures(
+    "live",
+    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+)
 def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.1)
     monkeypatch.setattr(monitor, "_LAST_S", 0.1)

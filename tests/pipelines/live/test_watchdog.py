@@ -53,6 +53,10 @@ def test_a_job_that_goes_on_gives_no_warning() -> None:
         assert post.look(post.pulse(clock_us=window * DAY_US), missing=window) == []
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
+)
 def test_stopped_readers_are_reported_within_a_minute_and_rarely_after() -> None:
     post = Post()
     assert post.look(post.pulse()) == []
@@ -84,6 +88,10 @@ def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
     assert "no worker has looked" in post.look(tallies={"polls": 9})[0]
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
+)
 @pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
 def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
     post = Post(Pace(begin_us=0, poll_s=poll_s))
@@ -95,6 +103,10 @@ def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> 
     assert post.causes == {"no-worker"}
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Dataflow: workers that poll as rarely as `live.poll` allows are not reported as lost",
+)
 @pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
 def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float, patience_s: float) -> None:
     """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
@@ -112,6 +124,7 @@ def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float
     assert post.causes == {"no-worker"}
 
 
+@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
     """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
     post = Post(Pace(begin_us=0, poll_s=60.0))
@@ -272,6 +285,10 @@ def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> No
     assert post.dog.over() == ["the sink goes on"]
 
 
+@pytest.mark.assures(
+    "live",
+    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+)
 @pytest.mark.parametrize(
     ("whom", "cause", "said"),
     [

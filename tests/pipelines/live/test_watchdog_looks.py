@@ -27,6 +27,7 @@ def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) 
     return Pulse(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
 
 
+@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_source_clock_is_not_reported_stalled_between_polls() -> None:
     """A window becomes due between two looks: the next one closes it."""
     post = Post(Pace(begin_us=0, poll_s=300.0))
@@ -38,6 +39,7 @@ def test_source_clock_is_not_reported_stalled_between_polls() -> None:
             post.after(10)
 
 
+@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
     post = Post(Pace(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
@@ -63,6 +65,7 @@ def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() ->
     assert any("has stood" in text for text in post.look(seen(post, 0, 5)))
 
 
+@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
     post = Post(Pace(begin_us=0, poll_s=300.0))
 
@@ -133,6 +136,11 @@ def test_a_silent_source_that_goes_away_has_nothing_new_and_is_not_said_to_have(
     assert other.dog.over() == ["the source has something new again"]
 
 
+@pytest.mark.assures(
+    "runners",
+    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
+    "`live.poll` is; the check reads nothing",
+)
 @pytest.mark.parametrize("poll_s", [1.0, 300.0])
 def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll_s: float

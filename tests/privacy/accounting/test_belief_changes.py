@@ -15,6 +15,10 @@ from quiltstream.privacy.accounting.sweep import loss_of
 from .. import reference
 from ..strategies import transitions, windows
 
+pytestmark = [
+    pytest.mark.assures("theory", "A change of belief, and why the larger of two ledgers is wrong"),
+]
+
 TINY = 1e-9
 LENGTH = {2: 7, 3: 5}
 OLD = np.array([[0.95, 0.05], [0.001, 0.999]])
@@ -54,6 +58,7 @@ def test_the_slot_of_a_switch_has_the_new_kernel_ahead():
     assert switched(MarkovChain(even), MarkovChain(sticky), 3, charges).loss >= truth - TINY
 
 
+@pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_switch_is_never_below_enumeration(data):

@@ -28,6 +28,19 @@ from quiltstream.privacy.quilts import sided_influence
 from .. import reference
 from ..strategies import transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SWC17] Theorem 4.4, releases with the same quilts"),
+    pytest.mark.assures("theory", "[SC17] Theorem 3.1, two segments, any mechanism"),
+    pytest.mark.assures("theory", "[SC17] Theorem 3.3, two distant segments by MQMApprox"),
+    pytest.mark.assures("theory", "[SC17] Theorem 3.6, nearly independent segments"),
+    pytest.mark.assures("theory", "[SC17] Theorem 3.7, sequential composition"),
+    pytest.mark.assures(
+        "theory",
+        "[BHGKM] Pufferfish mechanisms in general do not compose, and those with a loss per entry do: what has "
+        "none is refused",
+    ),
+]
+
 TINY = 1e-9
 # nearly independent states: quilts of short windows are two-sided
 QUICK = np.array([[0.55, 0.45], [0.48, 0.52]])

@@ -12,6 +12,10 @@ from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain
 from .. import reference
 from ..strategies import transitions, windows
 
+pytestmark = [
+    pytest.mark.assures("theory", "Folding old slots under a ceiling, in the room that a belief takes to forget"),
+]
+
 TINY = 1e-9
 CHAIN = MarkovChain([[0.6, 0.4], [0.3, 0.7]])
 STICKY = MarkovChain([[0.97, 0.03], [0.03, 0.97]])

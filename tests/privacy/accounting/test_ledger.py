@@ -28,6 +28,13 @@ from ..models.test_chains import CYCLE, THETA1
 from ..models.test_classes import THETA2
 from ..strategies import windows
 
+pytestmark = [
+    pytest.mark.assures(
+        "theory",
+        "One rule for all releases on a chain, in any overlap and order; adjacent windows are free",
+    ),
+]
+
 BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
 CHAIN = MarkovChain(THETA1)
 FIXED = MarkovChain(THETA1, [1, 0])

@@ -19,6 +19,13 @@ from quiltstream.privacy.quilts import SidedInfluence
 from .. import reference
 from ..strategies import distributions, transitions, windows
 
+pytestmark = [
+    pytest.mark.assures(
+        "theory",
+        "One rule for all releases on a chain, in any overlap and order; adjacent windows are free",
+    ),
+]
+
 # slots enumerated: 2^8 sequences of two states, 3^5 of three
 LENGTH = {2: 8, 3: 5}
 # the ledger rounds outward; the enumeration's own rounding is a little more

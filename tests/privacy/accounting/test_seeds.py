@@ -14,6 +14,10 @@ from quiltstream.privacy.quilts import sided_influence
 
 from ..strategies import transitions, windows
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SC17] all of them beside the ledger's own number"),
+]
+
 ABOVE = 1e-12
 QUICK = MixingBounds(pi_min=0.5, gap=2.0)
 NAMES = ["quilts", "[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2"]

@@ -21,6 +21,11 @@ from .. import audit_truth, reference
 from ..audit_truth import Query
 from ..strategies import distributions, transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SWC17] Definition 2.1, Pufferfish privacy"),
+    pytest.mark.assures("theory", "The true loss by enumeration, never above a calibration or the ledger"),
+]
+
 # slots enumerated, and how many histograms may be released over them
 LENGTH = {2: 6, 3: 4}
 HISTOGRAMS = {2: 3, 3: 2}

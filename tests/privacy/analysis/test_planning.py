@@ -25,6 +25,10 @@ from quiltstream.privacy.analysis.planning import (
 )
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
+pytestmark = [
+    pytest.mark.assures("theory", "Expected errors, exact for the discrete law, and the smallest window or group"),
+]
+
 LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
 QUICK = MixingBounds(pi_min=0.4, gap=0.9)
 CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])

@@ -17,6 +17,10 @@ from quiltstream.privacy.estimation.transition_counts import EstimationError, Tr
 from ..homes import moves, runs_by_home
 from ..models.test_interval_chains import gap_of, random_member
 
+pytestmark = [
+    pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member"),
+]
+
 FALSE_ALARM = 1e-9
 COUNTS = st.integers(0, 10**7)
 

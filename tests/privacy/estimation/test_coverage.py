@@ -20,6 +20,11 @@ from quiltstream.privacy.models.markov_chain import TAU, fill_zeros
 from ..homes import moves, runs_by_home
 from ..strategies import transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[BHGKM] D.2, transition matrices with zeros"),
+    pytest.mark.assures("theory", "A class that covers a share of the series"),
+]
+
 
 def series(tables):
     counts = np.array(tables, dtype=np.int64)

@@ -335,6 +335,7 @@ def test_all_looks_for_ever_spend_alpha_together():
     assert found.alpha == pytest.approx(0.01 / 12)
 
 
+@pytest.mark.assures("privacy", "Drift is judged from released rows alone")
 @pytest.mark.parametrize("module", [drift, transition_drift, released_bounds])
 def test_what_judges_released_rows_knows_no_exact_counts(module):
     """Neither the type of exact counts nor anything that makes them is in reach of these modules."""

@@ -20,6 +20,10 @@ from quiltstream.privacy.estimation.transition_counts import EstimationError, Tr
 
 from ..analysis.test_planning import FALSE_ALARM, chernoff
 
+pytestmark = [
+    pytest.mark.assures("theory", "Noisy transition counts, sensitivity 4"),
+]
+
 
 def moves(path: tuple[int | None, ...]) -> Counter[tuple[int | None, int | None]]:
     """Transitions between adjacent present cells; None is a missing cell."""

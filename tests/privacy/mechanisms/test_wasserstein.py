@@ -35,6 +35,17 @@ from ..models.test_chains import THETA1
 from ..models.test_classes import THETA2
 from ..strategies import transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SWC17] Definition of W_infinity"),
+    pytest.mark.assures("theory", "[SWC17] Algorithm 1, Wasserstein Mechanism; the clique example, W = 2 against 4"),
+    pytest.mark.assures("theory", "[SWC17] its privacy, and never more noise than group privacy"),
+    pytest.mark.assures(
+        "theory",
+        "[BHGKM] Pufferfish mechanisms in general do not compose, and those with a loss per entry do: what has "
+        "none is refused",
+    ),
+]
+
 TWELFTHS = st.lists(st.integers(0, 4), min_size=4, max_size=4).filter(any)
 
 

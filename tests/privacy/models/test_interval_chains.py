@@ -14,6 +14,10 @@ from quiltstream.privacy.models.interval_chain import IntervalChain
 
 from .. import reference
 
+pytestmark = [
+    pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member"),
+]
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

@@ -20,6 +20,17 @@ from quiltstream.privacy.quilts.network import max_influence, network_mqm, netwo
 from .. import reference
 from ..strategies import transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SWC17] Definition 4.1, max-influence on a network"),
+    pytest.mark.assures("theory", "[SWC17] Markov quilts of a network, by d-separation"),
+    pytest.mark.assures(
+        "theory",
+        "[SWC17] Algorithm 2, Markov Quilt Mechanism on a Bayesian network; the chain of three slots: influences "
+        "0, log 6, log 6, log 36, scores .3, .2437, .2437, .1558",
+    ),
+    pytest.mark.assures("theory", "[SWC17] its privacy"),
+]
+
 RAIN = BayesianNetwork(
     {"rain": [], "sprinkler": ["rain"], "grass": ["rain", "sprinkler"]},
     {

@@ -23,6 +23,15 @@ from quiltstream.privacy.quilts.influence_curves import (
 from .. import reference
 from ..strategies import transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[BHGKM] a(b)-influence curves; the binary closed form"),
+    pytest.mark.assures("theory", '[BHGKM] "Translation": a loss per entry is a Pufferfish loss, at every b'),
+    pytest.mark.assures("theory", "[BHGKM] the curve of a general chain"),
+    pytest.mark.assures("theory", "[BHGKM] the curve of a multivariate Gaussian"),
+    pytest.mark.assures("theory", "[BHGKM] Algorithms 1 and 2, the best per-entry loss for a target"),
+    pytest.mark.assures("theory", "[BHGKM] Theorem 6.2, composition on one curve"),
+]
+
 TINY = 1e-9
 STAY = st.floats(0.02, 0.98)
 

@@ -23,6 +23,24 @@ from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
 from ..strategies import distributions, transitions
 
+pytestmark = [
+    pytest.mark.assures(
+        "theory",
+        "[SWC17] Algorithm 2, Markov Quilt Mechanism on a Bayesian network; the chain of three slots: influences "
+        "0, log 6, log 6, log 36, scores .3, .2437, .2437, .1558",
+    ),
+    pytest.mark.assures(
+        "theory",
+        "[SWC17] Algorithm 3, MQMExact; sigma 13.0219 at X_8 with {X_3, X_13}, and 10.6402 at X_6 with {X_10}",
+    ),
+    pytest.mark.assures("theory", "[SWC17] Appendix C.4, every initial distribution; the published program's sigmas"),
+    pytest.mark.assures("theory", "Pairwise quilts, never more noise than MQMExact"),
+    pytest.mark.assures(
+        "theory",
+        "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots",
+    ),
+]
+
 FIRST = MarkovChain(THETA1, [1, 0])
 SECOND = MarkovChain(THETA2, [0.9, 0.1])
 PUBLISHED = json.loads((Path(__file__).parent / "published_sigmas.json").read_text())["chains"]

@@ -20,6 +20,14 @@ from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
 from ..strategies import distributions, transitions
 
+pytestmark = [
+    pytest.mark.assures("theory", "[SWC17] Equation 5, influence of a quilt of a chain"),
+    pytest.mark.assures("theory", "[SWC17] Lemma 4.8, closed form of the influence"),
+    pytest.mark.assures("theory", "Every initial distribution at all slots at once, R_a <= M_a[x, x'] + M_a[x', x]"),
+    pytest.mark.assures("theory", "The spectral bound, never above Lemma 4.8; two kinds of gap, two rates"),
+    pytest.mark.assures("theory", "The worst member of every two-state chain between bounds"),
+]
+
 # what rounding outward may add at the lags compared
 SLACK = 1e-10
 

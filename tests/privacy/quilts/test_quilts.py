@@ -17,6 +17,15 @@ from .. import reference
 from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
 
+pytestmark = [
+    pytest.mark.assures(
+        "theory",
+        "[SWC17] Algorithm 4, MQMApprox; pi_min .2, g .75, sigma 31.7098 with (a, b) = (15, 13)",
+    ),
+    pytest.mark.assures("theory", "[SWC17] Lemma 4.9, the middle slot and a + b <= 4 a*; a* = 12"),
+    pytest.mark.assures("theory", "The search by Dinkelbach's iteration"),
+]
+
 BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
 
 

@@ -14,6 +14,15 @@ from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 
+pytestmark = [
+    pytest.mark.assures("theory", "Pairwise quilts, never more noise than MQMExact"),
+    pytest.mark.assures(
+        "theory",
+        "The noise of real data: one house by the minute 2033.78 and 537.79 (51 bins), 264.42 and 149.74 (4 bins); "
+        "60 homes 84.44 and 43.41",
+    ),
+]
+
 HOUSE = "uci_power/uci_power_1min_20061216_20091231.parquet"
 HOMES = "lcl2013/lcl2013_halfhourly_60hh.parquet"
 HOURS = "hue1/hue_residential1_hourly_201206_201309.csv"

@@ -63,6 +63,7 @@ def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:
         assert (store.summary("homes").closed, store.summary("homes").flagged_charges) == (False, 0)
 
 
+@pytest.mark.assures("ledger", "A window charged in both ledgers costs twice, and both values are kept")
 def test_a_window_charged_in_both_costs_twice_and_both_blocks_are_kept(tmp_path: Path) -> None:
     share = 0.25
     paths = [fill(tmp_path / f"{name}.db", windows=2, share=share) for name in "ab"]
@@ -102,6 +103,7 @@ def test_the_loss_is_that_of_the_charges_of_both_by_their_ids(tmp_path: Path) ->
         assert store.summary("homes").loss == Ledger(BELIEF).replay(charges.values())
 
 
+@pytest.mark.assures("ledger", "Rows of a merged ledger are those that were published")
 def test_the_rows_of_a_united_ledger_are_those_that_were_published(tmp_path: Path) -> None:
     """Byte for byte, the loss that was printed into them included; a shard that only one of the two has is taken."""
     first = fill(tmp_path / "a.db", windows=3, shards=(0,), share=0.25)
@@ -144,6 +146,7 @@ def test_a_united_ledger_goes_on_where_the_longest_ended(tmp_path: Path) -> None
         assert store.entries()[-1].loss_after == recomputed(both)
 
 
+@pytest.mark.assures("ledger", "A merged loss above the budget closes the domain")
 def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
     """Alone each of the two is within its budget, together they are not."""
     paths = [fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"]
@@ -230,6 +233,7 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
             assert connection.scalars(sa.select(tables.flagged_releases.c.reason)).all() == ["conflict"]
 
 
+@pytest.mark.assures("ledger", "Copies that drew different blocks under one charge cost as often as they drew")
 def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_path: Path) -> None:
     """A copy made between a charge and its blocks: each ledger draws its own, and all of them were published."""
     paths = [tmp_path / f"{name}.db" for name in "abc"]

@@ -195,6 +195,11 @@ WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"
 STEP = 6 * HOUR
 
 
+@pytest.mark.assures(
+    "live",
+    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
+    "any order), every window is on record whole and once",
+)
 @pytest.mark.parametrize("firing", FIRINGS)
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
@@ -219,6 +224,10 @@ def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
     assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
 
 
+@pytest.mark.assures(
+    "live",
+    "A bundle that gathers panes, whose state is lost with it, is run again and changes nothing",
+)
 @pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
 def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
@@ -240,6 +249,11 @@ def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_not
     assert bool(panes.found_held["GatherTallies"]) == (firing in LATE)
 
 
+@pytest.mark.assures(
+    "live",
+    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
+    "any order), every window is on record whole and once",
+)
 def test_sliding_windows_are_whole_whatever_panes_are_fired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -260,6 +274,11 @@ def test_sliding_windows_are_whole_whatever_panes_are_fired(
     assert panes.most > 1
 
 
+@pytest.mark.assures(
+    "live",
+    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
+    "any order), every window is on record whole and once",
+)
 def test_every_pane_again_in_any_order_changes_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -277,6 +296,10 @@ def test_every_pane_again_in_any_order_changes_nothing(
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
 
 
+@pytest.mark.assures(
+    "live",
+    "A window of which a runner has lost readings or declarations stays missing, and the next job publishes it",
+)
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
 def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_it(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
@@ -297,6 +320,7 @@ def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_i
     assert (panes.most, panes.timings) == (1, {"ON_TIME"})
 
 
+@pytest.mark.assures("live", "Of a source without sequence numbers no early pane releases anything")
 @pytest.mark.parametrize("firing", [*EARLY, *EACH])
 def test_of_a_source_without_tickets_no_early_pane_releases_anything(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
@@ -316,6 +340,7 @@ def test_of_a_source_without_tickets_no_early_pane_releases_anything(
     whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
 
 
+@pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
 def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
     """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
     job = live_settings(tmp_path, **WINDOWS, shards=2)
@@ -330,6 +355,11 @@ def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, 
 # The portable runner of Beam, which fires windows when the source has ended
 
 
+@pytest.mark.assures(
+    "live",
+    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
+    "any order), every window is on record whole and once",
+)
 @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str

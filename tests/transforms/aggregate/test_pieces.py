@@ -36,6 +36,7 @@ def element(number: int, width: int = 4) -> CellBlock:
     return CellBlock(0, 1, width, index, packed, 1, ((0, 7, ranges([number])),))
 
 
+@pytest.mark.assures("live", "A window is whole only with everything that was sent to it, however it is cut into panes")
 @given(st.integers(1, 8), st.data())
 def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(count, data) -> None:
     elements = [*map(element, range(1, count + 1)), Closing(0, 0, 1, run=7, sent=((0, count),))]
@@ -90,6 +91,7 @@ def test_a_shard_counts_once_in_a_sum_however_often_it_comes(shards) -> None:
     assert not collect.extract_output(collect.create_accumulator()).whole
 
 
+@pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
 def test_only_a_first_pane_that_is_whole_passes_by_what_waits_for_other_panes() -> None:
     window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
     collect, part = CollectCells(), CollectCells().create_accumulator()
@@ -127,6 +129,7 @@ class Held:
         self.value = None
 
 
+@pytest.mark.assures("live", "Parts of a window take no more memory than the window, and none once it has passed")
 @pytest.mark.parametrize("accumulating", [False, True])
 def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(accumulating: bool) -> None:
     width, count = 1000, 200

@@ -87,6 +87,7 @@ def play_until(frame: pl.DataFrame, job: Settings, hours: int) -> None:
 # A roster file that changes between two runs of a live job
 
 
+@pytest.mark.assures("live", "Series join, leave and return at the start of a window")
 @pytest.mark.parametrize(
     ("rosters", "missing"),
     [
@@ -206,6 +207,10 @@ def test_a_job_started_with_an_older_roster_publishes_what_a_newer_one_does(tmp_
 # First sight
 
 
+@pytest.mark.assures(
+    "live",
+    "A live job without a roster admits a series at its first reading, from the next window on",
+)
 @pytest.mark.parametrize(("roster", "parts"), [(None, 1), ({"column": "series"}, 3)])
 def test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them(tmp_path, roster, parts):
     frame = readings(4, seed=36, names=ALL).filter(

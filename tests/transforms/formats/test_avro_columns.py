@@ -145,6 +145,7 @@ def test_a_message_whose_topic_is_no_utf8_is_a_reject_at_its_row(tmp_path):
     assert decode(FileSource(avro=path), readings) == ([("m1", T0, 2.0)], [(2, "malformed-row")])
 
 
+@pytest.mark.assures("live", "A value of Avro that its type does not allow is a reject of its row and damages no file")
 def test_windows_lack_readings_for_damaged_bytes_and_not_for_bad_records(tmp_path):
     decoder = FileDecoder("avro", ",", READINGS)
     path = Path(write(tmp_path / "1.avro", PLAIN | {"id": UUID}, [row(id=NAME), row(id="x")]))

@@ -84,6 +84,7 @@ BOMBS: list[tuple[Any, bytes, bytes]] = [
 IDS = ["tree", "chain", "lists", "maps", "nulls", "nothings"]
 
 
+@pytest.mark.assures("live", "A column of Avro that no setting names costs no row, however deep it is")
 @pytest.mark.parametrize(("kind", "plain", "bomb"), BOMBS, ids=IDS)
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row(
@@ -120,6 +121,10 @@ def read_live(path: Path) -> Any:
     return piece
 
 
+@pytest.mark.assures(
+    "live",
+    "Rows of Avro that cannot be found behind a value damage their file, and the rows of the windows say so",
+)
 def test_a_value_behind_which_no_row_can_be_found_damages_its_file_and_is_said(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
     deep = 200_000

@@ -121,6 +121,10 @@ class KafkaFeedContract:
 
         return made
 
+    @pytest.mark.assures(
+        "brokers",
+        "Kafka: from any offset every message is read once, from a broker in memory and from a real one",
+    )
     def test_every_message_is_read_once_from_any_position_on(self, broker, follow):
         topic, seed = broker.topic(3), 11
         source = random.Random(seed)  # noqa: S311 - test data
@@ -135,6 +139,11 @@ class KafkaFeedContract:
             after = read(follow(topic, position=pieces[at].position), len(sent) - len(before))
             assert Counter(before + after) == Counter(name for _, name in sent)
 
+    @pytest.mark.assures(
+        "brokers",
+        "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
+        "runner does not call",
+    )
     def test_while_messages_wait_for_their_decoder_no_partition_becomes_idle(self, broker):
         class Needy(JsonMessages):
             away = False
@@ -162,6 +171,10 @@ class KafkaFeedContract:
         lane.look_until(lambda: lane.until == 24)
         lane.close()
 
+    @pytest.mark.assures(
+        "brokers",
+        "Kafka: a recreated topic that has grown past the recorded offset is read from its beginning",
+    )
     @pytest.mark.parametrize(("again", "restarted"), [(True, False), (False, False), (True, True)])
     def test_a_recreated_topic_grown_past_the_offset_is_read_from_its_beginning(self, broker, follow, again, restarted):
         topic = broker.topic(2)
@@ -214,6 +227,11 @@ class KafkaFeedContract:
         assert not any(one.rejected for one in pieces)
         assert json.loads(pieces[-1].position)["ids"]
 
+    @pytest.mark.assures(
+        "brokers",
+        "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
+        "runner does not call",
+    )
     def test_while_the_runner_does_not_call_no_partition_becomes_idle(self, broker, monkeypatch):
         monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
         topic = broker.topic(2)

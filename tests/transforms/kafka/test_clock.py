@@ -84,6 +84,11 @@ def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(brok
     assert until == 104 - 3
 
 
+@pytest.mark.assures(
+    "live",
+    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
+    "closes no window",
+)
 def test_while_nobody_looks_no_partition_becomes_idle(broker):
     """Nothing says what has kept a machine's readings back while it slept."""
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
@@ -171,6 +176,7 @@ def stamped(series: str, hour: int, at_hour: float) -> tuple[bytes, int]:
     return reading(series, hour * HOUR), (ORIGIN + int(at_hour * HOUR)) // 1_000
 
 
+@pytest.mark.assures("live", "A meter whose clock is hours ahead closes no window of a backlog")
 def test_a_meter_whose_clock_is_hours_ahead_closes_no_window_of_a_backlog(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     log = broker.topics[topic][0].messages
@@ -207,6 +213,7 @@ def test_messages_whose_stamps_were_never_set_count_as_they_come(broker):
     assert until == 5
 
 
+@pytest.mark.assures("brokers", "Kafka: a producer whose clock is days behind holds no window")
 @pytest.mark.parametrize("behind", [0.5, 48, 200_000])
 def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
@@ -294,6 +301,11 @@ def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[An
     return found, rest
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: windows over what retention deleted, and before the start of a run, say so in their rows; later ones "
+    "do not",
+)
 def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     log = broker.topics[topic][0]
@@ -312,6 +324,7 @@ def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(b
     assert found[-1] == 20.5
 
 
+@pytest.mark.assures("brokers", "Kafka: only the broker's own stamp bounds what a gap in the offsets can reach")
 @pytest.mark.parametrize(
     ("kind", "stamp_ms"),
     [
@@ -340,6 +353,11 @@ def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind,
     assert set(again) == {found[-1]}
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: windows over what retention deleted, and before the start of a run, say so in their rows; later ones "
+    "do not",
+)
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
@@ -367,6 +385,10 @@ def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
     return part
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: windows before the start of a run are `unavailable` where messages left out have producers' stamps",
+)
 @pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
 def test_windows_are_not_complete_where_a_slow_producer_was_passed_over(broker, kind):
     """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""

@@ -445,6 +445,11 @@ def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
     assert found({"stamp": True}) == ([0.0, 2.0], [1, 3])
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: where leaders report messages that do not come for 20 seconds, the reader reports it and makes its "
+    "consumer anew",
+)
 def test_brokers_that_hand_over_nothing_of_what_they_have_are_told_and_asked_anew(broker, monkeypatch, caplog):
     """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
     monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 0.3)

@@ -71,6 +71,10 @@ def address_of(broker: Producer) -> tuple[str, int]:
     return one.host, one.port
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Kafka: a message with header names that are no UTF-8 is a reject, and the job continues",
+)
 def test_the_client_gives_no_headers_with_a_name_that_is_no_text_and_the_job_goes_on(broker):
     broker.produce("readings", reading("a", 0), partition=0)
     assert broker.flush(10) == 0

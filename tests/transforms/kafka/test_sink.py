@@ -111,6 +111,7 @@ def test_a_release_in_avro_is_a_single_object_with_the_fingerprint_of_its_schema
     assert found == expected
 
 
+@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 def test_a_reject_says_where_and_how_large_a_message_was_and_no_more():
     payloads = [b"12345", None, b"1"]
     empty = [()] * 3

@@ -159,6 +159,7 @@ def test_a_damaged_message_is_one_reject_and_harms_no_other():
     assert rejects == [(i, "malformed-row") for i in range(60) if i % 10 == 3]
 
 
+@pytest.mark.assures("payloads", "Bytes that one Avro body lacks are not taken from the next")
 def test_bytes_that_one_message_lacks_are_not_taken_from_the_next():
     """Read as one stream, a body cut short and one with more behind it may still make two whole records."""
     first, second = body(SCHEMA, **reading(1)), body(SCHEMA, **reading(2))

@@ -339,6 +339,10 @@ def test_numbers_of_every_length_are_the_librarys():
 # Any schema and any damage
 
 
+@pytest.mark.assures(
+    "payloads",
+    "Avro messages of a batch are read as when each comes alone, whatever their schema and damage",
+)
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))
 def test_any_schema_and_any_damage_is_read_as_when_each_message_comes_alone(seed: int):

@@ -360,6 +360,10 @@ POISON = b"\xfe\xffpoison"
 BATCHES, OFTEN = 20, 50
 
 
+@pytest.mark.assures(
+    "payloads",
+    "A message that can never be parsed costs no other message, and each arrival is a reject with its size",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_a_poison_message_that_comes_for_ever_harms_no_other_and_is_told_each_time(name: str, tmp_path: Path):
     """The same damaged message among good ones, a thousand times in twenty batches, up to the files of rejects."""
@@ -452,6 +456,7 @@ HARMS = [
 ]
 
 
+@pytest.mark.assures("payloads", "The fuzz tests notice a decoder that loses or doubles messages")
 @pytest.mark.parametrize(("harm", "name"), HARMS)
 def test_a_decoder_that_loses_or_doubles_a_part_of_them_is_noticed(harm: Callable[[Decoded], Decoded], name: str):
     (batch,) = batches(name, 400, NOON_S)
@@ -482,17 +487,26 @@ def share(total: int) -> int:
     return -(-total // len(CASES))
 
 
+@pytest.mark.assures(
+    "payloads",
+    "A hundred thousand damaged messages of all presets and payloads raise nothing, and each counts once",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
     fuzz(name, share(100_000))
 
 
+@pytest.mark.assures(
+    "payloads",
+    "A million damaged messages over all decoders raise nothing, and each counts once (slow)",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_once(name: str):
     fuzz(name, share(1_000_000))
 
 
+@pytest.mark.assures("payloads", "The fuzz tests damage every preset and every payload format")
 def test_every_preset_and_every_way_to_write_a_payload_is_damaged_here():
     given = [mapping for mapping, _, _ in CASES.values()]
     assert {one["preset"] for one in given if "preset" in one} == set(get_args(Preset))

@@ -57,6 +57,10 @@ def rejects(*positions: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=REJECT_SCHEMA)
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
+)
 def test_a_letter_holds_the_message_and_nothing_beside_it_does():
     sealed = with_letters(rejects(100, 102), messages(SECRET, b"fine", b"\xff\xfe"), TO)
     assert sealed.schema == LETTER_SCHEMA
@@ -79,11 +83,13 @@ def test_a_letter_holds_the_message_and_nothing_beside_it_does():
     assert base64.b64decode(open_letter(second["letter"], PRIVATE)["payload"]) == b"\xff\xfe"
 
 
+@pytest.mark.assures("dead letters", "Each dead letter is encrypted with a key of its own")
 def test_two_letters_of_the_same_message_are_not_alike():
     letters = [with_letters(rejects(100), messages(SECRET), TO).to_pylist()[0]["letter"] for _ in range(2)]
     assert letters[0] != letters[1]
 
 
+@pytest.mark.assures("dead letters", "Only the private key opens a dead letter; a damaged one does not open")
 def test_only_the_private_key_opens_a_letter_and_a_damaged_one_is_none():
     letter = with_letters(rejects(100), messages(SECRET), TO).to_pylist()[0]["letter"]
     data = bytearray(base64.b64decode(letter))
@@ -138,6 +144,7 @@ def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
             open_letter(base64.b64encode(data).decode("ascii"), PRIVATE)
 
 
+@pytest.mark.assures("dead letters", "The largest dead letter fits into a broker's usual message")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -175,6 +182,10 @@ def test_of_a_long_message_the_beginning_is_kept_and_long_headers_not_at_all():
     assert (inside["key"], inside["headers"], inside["cut"]) == (None, [], True)
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Of each batch of messages the first 100 rejects are kept encrypted; all are counted",
+)
 def test_of_a_flood_so_many_are_kept_and_all_are_told():
     count = 3 * MOST_LETTERS
     rows = with_letters(rejects(*range(100, 100 + count)), messages(*[b"{"] * count), TO).to_pylist()
@@ -209,6 +220,7 @@ def pubsub(decoder: PayloadDecoder) -> list[pa.RecordBatch]:
     return list(piece.rejects)
 
 
+@pytest.mark.assures("dead letters", "Without a public key in the settings no content of a reject is kept")
 @pytest.mark.parametrize("source", [kafka, pubsub])
 def test_a_reader_of_a_broker_passes_letters_on_and_without_a_key_no_content(
     source: Callable[[PayloadDecoder], list[pa.RecordBatch]],
@@ -223,6 +235,10 @@ def test_a_reader_of_a_broker_passes_letters_on_and_without_a_key_no_content(
     assert told.schema.names == ["reason", "source", "position", "size"]
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
+)
 def test_a_topic_gets_the_letters_and_no_content():
     batch = with_letters(rejects(100, 101), messages(SECRET, None), TO)
     for format_ in ("json", "avro-single-object"):
@@ -233,6 +249,10 @@ def test_a_topic_gets_the_letters_and_no_content():
     assert base64.b64decode(open_letter(rows[0]["letter"], PRIVATE)["payload"]) == SECRET
 
 
+@pytest.mark.assures(
+    "dead letters",
+    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
+)
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
 def test_files_of_rejects_hold_the_letters_in_every_format(tmp_path: Path, format_: Any):
     given = [with_letters(rejects(100), messages(SECRET), TO), rejects(7)]

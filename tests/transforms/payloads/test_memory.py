@@ -43,6 +43,7 @@ def counter(slot: int, value: float, *names: str) -> bytes:
 FLOODS = pytest.mark.parametrize("names", [30_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 
 
+@pytest.mark.assures("payloads", "A million names of series take no more memory than the limit")
 @FLOODS
 def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: int):
     """One real meter speaks before and after the flood, and in the middle of it; all its differences are there."""
@@ -134,6 +135,7 @@ def test_a_forgotten_series_that_returns_in_one_batch_has_all_its_readings():
     assert [rise for name, _, rise in found if name == "z"] == [60.0]
 
 
+@pytest.mark.assures("payloads", "A register dropped from memory makes no increment count twice")
 @settings(deadline=None, max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
 def test_a_small_memory_gives_nothing_that_a_full_memory_does_not(shuffle: random.Random, most: int):
@@ -249,6 +251,7 @@ def crowded_out(births: Births, time: int, *, now: int | None = None) -> None:
         births.learn(("g", f"x{number}"), Birth.of(time, {5: 10}, 10, []), now)
 
 
+@pytest.mark.assures("payloads", "A repeated birth certificate never hides a later one that was dropped from memory")
 def test_a_birth_that_comes_again_after_a_later_one_was_forgotten_says_nothing():
     """By alias 5 the message would be read by what the first birth said, though the second one gave it alias 6."""
     births = Births("power", 8)

@@ -49,6 +49,7 @@ def test_births_of_a_node_and_of_its_devices_are_kept_apart():
     assert decode(READINGS, given) == ([row(0, 1.5, "plant/edge1")], [(1, "unknown-alias"), (2, "unknown-alias")])
 
 
+@pytest.mark.assures("payloads", "An alias means what its birth certificate said, in any order of messages")
 def test_what_a_message_says_does_not_depend_on_the_order_of_births():
     """A later birth gives the alias to another metric; messages before it keep the meaning they had."""
     later = payload(NOON_MS + 10, metric("voltage", 5, kind=10, double=230.0), metric("power", 6, kind=10, double=7.0))

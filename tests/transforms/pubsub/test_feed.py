@@ -96,6 +96,7 @@ def settled(reader: PubSubReader) -> bool:
     return reader.read() is None
 
 
+@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     service.publish(body(10, "a"))
@@ -110,6 +111,10 @@ def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeSer
     assert rejects.column("position").to_pylist() == [1]
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message",
+)
 def test_nothing_is_settled_for_a_while_after_the_start(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     assert not settled(reader)
@@ -123,6 +128,10 @@ def test_nothing_is_settled_for_a_while_after_the_start(service: FakeService) ->
     assert settled(reader)
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message",
+)
 def test_a_message_that_waited_long_or_comes_after_a_silence_holds_the_clock(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
 
@@ -171,6 +180,7 @@ def test_when_the_runner_has_not_kept_what_was_read_nothing_is_settled(service: 
     assert settled(reader)
 
 
+@pytest.mark.assures("brokers", "Pub/Sub: no window closes while outstanding messages fill nine tenths of their limit")
 def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: FakeService) -> None:
     """The service holds messages back by their bytes as well, far below their number."""
     reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
@@ -185,6 +195,10 @@ def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: Fake
     assert settled(reader)
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: a message that the runner does not commit for 24 hours is released from memory and comes again",
+)
 def test_what_a_runner_does_not_keep_for_a_day_is_forgotten_and_comes_again(service: FakeService) -> None:
     """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
@@ -273,6 +287,10 @@ def test_ids_are_forgotten_after_a_while_and_beyond_a_number() -> None:
     assert [ids.is_new(name, 12) for name in ("b", "c", "d", "a")] == [True, True, True, True]
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: a message without a body moves the watermark and is neither reading nor reject",
+)
 def test_a_message_without_a_body_moves_the_clock_and_is_neither_reading_nor_reject(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     service.publish(b"", age=2.0)
@@ -419,6 +437,10 @@ class Job:
         return [one for one in made if mark_of(one) is None], marks
 
 
+@pytest.mark.assures(
+    "brokers",
+    "Pub/Sub: messages of a committed bundle are acknowledged; those of a dropped one come again",
+)
 def test_a_kept_bundle_is_acknowledged_and_a_dropped_one_comes_again(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,11 @@ def read(reader: Reader, count: int) -> list[Piece]:
 class CheckContract:
     """Inherit it and give the fixture ``place``."""
 
+    @pytest.mark.assures(
+        "runners",
+        "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
+        "whatever `live.poll` is; the check reads nothing",
+    )
     def test_to_be_asked_moves_nothing_and_what_comes_is_read_as_if_nobody_had_asked(self, place: Place) -> None:
         place.send(0)
         reader = place.feed().reader(0, BEGIN)
@@ -93,6 +98,11 @@ class CheckContract:
         assert reader.check()
         reader.close()
 
+    @pytest.mark.assures(
+        "runners",
+        "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
+        "whatever `live.poll` is; the check reads nothing",
+    )
     def test_a_source_that_goes_away_between_rare_polls_is_noticed_soon(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

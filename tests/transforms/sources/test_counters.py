@@ -94,6 +94,7 @@ def of_messages(batches: list[Sent], rollover: float | None) -> Cells:
     return {cell: value for cell, (_, value) in kept.items()}
 
 
+@pytest.mark.assures("payloads", "Increments of registers in files equal a plain computation and those of a live job")
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.integers(0, 9_000), st.integers(0, 400)), min_size=1),

@@ -223,6 +223,7 @@ def outcome(pieces: list[Piece]) -> tuple[list[float], list[tuple[str, int]]]:
     )
 
 
+@pytest.mark.assures("live", "A large file is read in batches and resumed at any offset")
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 def test_a_large_file_is_read_in_batches_and_resumes_at_any_offset(tmp_path: Path, form: str) -> None:
     large(form, tmp_path / f"0.{form}")

@@ -79,6 +79,7 @@ def test_only_whole_lines_are_read_and_the_last_one_needs_no_end(pipe: Pipe) -> 
     assert reader.ended
 
 
+@pytest.mark.assures("live", "At the end of standard input the windows of an endless schedule wait")
 @pytest.mark.parametrize(
     ("end_us", "declared_us"),
     [

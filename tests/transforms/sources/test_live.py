@@ -46,6 +46,12 @@ from .streams import (
 )
 
 
+@pytest.mark.assures(
+    "live",
+    "A stream gives what a plain computation over the same readings gives: fixed and sliding windows, groups, any "
+    "order within the lateness, readings twice",
+)
+@pytest.mark.assures("live", "A batch that straddles the boundary of windows is split by window")
 @pytest.mark.parametrize(
     ("changes", "windows", "keys"),
     [
@@ -79,6 +85,7 @@ def test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gi
     assert on_record(job) == expected
 
 
+@pytest.mark.assures("live", "A window that its source did not declare complete is never on record")
 def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=7)
@@ -88,6 +95,7 @@ def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tm
     assert on_record(job) == truth(frame, windows, SERIES)
 
 
+@pytest.mark.assures("live", "A window waits for every partition of its source")
 def test_a_window_waits_for_every_part(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
@@ -119,6 +127,7 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
     assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}
 
 
+@pytest.mark.assures("live", "Every window of every series or group is published, empty ones too")
 @pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
 def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path, said):
     job = live_settings(tmp_path)
@@ -127,6 +136,7 @@ def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
 
+@pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
 def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=9)
@@ -148,6 +158,7 @@ def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path
     assert reasons == [RejectReason.LATE.value] * 3 * len(late)
 
 
+@pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
 def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(1, seed=14)
@@ -171,6 +182,7 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
 
 
+@pytest.mark.assures("live", "Bundles and declarations that come twice change nothing")
 def test_every_bundle_twice_and_every_mark_twice_changes_nothing(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=10)
@@ -196,6 +208,7 @@ def test_an_endless_schedule_needs_a_start(tmp_path):
 # Arriving files
 
 
+@pytest.mark.assures("runners", "FnApiRunner reads files that arrive, and skips damaged ones")
 def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
@@ -224,6 +237,7 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
+@pytest.mark.assures("ledger", "A job that restarts from nothing publishes what is missing and nothing twice")
 def test_a_job_begun_anew_publishes_what_is_missing_and_nothing_twice(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"

@@ -71,6 +71,11 @@ def test_a_span_splits_after_its_last_claim_and_nowhere_else():
     assert coder.is_deterministic()
 
 
+@pytest.mark.assures(
+    "live",
+    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
+    "closes no window",
+)
 def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_future(tmp_path):
     wall = [ORIGIN + 10 * HOUR]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
@@ -118,6 +123,11 @@ def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do
     ]
 
 
+@pytest.mark.assures(
+    "live",
+    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
+    "closes no window",
+)
 def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
@@ -155,6 +165,11 @@ def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
 
+@pytest.mark.assures(
+    "live",
+    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
+    "closes no window",
+)
 def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silence(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
@@ -185,6 +200,7 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
     assert after.clock_us == ORIGIN + HOUR
 
 
+@pytest.mark.assures("live", "The rows of a window closed without a silent source say so")
 def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source():
     wall = [ORIGIN + 100 * HOUR]
     pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
