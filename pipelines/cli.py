@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,7 @@ from .command import Group, leave_at_exit
 if TYPE_CHECKING:
     from .commands.fit import Choice
     from .commands.fit_beliefs import Believed
+    from .commands.show import Format
 
 
 _FILE = click.Path(path_type=Path)
@@ -519,6 +521,90 @@ def letters_open(files: tuple[Path, ...], *, key: Path) -> None:
     from .commands.dead_letters import open_letters
 
     raise SystemExit(open_letters(key, files))
+
+
+def _ends(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Lower and upper end of the values; an end that is left empty is infinite."""
+    if value is None:
+        return None
+    try:
+        low, high = (text.strip() for text in value.split(","))
+        return (float(low) if low else -math.inf, float(high) if high else math.inf)
+    except ValueError:
+        raise click.BadParameter(
+            "give the least and the largest value there can be, e.g. 0,10000, or 0, alone"
+        ) from None
+
+
+def _numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...]:
+    try:
+        return () if value is None else tuple(float(one) for one in value.split(","))
+    except ValueError:
+        raise click.BadParameter("give shares with commas between them, e.g. 0.1,0.5,0.9") from None
+
+
+@main.command(short_help="Show released histograms with their error; costs nothing.")
+@click.argument("releases", type=_FILE, nargs=-1, required=True)
+@click.option("--domain", help="Of this domain only.")
+@click.option("--query", help="Of this query only.")
+@click.option("--key", help="Of this series or group [default: the first by name]")
+@click.option("--window", metavar="INSTANT", help="The window that holds this instant [default: the last]")
+@click.option("--class", "of_class", metavar="LABEL", help="Of this class of slots only, e.g. 18:00.")
+@click.option(
+    "--sum",
+    "period",
+    type=click.Choice(["day", "week", "month", "year", "all"]),
+    help="Add windows up by the calendar period in which they begin.",
+)
+@click.option(
+    "--zone", metavar="ZONE", default="UTC", show_default=True, help="Of the calendar, and of instants without offset."
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Probability of each band.",
+)
+@click.option("--duration", is_flag=True, help="Load duration: cells at or above each edge.")
+@click.option("--quantiles", metavar="SHARE,...", callback=_numbers, help="Bands of edges for these, e.g. 0.1,0.5,0.9.")
+@click.option(
+    "--mean",
+    "ends",
+    metavar="LOW,HIGH",
+    callback=_ends,
+    help="Bounds on mean and total; all values lie between LOW and HIGH, either may be left empty.",
+)
+@click.option("--change", is_flag=True, help="Change of shares since the window, or sum, before.")
+@click.option("--profile", is_flag=True, help="A line for each class of slots, e.g. each hour of the day.")
+@click.option("--edge", type=float, help="Edge that a profile counts from [default: the middle one]")
+@click.option("--json", "as_json", is_flag=True, help="Print everything that is asked as JSON.")
+@click.option("--tidy", is_flag=True, help="Write a table with one row a count instead.")
+@click.option("--format", "format_", type=click.Choice(["csv", "parquet", "json"]), help="Of the table [default: csv]")
+@click.option("-o", "--output", type=_FILE, help="File for the table [default: standard output]")
+def show(
+    releases: tuple[Path, ...], *, as_json: bool, tidy: bool, format_: Format | None, output: Path | None, **view: Any
+) -> None:
+    r"""Show released histograms: bars with the bands of their noise, and what follows from them.
+
+    RELEASES are files that a sink or an export wrote (Parquet, Avro, JSON Lines, CSV), or the folder of a live job.
+    Everything is computed from published numbers, so nothing is charged, and each number has its error.
+
+    \b
+    Examples:
+      quiltstream show quiltstream-demo/releases.parquet
+      quiltstream show quiltstream-demo/releases.parquet --sum month --duration --quantiles 0.5,0.9
+      quiltstream show quiltstream-demo/releases.parquet --mean 0,10000 --change
+      quiltstream show out/london-profile.parquet --profile
+      quiltstream show quiltstream-demo/releases.parquet --tidy --format csv -o cells.csv
+    """
+    from .commands.show import View, write_table
+    from .commands.show import show as show_view
+
+    if tidy or format_ is not None or output is not None:
+        write_table(releases, View(**view), format_ or "csv", output)
+    else:
+        show_view(releases, View(**view), as_json=as_json)
 
 
 @main.command()

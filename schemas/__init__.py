@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .models import Provenance as Provenance
     from .readings import READING_SCHEMA as READING_SCHEMA
     from .readings import RejectReason as RejectReason
+    from .released_files import read_releases as read_releases
     from .releases import RELEASE_SCHEMA as RELEASE_SCHEMA
     from .releases import Release as Release
     from .releases import tidy as tidy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
-from itertools import product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,13 @@ class Release:
 #: Columns that say whose counts these are.
 _OF_KEYS = "domain", "query", "key", "window_start", "window_stop"
 
+#: Columns that a count has from its row as they are: what it counts, the law of its noise, what it cost, and by whom.
+_OF_ROWS = (
+    "unit", "missing", "key_kind", "slots", "members", "noise_law", "scale", "scale_exact", "epsilon_dp", "loss_before",
+    "loss_after", "guarantee", "mechanism", "model_id", "model_provenance", "given_model", "completeness",
+    "query_digest", "release_id",
+)  # fmt: skip
+
 #: One row a count of a release: :func:`tidy`.
 TIDY_SCHEMA = pa.schema(
     [
@@ -220,34 +227,144 @@ TIDY_SCHEMA = pa.schema(
         pa.field("class", pa.utf8(), nullable=False),
         pa.field("class_slots", pa.int64(), nullable=False),
         pa.field("bin", pa.utf8(), nullable=False),
+        pa.field("bin_low", pa.float64()),
+        pa.field("bin_high", pa.float64()),
         pa.field("count", pa.int64(), nullable=False),
-        pa.field("estimate", pa.float64()),
+        pa.field("low_95", pa.int64(), nullable=False),
+        pa.field("high_95", pa.int64(), nullable=False),
         RELEASE_SCHEMA.field("half_width_95"),
-    ]
+        pa.field("estimate", pa.float64()),
+        pa.field("total", pa.int64()),
+        *map(RELEASE_SCHEMA.field, _OF_ROWS),
+    ],
+    metadata={"quiltstream.schema": "release-counts", "quiltstream.version": RELEASE_VERSION},
 )
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """What the counts of a row are, in their order.
+
+    Attributes:
+        space: the bins.
+        classes: labels of the classes of slots; one empty text for a histogram of all slots.
+    """
+
+    space: StateSpace
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, edges: Sequence[float], unit: str, missing: str, classes: Sequence[str] | None) -> _Layout:
+        """The layout that the columns of a row say."""
+        return cls(StateSpace(tuple(edges), unit, missing == "state"), ("",) if classes is None else tuple(classes))
+
+    @property
+    def size(self) -> int:
+        return self.space.size * len(self.classes)
+
+    @property
+    def labels(self) -> list[tuple[str, str, float | None, float | None]]:
+        """Class, bin and the ends of the bin, for each count."""
+        ends = [*pairwise((None, *self.space.edges, None)), (None, None)]  # the last one is that of the missing state
+        bins = [(name, low, high) for name, (low, high) in zip(self.space.labels, ends, strict=False)]
+        return [(label, name, low, high) for label in self.classes for name, low, high in bins]
+
+
 def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
-    """Released rows with one row a count: its class of slots, its bin, the count, its estimate and its band.
+    """Released rows with one row a count: its class of slots, its bin, the count with its band, and where it is from.
 
     Args:
         released: rows of ``RELEASE_SCHEMA``.
 
     Returns:
         Rows of ``TIDY_SCHEMA``, in the order of the rows and of their counts. Of a histogram of all slots the class is
-        an empty text, and ``class_slots`` are the slots of the window; a bin is labelled by its edges.
+        an empty text, and ``class_slots`` are the slots of the window; a bin is labelled by its edges, and an open end
+        is null. ``total`` is the number of cells counted in the class, where that is public.
+
+    Raises:
+        ValueError: a row has another number of counts than bins and classes.
     """
-    rows: list[dict[str, Any]] = []
-    for row in released.to_pylist():
-        bins = StateSpace(tuple(row["edges"]), row["unit"], row["missing"] == "state").labels
-        classes, slots = row["classes"] or [""], row["class_slots"] or [row["slots"]]
-        shared = {name: row[name] for name in (*_OF_KEYS, "half_width_95")}
-        estimates = [None] * len(row["counts"]) if row["estimate"] is None else row["estimate"]
-        cells = product(zip(classes, slots, strict=True), bins)
-        for ((label, of_class), name), count, estimate in zip(cells, row["counts"], estimates, strict=True):
-            cell = {"class": label, "class_slots": of_class, "bin": name, "count": count, "estimate": estimate}
-            rows.append(shared | cell)
-    return pa.Table.from_pylist(rows, schema=TIDY_SCHEMA)
+    table = (pa.Table.from_batches([released]) if isinstance(released, pa.RecordBatch) else released).combine_chunks()
+    told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "classes"))
+    known: dict[tuple[Any, ...], int] = {}
+    layouts: list[_Layout] = []
+    of_row = np.empty(table.num_rows, dtype=np.int64)
+    for row, (edges, unit, missing, classes) in enumerate(zip(*told, strict=True)):
+        key = (tuple(edges), unit, missing, None if classes is None else tuple(classes))
+        if key not in known:
+            known[key] = len(layouts)
+            layouts.append(_Layout.of(edges, unit, missing, classes))
+        of_row[row] = known[key]
+    sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
+    counts, parent, place = _cells(table.column("counts"), sizes)
+    bins = np.array([layout.space.size for layout in layouts], dtype=np.int64)[of_row][parent]
+    first = np.cumsum([0, *(layout.size for layout in layouts)])[of_row][parent]
+    labels = list(zip(*(label for layout in layouts for label in layout.labels), strict=True)) or [()] * 4
+    label = pa.array(first + place)
+    widths = table.column("half_width_95").to_numpy()[parent]
+    columns = {
+        "class": pa.array(labels[0], pa.utf8()).take(label),
+        "class_slots": pa.array(_class_slots(table, parent, place // np.maximum(bins, 1))),
+        "bin": pa.array(labels[1], pa.utf8()).take(label),
+        "bin_low": pa.array(labels[2], pa.float64()).take(label),
+        "bin_high": pa.array(labels[3], pa.float64()).take(label),
+        "count": pa.array(counts),
+        "low_95": pa.array(counts - widths),
+        "high_95": pa.array(counts + widths),
+        "estimate": _estimates(table, sizes, parent),
+        "total": _class_totals(table, counts, parent, place % np.maximum(bins, 1) == 0),
+    }
+    whole = table.select([*_OF_KEYS, "half_width_95", *_OF_ROWS]).take(pa.array(parent))
+    found = [columns[name] if name in columns else whole.column(name) for name in TIDY_SCHEMA.names]
+    return pa.table(found, schema=TIDY_SCHEMA)
+
+
+def _cells(column: pa.ChunkedArray, sizes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+    """All numbers of a column of lists, the row of each, and its place in the list."""
+    lists = _one_chunk(column)
+    if not np.array_equal(lists.value_lengths().to_numpy(zero_copy_only=False), sizes):
+        raise ValueError("counts: a row has another number of counts than bins and classes: it is no released row")
+    parent = np.repeat(np.arange(len(sizes)), sizes)
+    return lists.flatten().to_numpy(), parent, np.arange(len(parent)) - (np.cumsum(sizes) - sizes)[parent]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([*column.chunks, pa.array([], column.type)])
+
+
+def _class_slots(table: pa.Table, parent: npt.NDArray[np.int64], place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The slots of each cell's class: the window's, where a row has no classes."""
+    told, slots = table.column("class_slots").to_pylist(), table.column("slots").to_pylist()
+    lists = [[slots[row]] if of_classes is None else of_classes for row, of_classes in enumerate(told)]
+    first = np.cumsum([0, *map(len, lists)])[:-1]
+    return np.array([one for of_row in lists for one in of_row], dtype=np.int64)[first[parent] + place]
+
+
+def _estimates(table: pa.Table, sizes: npt.NDArray[np.int64], parent: npt.NDArray[np.int64]) -> pa.Array:
+    lists = _one_chunk(table.column("estimate"))
+    there = lists.is_valid().to_numpy(zero_copy_only=False)
+    values = np.zeros(len(parent))
+    if not np.array_equal(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.where(there, sizes, 0)):
+        raise ValueError("estimate: a row has another number of estimates than counts: it is no released row")
+    values[there[parent]] = lists.flatten().to_numpy()
+    return pa.array(values, mask=~there[parent])
+
+
+def _class_totals(
+    table: pa.Table, counts: npt.NDArray[np.int64], parent: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]
+) -> pa.Array:
+    """Cells counted in each cell's class: what its counts add up to where noise keeps the total, else that of a row."""
+    total = table.column("total")
+    kept = np.array(
+        [law == "discrete-laplace-zero-sum" for law in table.column("noise_law").to_pylist()], dtype=np.bool_
+    )
+    plain = np.array([one is None for one in table.column("classes").to_pylist()], dtype=np.bool_)
+    there = _one_chunk(total).is_valid().to_numpy(zero_copy_only=False) & (kept | plain)
+    starts = np.flatnonzero(begins)
+    sums = np.add.reduceat(counts, starts) if len(starts) else counts
+    of_class = np.repeat(sums, np.diff(np.append(starts, len(counts))))
+    of_row = _one_chunk(total).fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(np.where(plain[parent], of_row[parent], of_class), mask=~there[parent])
 
 
 def release_ids(domain: str, query: str, query_digest: str, window: tuple[int, int], keys: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fastavro
 import numpy as np
@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 from .files import open_regular, whole_file
 from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
 from .releases import RELEASE_AVRO, RELEASE_SCHEMA
-from .settings.job import FileFormat
 from .slots import format_instant, parse_instant
+
+if TYPE_CHECKING:
+    from .settings.job import FileFormat  # settings take half a second to import, and readers of rows need none
 
 #: Rows that are plain Python objects at a time.
 _ROWS = 4_096
@@ -53,6 +55,13 @@ class RowForm:
         """Batches as one table, its rows in the order of the batches."""
         parts = [pa.Table.from_batches([one]).select(self.schema.names).cast(self.schema) for one in batches]
         return pa.concat_tables([self.schema.empty_table(), *parts])
+
+    def without(self, names: Iterable[str]) -> RowForm:
+        """The form of rows that lack some columns, for reading what an earlier version wrote."""
+        left_out = set(names)
+        schema = pa.schema([field for field in self.schema if field.name not in left_out], self.schema.metadata)
+        avro = self.avro | {"fields": [field for field in self.avro["fields"] if field["name"] not in left_out]}
+        return replace(self, schema=schema, avro=avro)
 
     def sorted(self, table: pa.Table) -> pa.Table:
         """A table in the order of the file, each row once."""

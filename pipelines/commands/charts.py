@@ -68,6 +68,42 @@ def comparison(
     return lines
 
 
+def banded(
+    labels: Sequence[str],
+    values: Sequence[float],
+    half_width: float | Sequence[float],
+    total: float | None,
+    *,
+    width: int,
+    percent: bool = False,
+) -> list[Text]:
+    """Published numbers with the bands of their noise, one line each.
+
+    Args:
+        labels: names of the k bins.
+        values: published numbers, k of them.
+        half_width: of the band, of all or of each.
+        total: of what the numbers are shares, where that is to be said.
+        width: columns in all.
+        percent: whether the numbers are shares of one themselves.
+    """
+    halves = [half_width] * len(values) if isinstance(half_width, (int, float)) else list(half_width)
+    said = [f"{value:.1%}" if percent else f"{value:,.0f}" for value in values]
+    off = [f"± {half:.1%}" if percent else f"± {half:,.0f}" for half in halves]
+    if total:
+        off = [f"{one}  {value / total:>6.1%}" for one, value in zip(off, values, strict=True)]
+    left, middle, right = (max(map(len, column)) for column in (labels, said, off))
+    room = max(10, width - left - middle - right - 5)
+    largest = max([value + half for value, half in zip(values, halves, strict=True)] + [1e-9])
+    return [
+        Text(f"{label:<{left}}  ")
+        .append(f"{number:>{middle}} ", "bold")
+        .append(f"{error:<{right}}  ")
+        .append(band(value, half, largest, room), "cyan")
+        for label, number, error, value, half in zip(labels, said, off, values, halves, strict=True)
+    ]
+
+
 def shares(labels: Sequence[str], values: Sequence[float], *, width: int) -> list[Text]:
     """Probabilities as bars, one line a state."""
     left = max(len(label) for label in labels)

@@ -284,7 +284,7 @@ def _files(console: Console, out: Path, seconds: float) -> None:
             ("settings.yaml", f"the job; quiltstream run {out}/settings.yaml runs it again"),
             ("model.json", "the belief, fitted once and then used as it is"),
             ("roster.csv", "the 30 homes of the feeder"),
-            ("releases.parquet", "the 52 released rows"),
+            ("releases.parquet", f"the 52 released rows; quiltstream show {out}/releases.parquet draws any of them"),
             ("ledger.db", f"the ledger of record; quiltstream ledger show {out}/ledger.db"),
             (".*.quiltstream.*", "hidden files: which ledger it was, its newest charge and block"),
             ("summary.json", "the numbers above, with those that only the demo may print"),

@@ -618,6 +618,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/estimation/test_contraction.py",),
     ),
     Mutant(
+        name="a sum of noise that keeps the total has the variance of independent noise",
+        file="privacy/mechanisms/noise_sums.py",
+        old="        return _variance(self) * self.bins / (self.bins - 1) * float(centred @ centred)",
+        new="        return _variance(self) * float(w @ w)",
+        tests=("tests/privacy/mechanisms/test_noise_sums.py",),
+    ),
+    Mutant(
+        name="the law of a sum forgets that the other counts take the noise back",
+        file="privacy/mechanisms/noise_sums.py",
+        old="    if noise.law == INDEPENDENT:\n        return one**chosen",
+        new="    if noise.law != NO_NOISE:\n        return one**chosen",
+        tests=("tests/privacy/mechanisms/test_noise_sums.py",),
+    ),
+    Mutant(
         name="every candidate of the noise that keeps the total is accepted",
         file="privacy/mechanisms/zero_sum.py",
         old="    return noise[kept]",

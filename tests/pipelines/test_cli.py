@@ -33,6 +33,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "init",
         "fit",
         "run",
+        "show",
         "ledger",
         "ledger show",
         "ledger export",

@@ -1,0 +1,180 @@
+"""Released rows as series of windows: whose they are, which of them add up to a day, week, month or year.
+
+Reads published rows only; what is made of them costs no privacy.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from ..privacy.estimation.released_histograms import ReleasedHistogram, united
+from ..privacy.mechanisms.noise_sums import HistogramNoise
+from ..schemas.releases import Release, releases_from_batch
+from ..schemas.slots import format_instant, time_zone
+from ..schemas.states import StateSpace
+from .errors import CommandError
+
+Period = Literal["day", "week", "month", "year", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Released windows of one series or group that are looked at together; one window, or several that do not overlap.
+
+    Attributes:
+        rows: the released rows, by window start.
+    """
+
+    rows: tuple[Release, ...]
+
+    @property
+    def start(self) -> int:
+        """Start of the first window, microseconds since the epoch, UTC."""
+        return self.rows[0].window_start
+
+    @property
+    def stop(self) -> int:
+        """End of the last window."""
+        return self.rows[-1].window_stop
+
+    @property
+    def slots(self) -> int:
+        """Slots of all windows."""
+        return sum(row.slots for row in self.rows)
+
+    @property
+    def slot_hours(self) -> float:
+        """Length of a slot in hours."""
+        return sum(row.window_stop - row.window_start for row in self.rows) / 3.6e9 / self.slots
+
+    @property
+    def gaps(self) -> bool:
+        """Whether there is time between the windows that none of them has."""
+        return any(one.window_stop < other.window_start for one, other in pairwise(self.rows))
+
+    @property
+    def space(self) -> StateSpace:
+        """The bins."""
+        row = self.rows[0]
+        return StateSpace(row.edges, row.unit, row.missing == "state")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels of the classes of slots; none for histograms of all slots."""
+        return self.rows[0].classes or ()
+
+    def histogram(self, of_class: str | None = None) -> ReleasedHistogram:
+        """The counts of all windows added up, of one class of slots or of all.
+
+        Raises:
+            CommandError: there is no such class.
+        """
+        if of_class is not None and of_class not in self.classes:
+            known = ", ".join(self.classes) or "none: the rows are of all slots"
+            raise CommandError(f"--class {of_class!r}: there is no such class of slots; there are {known}")
+        parts = [part for row in self.rows for part in _histograms(row, of_class)]
+        return united(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedSeries:
+    """The released windows of one query of one series or group.
+
+    Attributes:
+        domain: the series that one budget protects.
+        query: the named statistic.
+        key_kind: ``series`` or ``group``.
+        key: its name.
+        rows: by window start.
+    """
+
+    domain: str
+    query: str
+    key_kind: str
+    key: str
+    rows: tuple[Release, ...]
+
+    @property
+    def overlap(self) -> bool:
+        """Whether windows overlap, as sliding ones do: their counts are of the same cells and do not add up."""
+        return any(other.window_start < one.window_stop for one, other in pairwise(self.rows))
+
+    def spans(self, period: Period | None = None, zone: str = "UTC") -> list[Span]:
+        """The windows, each alone or added up by the calendar period in which they begin.
+
+        Args:
+            period: of the calendar; ``all`` adds up everything; without one each window stands alone.
+            zone: IANA time zone of the calendar.
+
+        Raises:
+            CommandError: windows overlap, or their bins or classes are not the same.
+            ValueError: there is no such zone.
+        """
+        if period is None:
+            return [Span((row,)) for row in self.rows]
+        if self.overlap:
+            raise CommandError(
+                f"--sum {period}: the windows of query {self.query!r} overlap, so a sum would count cells twice; "
+                "publish windows without `every`, or look at single ones"
+            )
+        forms = {(row.edges, row.unit, row.missing, row.classes) for row in self.rows}
+        if len(forms) > 1:
+            raise CommandError(f"--sum {period}: the rows have {len(forms)} different sets of bins or classes of slots")
+        where = time_zone(zone)
+        groups: dict[tuple[int, ...], list[Release]] = {}
+        for row in self.rows:
+            begin = dt.datetime.fromtimestamp(row.window_start // 1_000_000, dt.timezone.utc).astimezone(where)
+            groups.setdefault(_period_of(begin.date(), period), []).append(row)
+        return [Span(tuple(rows)) for rows in groups.values()]
+
+
+def series_in(table: pa.Table) -> list[ReleasedSeries]:
+    """Rows of ``RELEASE_SCHEMA`` by domain, query and key, in the order of their names."""
+    found: dict[tuple[str, str, str, str], list[Release]] = {}
+    for row in releases_from_batch(table):
+        found.setdefault((row.domain, row.query, row.key_kind, row.key), []).append(row)
+    return [ReleasedSeries(*names, _by_window(rows)) for names, rows in sorted(found.items())]
+
+
+def _by_window(rows: Iterable[Release]) -> tuple[Release, ...]:
+    return tuple(sorted(rows, key=lambda row: (row.window_start, row.window_stop)))
+
+
+def _period_of(day: dt.date, period: Period) -> tuple[int, ...]:
+    if period == "all":
+        return ()
+    if period == "week":
+        return tuple(day.isocalendar()[:2])
+    return {"day": (day.year, day.month, day.day), "month": (day.year, day.month), "year": (day.year,)}[period]
+
+
+def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
+    """The histograms of a row: one for each class of slots, as its noise is drawn."""
+    missing, scale = row.missing == "state", Fraction(row.scale_exact)
+    k = len(row.edges) + 1 + missing
+    counts = np.array(row.counts, dtype=np.int64).reshape(-1, k)
+    noise = HistogramNoise(row.noise_law, k, scale)
+    if row.classes is None:
+        return [ReleasedHistogram(counts[0], (noise,), row.total, missing)]
+    kept = row.total is not None and row.noise_law != "discrete-laplace"
+    slots: Sequence[int] = row.class_slots or ()
+    return [
+        # a class without slots counts nothing, and has no noise
+        ReleasedHistogram(one, (noise,) if n else (), int(one.sum()) if kept else None, missing)
+        for label, one, n in zip(row.classes, counts, slots, strict=True)
+        if of_class in {None, label}
+    ]
+
+
+def day_of(time_us: int) -> str:
+    """An instant for people: the date, and the time where it is not midnight UTC."""
+    text = format_instant(time_us).removesuffix("Z")
+    return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else text[:16].replace("T", " ")

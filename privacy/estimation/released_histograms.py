@@ -1,0 +1,252 @@
+"""What released histograms say: sums, duration curve, quantiles, mean and change, each with the error of its noise.
+
+Everything is computed from published numbers, so it costs no privacy (post-processing). All bands are about the noise
+alone, each by itself: they know nothing of missing readings or a wrong unit, and of twenty bands of 95 % one misses on
+average.
+
+>>> from fractions import Fraction
+>>> noise = HistogramNoise("discrete-laplace-zero-sum", 5, Fraction(127, 2))
+>>> week = ReleasedHistogram(np.array([6031, 2010, 1215, 700, 124]), (noise,), 10080)
+>>> week.half_width()
+146
+>>> week.quantile(0.5), week.quantile(0.9)  # numbers of edges: between no edge and the first, the second and the third
+((None, 0), (1, 2))
+>>> tail = week.tails()
+>>> tail.counts.tolist(), tail.half_widths.tolist()
+([4049, 2039, 824, 124], [146.0, 173.0, 173.0, 146.0])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..mechanisms.noise_sums import HistogramNoise, half_width, spread_factor, std
+from ..mechanisms.projection import project_to_total
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """How many cells lie at or above each inner edge: the load-duration curve.
+
+    Attributes:
+        counts: Noisy number of cells, shape (edges,).
+        half_widths: Of each, shape (edges,).
+    """
+
+    counts: Counts
+    half_widths: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """Differences of shares of all cells.
+
+    Attributes:
+        differences: Later less earlier, shape (k,).
+        half_width: Of each.
+    """
+
+    differences: Floats
+    half_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """An interval; an end that nothing bounds is infinite."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Bounds on sums of values.
+
+    Attributes:
+        total: Sum of the values of all cells that have one.
+        mean: Mean value of these cells.
+    """
+
+    total: Bounds
+    mean: Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedHistogram:
+    """A released histogram, or the sum of several of the same bins that count different cells.
+
+    Attributes:
+        counts: Noisy counts of the k states, int64, shape (k,).
+        noises: Noise of each histogram that the counts are the sum of.
+        total: Number of cells counted, where it is public.
+        missing: Whether the last state is that of cells without a reading.
+    """
+
+    counts: Counts
+    noises: tuple[HistogramNoise, ...]
+    total: int | None
+    missing: bool = False
+
+    @property
+    def bins(self) -> int:
+        """Number of bins of values, without the missing state."""
+        return len(self.counts) - self.missing
+
+    @property
+    def estimate(self) -> Floats | None:
+        """The counts projected onto non-negative ones with the public total; None where there is none."""
+        if self.total is None:
+            return None
+        return project_to_total(self.counts[np.newaxis], np.array([self.total]))[0]
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Half-width of the band of every single count."""
+        return half_width(self.noises, _indicator(len(self.counts), 0, 1), level)
+
+    def tails(self, level: float = 0.95) -> Tails:
+        """Cells at or above each inner edge.
+
+        Every number has a band of its own. The true numbers fall from edge to edge; the noisy ones need not.
+        """
+        k, edges = len(self.counts), range(1, self.bins)
+        widths = [half_width(self.noises, _indicator(k, edge, self.bins), level) for edge in edges]
+        above = np.cumsum(self.counts[: self.bins][::-1])[::-1][1:]
+        return Tails(above, np.array(widths, dtype=np.float64))
+
+    def quantile(self, share: float, level: float = 0.95) -> tuple[int | None, int | None]:
+        """A band of edges that holds a quantile of the cells' values with probability ``level``.
+
+        The bin of the quantile is the first one at whose upper edge at least ``share`` of the cells that have a value
+        lie below. Let j be the inner edges from below, and F(j) the number of cells below edge j less ``share`` of all.
+        From the first edge on, an edge is passed as long as F(j) is below zero by more than its half-width; the last
+        passed edge is the lower end. It is too high only if an edge with F(j) >= 0 was passed, hence the first such
+        edge of the truth, one fixed edge, at which the noise was beyond its half-width on one side: probability
+        (1 - level) / 2, without a union over edges. The upper end likewise, from the last edge down.
+
+        Args:
+            share: Strictly between 0 and 1, for example 0.5 for the median.
+            level: Probability that the band holds the quantile.
+
+        Returns:
+            The numbers of the edges (from 0) that bound it from below and above; None where no edge does.
+
+        Raises:
+            ValueError: A number is out of range.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"quantile: {share} is not strictly between 0 and 1: give 0.5 for the median")
+        found = [self._below(edge, share, level) for edge in range(1, self.bins)]
+        low, high = None, None
+        for edge, (excess, width) in enumerate(found):
+            if excess + width >= 0:
+                break
+            low = edge
+        for edge, (excess, width) in reversed(list(enumerate(found))):
+            if excess - width < 0:
+                break
+            high = edge
+        return low, high
+
+    def _below(self, edge: int, share: float, level: float) -> tuple[float, float]:
+        """Cells below an edge less a share of those with a value, and the half-width of that."""
+        k = len(self.counts)
+        if self.total is not None and not self.missing:
+            weights = _indicator(k, 0, edge)
+            return float(self.counts[:edge].sum()) - share * self.total, half_width(self.noises, weights, level)
+        weights = [1 - share] * edge + [-share] * (self.bins - edge) + [0.0] * self.missing
+        return float(self.counts @ np.array(weights)), half_width(self.noises, weights, level)
+
+    def moments(self, lows: Sequence[float], highs: Sequence[float], level: float = 0.95) -> Moments:
+        """Bounds on total and mean of the values, from the ends of the bins and the noise.
+
+        Every value of a bin lies between its ends, so the total lies between the sums of counts times lower and upper
+        ends; the noise of each sum is allowed for with (1 - level) / 2. How wide the bounds are is mostly the width of
+        the bins.
+
+        Args:
+            lows: Lower end of each bin, shape (bins,); the first may be -inf.
+            highs: Upper end of each, the last may be inf.
+            level: Probability that the bounds hold.
+
+        Raises:
+            ValueError: There is not one end for each bin, or no total is public.
+        """
+        if len(lows) != self.bins or len(highs) != self.bins:
+            raise ValueError(f"bounds of the bins: {len(lows)} and {len(highs)} are given for {self.bins} bins")
+        if not self.total:
+            raise ValueError(
+                "the number of cells is not public here, or zero, and so there is no mean to bound: use quantiles"
+            )
+        if not self.missing:
+            total = self._total(lows, highs, level)
+            least, most = lows[0] * self.total, highs[-1] * self.total
+            found = Bounds(min(max(total.low, least), most), max(min(total.high, most), least))
+            return Moments(found, Bounds(found.low / self.total, found.high / self.total))
+        # half of what may go wrong for the total, half for the number of cells that have a value
+        level = 1 - (1 - level) / 2
+        total = self._total(lows, highs, level)
+        off, missing = self.half_width(level), float(self.counts[-1])
+        most = min(self.total, max(1.0, self.total - missing + off))
+        least = min(most, max(1.0, self.total - missing - off))
+        return Moments(
+            total,
+            Bounds(
+                max(lows[0], min(total.low / most, total.low / least)),
+                min(highs[-1], max(total.high / most, total.high / least)),
+            ),
+        )
+
+    def _total(self, lows: Sequence[float], highs: Sequence[float], level: float) -> Bounds:
+        ends: list[float] = []
+        for side, values in ((-1, lows), (1, highs)):
+            if not all(map(math.isfinite, values)):
+                ends.append(side * math.inf)
+                continue
+            weights = [*values, *([0.0] * self.missing)]
+            ends.append(float(self.counts @ np.array(weights)) + side * half_width(self.noises, weights, level))
+        return Bounds(*ends)
+
+
+def united(histograms: Sequence[ReleasedHistogram]) -> ReleasedHistogram:
+    """The sum of histograms that count different cells: other windows, classes of slots or groups.
+
+    Raises:
+        ValueError: There is none, or the bins are not the same.
+    """
+    if len({(len(one.counts), one.missing) for one in histograms}) != 1:
+        raise ValueError("histograms can be added up only where all have the same bins, and there is at least one")
+    totals = [one.total for one in histograms]
+    return ReleasedHistogram(
+        np.sum([one.counts for one in histograms], axis=0),
+        tuple(noise for one in histograms for noise in one.noises),
+        None if any(total is None for total in totals) else sum(total for total in totals if total is not None),
+        histograms[0].missing,
+    )
+
+
+def change(before: ReleasedHistogram, after: ReleasedHistogram, level: float = 0.95) -> Shares:
+    """How the share of each state in all cells changed between two histograms that count different cells.
+
+    Raises:
+        ValueError: The bins differ, or the number of cells is not public or zero.
+    """
+    if len(before.counts) != len(after.counts) or not before.total or not after.total:
+        raise ValueError("a change of shares needs the same bins, and public numbers of cells above zero")
+    differences = after.counts / after.total - before.counts / before.total
+    one = _indicator(len(before.counts), 0, 1)
+    if before.total == after.total:
+        return Shares(differences, half_width((*before.noises, *after.noises), one, level) / after.total)
+    spread = math.hypot(std(before.noises, one) / before.total, std(after.noises, one) / after.total)
+    return Shares(differences, spread_factor(level) * spread)
+
+
+def _indicator(k: int, start: int, stop: int) -> list[int]:
+    return [int(start <= place < stop) for place in range(k)]

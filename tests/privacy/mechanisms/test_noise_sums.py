@@ -1,0 +1,146 @@
+"""Sums of noise: variances and half-widths against laws written out by enumeration, and against draws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace
+from quiltstream.privacy.mechanisms.noise_sums import (
+    INDEPENDENT,
+    NO_NOISE,
+    ZERO_SUM,
+    HistogramNoise,
+    half_width,
+    spread_factor,
+    std,
+)
+from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+
+FALSE_ALARM = 1e-9  # of each statistical test here; the noise is the system's entropy, so there is no seed
+
+
+def vectors(law: str, scale: Fraction, bins: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Every vector of noise up to 28 scales, and its probability, by the definition of the law."""
+    reach = int(28 * scale)
+    free = bins - (law == ZERO_SUM)
+    grid = np.array(list(itertools.product(range(-reach, reach + 1), repeat=free)))
+    if law == ZERO_SUM:
+        grid = np.column_stack([grid, -grid.sum(axis=1)])
+    weight = np.exp(-np.abs(grid).sum(axis=1) / float(scale))
+    return grid, weight / weight.sum()
+
+
+def law_of_sum(law: str, scale: Fraction, bins: int, weights: Sequence[int], copies: int) -> NDArray[np.float64]:
+    """P(sum = s) for s from -n to n, by convolution of the law of one histogram."""
+    grid, probability = vectors(law, scale, bins)
+    values = grid @ np.array(weights)
+    one = np.bincount(values - values.min(), weights=probability)
+    assert values.min() == -values.max()
+    found = np.ones(1)
+    for _ in range(copies):
+        found = np.convolve(found, one)
+    return found
+
+
+CASES = [
+    (law, scale, bins, weights)
+    for law in (INDEPENDENT, ZERO_SUM)
+    for scale in (Fraction(1, 2), Fraction(5, 3))
+    for bins, weights in ((2, (1, 0)), (3, (1, 0, 0)), (3, (1, 1, 0)))
+    if not (law == INDEPENDENT and bins == 3 and scale > 1)
+]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 7])
+@pytest.mark.parametrize(("law", "scale", "bins", "weights"), CASES)
+def test_a_half_width_is_the_smallest_by_the_convolution(
+    law: str, scale: Fraction, bins: int, weights: tuple[int, ...], copies: int
+) -> None:
+    exact = law_of_sum(law, scale, bins, weights, copies)
+    middle = exact.size // 2
+    within = np.cumsum(np.concatenate([[exact[middle]], 2 * exact[middle + 1 :]]))
+    noise = [HistogramNoise(law, bins, scale)] * copies
+    assert std(noise, weights) ** 2 == pytest.approx(float(exact @ (np.arange(exact.size) - middle) ** 2), rel=1e-6)
+    for level in (0.2, 0.5, 0.9, 0.95, 0.999):
+        assert half_width(noise, weights, level) == int(np.searchsorted(within, level)), level
+
+
+@pytest.mark.parametrize("law", [INDEPENDENT, ZERO_SUM])
+def test_a_variance_is_that_of_every_vector_whatever_the_weights(law: str) -> None:
+    grid, probability = vectors(law, Fraction(3, 4), 3)
+    for weights in ((1.0, 0.0, 0.0), (0.0, 250.0, 500.0), (-1.5, 2.0, 0.25), (1.0, 1.0, 1.0)):
+        expected = float(probability @ (grid @ np.array(weights)) ** 2)
+        found = HistogramNoise(law, 3, Fraction(3, 4)).variance(weights)
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(127, 2), Fraction(100_000, 3), Fraction(2**40)])
+@pytest.mark.parametrize("bins", [2, 5, 50])
+def test_the_band_of_one_count_is_that_of_the_row(scale: Fraction, bins: int) -> None:
+    one = [1] + [0] * (bins - 1)
+    for level in (0.5, 0.95, 0.999):
+        for law, exact in ((INDEPENDENT, DiscreteLaplace(scale)), (ZERO_SUM, ZeroSumLaplace(scale, bins))):
+            found, least = half_width([HistogramNoise(law, bins, scale)], one, level), exact.half_width(level)
+            # wider noise is on a coarser lattice, and rounded up
+            assert found == least if scale <= 512 else least <= found <= 1.01 * least
+
+
+@pytest.mark.parametrize("scale", [Fraction(1), Fraction(127, 2)])
+def test_sums_of_drawn_noise_lie_in_their_bands_as_often_as_they_say(scale: Fraction) -> None:
+    """Weekly sums of days of both laws: the number within a band is binomial, two-sided at FALSE_ALARM / 4 each."""
+    draws, days, bins = 20_000, 7, 5
+    kept = ZeroSumLaplace(scale, bins).draw(draws * days).reshape(draws, days, bins).sum(axis=1)
+    free = DiscreteLaplace(scale).draw((draws, days, bins)).sum(axis=1)
+    for law, noise in ((ZERO_SUM, kept), (INDEPENDENT, free)):
+        for weights in ((1, 0, 0, 0, 0), (1, 1, 1, 0, 0)):
+            h = half_width([HistogramNoise(law, bins, scale)] * days, weights)
+            narrower = half_width([HistogramNoise(law, bins, scale)] * days, weights, 0.5)
+            sums = np.abs(noise @ np.array(weights))
+            assert stats.binom.cdf(int((sums <= h).sum()), draws, 0.95) > FALSE_ALARM / 4
+            assert stats.binom.cdf(int((sums <= narrower).sum()), draws, 0.5) > FALSE_ALARM / 4
+            # and no smaller one would do
+            assert stats.binom.sf(int((sums < narrower).sum()) - 1, draws, 0.5) > FALSE_ALARM / 4
+
+
+@pytest.mark.parametrize("weights", [(0.0, 250.0, 500.0, 1000.0, 2000.0), (1.0, -1.0, 0.5, 0.0, 0.0)])
+def test_any_weighted_sum_is_in_its_band_at_least_as_often_as_it_says(weights: tuple[float, ...]) -> None:
+    for scale in (Fraction(2, 3), Fraction(30)):
+        for law, noise in (
+            (ZERO_SUM, ZeroSumLaplace(scale, 5).draw(20_000)),
+            (INDEPENDENT, DiscreteLaplace(scale).draw((20_000, 5))),
+        ):
+            h = half_width([HistogramNoise(law, 5, scale)], weights)
+            inside = int((np.abs(noise @ np.array(weights)) <= h).sum())
+            assert stats.binom.cdf(inside, 20_000, 0.95) > FALSE_ALARM
+
+
+def test_the_factor_holds_for_laws_of_which_the_band_is_known() -> None:
+    for level in (0.5, 0.9, 0.95, 0.999):
+        assert spread_factor(level) >= stats.laplace(scale=math.sqrt(0.5)).ppf((1 + level) / 2)
+        assert spread_factor(level) >= stats.norm.ppf((1 + level) / 2)
+    assert spread_factor(0.95) == pytest.approx(2.368, abs=1e-3)
+
+
+def test_what_no_noise_moves_has_no_band() -> None:
+    kept = HistogramNoise(ZERO_SUM, 3, Fraction(50))
+    assert half_width([kept] * 4, (1, 1, 1)) == 0
+    assert half_width([HistogramNoise(NO_NOISE, 3, Fraction(0))], (1, 0, 0)) == 0
+    assert half_width([], (1, 0, 0)) == 0
+
+
+def test_what_is_no_law_no_level_or_no_weight_is_refused() -> None:
+    with pytest.raises(ValueError, match="noise_law is 'gaussian'"):
+        HistogramNoise("gaussian", 3, Fraction(1))
+    noise = HistogramNoise(INDEPENDENT, 3, Fraction(1))
+    with pytest.raises(ValueError, match=r"level: 1\.0 is not strictly between"):
+        half_width([noise], (1, 0, 0), 1.0)
+    with pytest.raises(ValueError, match="there are 2, and the histogram has 3 counts"):
+        std([noise], (1, 0))

@@ -1,0 +1,131 @@
+"""Released rows read back from files and folders, with a row for every count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas import read_releases
+from quiltstream.schemas.files import FileError
+from quiltstream.schemas.released_files import released_rows
+from quiltstream.schemas.releases import RELEASE_AVRO, TIDY_SCHEMA, rows_from_batch, tidy
+from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.table_files import write_rows
+
+from .test_releases import make_batch, make_classed
+
+FORMATS: tuple[FileFormat, ...] = ("parquet", "avro", "jsonl", "csv")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_of_a_sink_gives_the_same_table(form: FileFormat, tmp_path: Path) -> None:
+    table = pa.Table.from_batches([make_batch()])
+    write_rows(tmp_path / "rows", form, table)
+    found = read_releases(tmp_path / "rows")
+    assert found.schema.equals(TIDY_SCHEMA, check_metadata=True)
+    assert found.equals(tidy(released_rows([tmp_path / "rows"])))
+    assert sorted(found["count"].to_pylist()) == [-2, 1, 3, 4, 5, 6]
+
+
+def test_a_row_of_a_count_says_bin_band_and_where_it_is_from() -> None:
+    found = tidy(make_batch()).to_pylist()
+    assert [(row["bin_low"], row["bin_high"]) for row in found[:3]] == [(None, 250), (250, 500), (500, None)]
+    assert [(row["low_95"], row["count"], row["high_95"]) for row in found[:2]] == [(-189, 1, 191), (-192, -2, 188)]
+    assert [row["total"] for row in found] == [2, 2, 2, 15, 15, 15]
+    one = {name: found[0][name] for name in ("noise_law", "scale_exact", "mechanism", "model_id", "model_provenance")}
+    assert one == {
+        "noise_law": "discrete-laplace-zero-sum", "scale_exact": "127/2", "mechanism": "mqm-approx", "model_id": "abc",
+        "model_provenance": "by hand",
+    }  # fmt: skip
+    assert len({row["release_id"] for row in found}) == 2
+
+
+def test_classes_of_slots_have_totals_of_their_own() -> None:
+    found = tidy(make_classed()).to_pylist()
+    for row in found:
+        alike = [one["count"] for one in found if (one["key"], one["class"]) == (row["key"], row["class"])]
+        assert row["total"] == sum(alike)
+    # independent noise moves the sum of a class, so only the row's total is public
+    free = [row | {"noise_law": "discrete-laplace"} for row in make_classed().to_pylist()]
+    assert set(tidy(pa.Table.from_pylist(free, schema=make_classed().schema))["total"].to_pylist()) == {None}
+
+
+def test_rows_of_several_bins_stand_in_one_table_in_their_order() -> None:
+    both = pa.Table.from_batches([make_classed(), make_batch()])
+    found = tidy(both)
+    assert found.num_rows == 18
+    assert found.slice(12).equals(tidy(make_batch()))
+    assert found.slice(0, 12).equals(tidy(make_classed()))
+    assert tidy(both.slice(0, 0)).num_rows == 0
+
+
+def test_a_frame_of_polars_is_made_by_arrow() -> None:
+    frame = pl.DataFrame(pl.from_arrow(tidy(make_batch())))
+    assert frame.filter(pl.col("key") == "m2")["count"].to_list() == [4, 5, 6]
+
+
+def test_files_of_a_live_folder_are_read_together_and_each_row_once(tmp_path: Path) -> None:
+    table = pa.Table.from_batches([make_batch()])
+    write_rows(tmp_path / "one.parquet", "parquet", table.slice(0, 1))
+    write_rows(tmp_path / "two.jsonl", "jsonl", table)
+    (tmp_path / ".releases.quiltstream.json").write_text("{}", encoding="utf-8")
+    (tmp_path / ".two.jsonl.0f.part").write_text("half a ro", encoding="utf-8")
+    assert sorted(read_releases(tmp_path)["count"].to_pylist()) == [-2, 1, 3, 4, 5, 6]
+    assert read_releases([tmp_path, tmp_path / "one.parquet"]).equals(read_releases(tmp_path))
+
+
+def early(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("noise_law", "by", "classes", "class_slots")}
+
+
+@pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
+def test_rows_of_before_a_column_have_what_its_lack_means(form: str, tmp_path: Path) -> None:
+    path, rows = tmp_path / "rows", [early(row) for row in rows_from_batch(make_batch())]
+    if form == "parquet":
+        pq.write_table(pa.Table.from_batches([make_batch()]).select(list(rows[0])), path)
+    elif form == "avro":
+        fields = [field for field in RELEASE_AVRO["fields"] if field["name"] in rows[0]]
+        with path.open("wb") as file:
+            fastavro.writer(file, RELEASE_AVRO | {"fields": fields}, rows)
+    else:
+        for row in rows:
+            row.update(window_start="2013-01-01T00:00:00Z", window_stop="2013-01-08T00:00:00Z")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = released_rows([path])
+    assert set(found["noise_law"].to_pylist()) == {"discrete-laplace"}
+    assert set(found["classes"].to_pylist()) == {None}
+    assert read_releases(path).num_rows == 6
+
+
+def test_what_holds_no_releases_is_told_without_what_is_in_it(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is no such file"):
+        read_releases(tmp_path / "absent")
+    with pytest.raises(FileError, match="the folder holds no file of releases"):
+        read_releases(tmp_path)
+    for name, content in (
+        ("a.csv", b"meter,ts,kwh\nm1,2024,secret-7\n"),
+        ("b.jsonl", b'{"meter": "secret-7"}\n'),
+        ("c.bin", b"\xff\xfe\x00secret-7"),
+        ("d.parquet", b"PAR1secret-7"),
+        ("e.avro", b"Obj\x01secret-7"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FileError, match="holds no releases") as caught:
+            read_releases(tmp_path / name)
+        assert "secret-7" not in str(caught.value)
+    table = pa.Table.from_batches([make_batch()])
+    write_rows(tmp_path / "whole.jsonl", "jsonl", table)
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    (tmp_path / "cut.jsonl").write_bytes(whole[:-40] + b"\n")
+    with pytest.raises(FileError, match="its releases cannot be read"):
+        read_releases(tmp_path / "cut.jsonl")
+    odd = [row | {"counts": [1, 2]} for row in make_batch().to_pylist()]
+    with pytest.raises(ValueError, match="another number of counts than bins"):
+        tidy(pa.Table.from_pylist(odd, schema=make_batch().schema))
