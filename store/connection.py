@@ -37,7 +37,7 @@ from .sqlite_file import Identity, WriterQueue, identity, log_of
 
 if TYPE_CHECKING:
     from .accounts import Account
-    from .lookups import Settled
+    from .lookups import ChargedThrough
 
 
 #: Execution options of SQLite's transactions: one that writes, and a statement without a transaction around it.
@@ -241,7 +241,7 @@ class Database:
         address: where the ledger is.
         process: the process it belongs to.
         accounts: running ledgers by domain id; dropped whenever a transaction fails.
-        settled: what was seen on record of queries, by domain, name and digest.
+        charged_through: how far queries were seen charged, by domain, name and digest.
         users: how many stores share it.
     """
 
@@ -249,7 +249,7 @@ class Database:
         self.address = address
         self.process = os.getpid()
         self.accounts: dict[int, Account] = {}
-        self.settled: dict[tuple[str, str, str], Settled] = {}
+        self.charged_through: dict[tuple[str, str, str], ChargedThrough] = {}
         self.users = 0
         self.lock = threading.RLock()
         self._known = Continuity(address)
@@ -476,7 +476,7 @@ class Database:
         except BaseException as error:
             # what was remembered may be ahead of what is on record
             self.accounts.clear()
-            self.settled.clear()
+            self.charged_through.clear()
             known = explained(error, self.address)
             if self._known.store_id is not None and is_gone(error):
                 known = self._known.replaced("its database or its tables are not there any more")

@@ -70,8 +70,8 @@ _DOMAINS = sa.select(tables.domains, *(column.label(_OF_META[column.name]) for c
 )
 
 
-class Settled(NamedTuple):
-    """What of a query will never be otherwise.
+class ChargedThrough(NamedTuple):
+    """How far a query is charged: what is never changed again.
 
     Attributes:
         start: the last window with an entry starts here or later, and all before it have one; ``None`` for none.
@@ -144,10 +144,10 @@ def revised_query_row(connection: Connection, domain_id: int, name: str) -> tupl
     return (checked(tables.queries, rows[0]), Progress.of(rows, rows[0])) if rows else None
 
 
-def settled(connection: Connection, domain: str, query: str) -> Settled | None:
-    """What is settled of a query now, in one statement; ``None`` if there is no such query."""
+def charged_through(connection: Connection, domain: str, query: str) -> ChargedThrough | None:
+    """How far a query is charged now, in one statement; ``None`` if there is no such query."""
     found = connection.execute(_SETTLED, {"domain": domain, "query": query}).first()
-    return None if found is None else Settled(found.start, revision(found.version_rows))
+    return None if found is None else ChargedThrough(found.start, revision(found.version_rows))
 
 
 def revision(versions: int) -> int:

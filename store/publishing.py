@@ -43,8 +43,8 @@ from .integrity import (
     sealed,
 )
 from .lookups import (
+    ChargedThrough,
     Progress,
-    Settled,
     domain_rows,
     lock_domain,
     payers_of,
@@ -320,11 +320,11 @@ class Publisher:
             records.append(Record(draft.window, draft.shard, entry, found.block, is_fresh, found.digest))
         return records
 
-    def freeze(self, registration: Registration, last: Window) -> Settled | None:
-        """Charge all windows up to one, which settles their rosters, whatever the registration says of them.
+    def charge_windows(self, registration: Registration, last: Window) -> ChargedThrough | None:
+        """Charge all windows up to one, which fixes their rosters, whatever the registration says of them.
 
         Returns:
-            What is settled then; ``None`` where the caller has to commit and call again.
+            How far the query is charged then; ``None`` where the caller has to commit and call again.
 
         Raises:
             ChargeMismatch: the query on record is not what the registration says.
@@ -338,7 +338,7 @@ class Publisher:
         if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
         made = done.last is None or done.last < last.start
-        return Settled(last.start, revision(query_row["version_rows"]), mine=made)
+        return ChargedThrough(last.start, revision(query_row["version_rows"]), mine=made)
 
     def _charged(self, registration: Registration, domain_row: Row, drafts: Sequence[Draft]) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""

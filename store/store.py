@@ -34,7 +34,7 @@ from .domain_changes import (
     succeed,
 )
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
-from .lookups import Settled
+from .lookups import ChargedThrough
 from .publishing import Publisher, check_drafts
 from .queries import (
     BlockName,
@@ -162,8 +162,8 @@ class Store:
         names = (registration.domain.name, registration.query.name)
         database = self._database()
         with database.glance() as connection:
-            settled = lookups.settled(connection, *names)
-        if settled is not None and settled.revision == registration.revision:
+            charged = lookups.charged_through(connection, *names)
+        if charged is not None and charged.revision == registration.revision:
             return registration
         with database.read() as connection:
             found = reading.registered(connection, *names)
@@ -197,15 +197,15 @@ class Store:
             found = Registrar(connection).join(registration.domain.name, registration.query.name, entries, most)
         return held if found.revision == held.revision else found
 
-    def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:
-        """Settle the rosters of windows for ever, before they are counted, by charging those that are not charged.
+    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """Charge windows before they are counted; a charged window keeps its roster for ever.
 
         A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
         that were removed from the ledger before the last one are noticed when a window of theirs is published.
 
         Args:
             registration: the query, of any age.
-            windows: windows of its schedule, which nobody will want to change any more.
+            windows: windows of its schedule that are complete.
 
         Returns:
             The query, with these rosters: the same registration where it has them.
@@ -217,23 +217,26 @@ class Store:
         last = max(windows, default=None)
         if last is None:
             return registration
-        settled = self._settled(registration, last)
-        return registration if registration.revision >= settled.revision else self.current(registration)
+        charged = self._charged_through(registration, last)
+        return registration if registration.revision >= charged.revision else self.current(registration)
 
-    def _settled(self, registration: Registration, last: Window) -> Settled:
-        """What is settled of a query when a window is; entries are those of the first windows of the schedule."""
+    def _charged_through(self, registration: Registration, last: Window) -> ChargedThrough:
+        """How far a query is charged, at least through a window; the charged windows are the first of the schedule.
+
+        A process that finds its answer in memory makes no query.
+        """
         names = (registration.domain.name, registration.query.name)
         database, key = self._database(), (*names, registration.digest)
-        known = database.settled.get(key)
+        known = database.charged_through.get(key)
         if known is not None and known.reaches(last):
             return known
         if known is None or not known.mine:  # else it is probably this process's turn again
             with database.glance() as connection:
-                known = lookups.settled(connection, *names)
+                known = lookups.charged_through(connection, *names)
         while known is None or not known.reaches(last):
             with database.write() as connection:
-                known = Publisher(connection, database.accounts).freeze(registration, last)
-        database.settled[key] = known
+                known = Publisher(connection, database.accounts).charge_windows(registration, last)
+        database.charged_through[key] = known
         return known
 
     def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
@@ -248,7 +251,8 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
-            RosterChanged: the same, because the roster was changed since: :meth:`freeze` gives the one that holds.
+            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new
+                one.
             DraftError: a draft does not belong to the query.
             StoreError: the store cannot be used.
         """

@@ -27,7 +27,7 @@ from .aggregate.collect import CollectCells
 from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings, register
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
-from .aggregate.release import REFUSED, CountCells, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
+from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
 from .common.runner_checks import check_ends, check_hosts, check_modes
 from .plan import Plan, make_plan
 
@@ -147,7 +147,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
-        count = beam.ParDo(CountCells(plan, live=live), registration, registered).with_output_types(_SHARDED)
+        count = beam.ParDo(ChargeAndCount(plan, live=live), registration, registered).with_output_types(_SHARDED)
         if live:
             panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
             panes.whole.element_type = panes[PIECES].element_type = _SHARDED

@@ -235,7 +235,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a window is cut by the roster that a worker happens to know",
         file="transforms/aggregate/release.py",
-        old="self._store.freeze(self._registration, complete)",
+        old="self._store.charge_windows(self._registration, complete)",
         new="self._registration",
         tests=("tests/transforms/aggregate/test_rosters.py",),
     ),

@@ -29,7 +29,7 @@ ASKED: dict[str, Callable[[Store, Registration], Any]] = {
     "registered": lambda store, _: store.registered("homes", "weekly"),
     "current": lambda store, held: store.current(held),
     "join": lambda store, held: store.join(held, [("another", None)]),
-    "freeze": lambda store, held: store.freeze(held, windows_of(held)[-1:]),
+    "charge_windows": lambda store, held: store.charge_windows(held, windows_of(held)[-1:]),
     "publish": lambda store, held: store.publish(held, drafts(held)),
     "missing": lambda store, held: list(store.missing(held)),
     "next_start": lambda store, held: store.next_start(held),
@@ -118,7 +118,7 @@ class ContinuityContract(Registered):
         early = rows_of_all(url)
         with Store(url, wait=29) as other:
             other.publish(registration, first_of(registration, 3))
-        store.freeze(registration, windows_of(registration)[:2])
+        store.charge_windows(registration, windows_of(registration)[:2])
         store.publish(registration, first_of(registration, 2))  # it only reads, and sees that there are three
         put_back(url, early)
         with pytest.raises(StoreReplaced, match="older copy or a restored backup is there: entry 3 of domain 'homes'"):
@@ -141,7 +141,7 @@ class ContinuityContract(Registered):
         """Also where its window was charged before: blocks are numbered in the order in which they were committed."""
         assert store.newest_block("homes", "weekly") is None
         windows = windows_of(registration)[:3]
-        store.freeze(registration, windows)
+        store.charge_windows(registration, windows)
         given: list[BlockName] = []
         for window, shard in ((windows[2], 1), (windows[0], 0), (windows[1], 1), (windows[0], 1)):
             early = rows_of_all(url)

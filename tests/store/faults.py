@@ -159,7 +159,7 @@ class FaultContract(OnLedger):
                 with self.cut(url, boundary) as cut:
                     for part in (windows[2:], windows[:2]):
                         with suppressed() as caught:
-                            settled = store.freeze(held, part)
+                            settled = store.charge_windows(held, part)
                             published |= seen(store.publish(settled, drafts(settled, part)))
                         errors += len(caught)
                 if not cut.broken:

@@ -115,7 +115,7 @@ class IntegrityContract(OnLedger):
     def test_an_interrupted_run_draws_what_was_never_drawn(self, store: Store) -> None:
         (held, *_) = fill(store)
         window = windows_of(held)[3]
-        store.freeze(held, [window])
+        store.charge_windows(held, [window])
         assert list(store.missing(held)) == [(window, 0), (window, 1)]
         assert all(record.fresh for record in store.publish(held, drafts(held, [window])))
         assert store.verify().whole

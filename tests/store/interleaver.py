@@ -351,7 +351,7 @@ class Stage:
             for part in self.scenario.jobs[job]:
                 database = store._database()
                 database.accounts.clear()
-                database.settled.clear()
+                database.charged_through.clear()
                 database._known.heads.clear()
                 with suppress(Killed):
                     turns.step(job)

@@ -220,13 +220,13 @@ class RosterContract(OnLedger):
         assert store.current(old) == new
         assert store.current(new) is new
 
-    def test_freezing_settles_the_rosters_of_windows_and_a_later_one_changes_nothing(self, store: Store) -> None:
+    def test_charging_fixes_the_rosters_of_windows_and_a_later_one_changes_nothing(self, store: Store) -> None:
         old = store.register(domain(), query())
         windows = windows_of(old)
-        assert store.freeze(old, windows[:2]) is old
+        assert store.charge_windows(old, windows[:2]) is old
         assert len(store.entries()) == 2
         new = store.register(domain(), query(roster=JOINED))
-        frozen = store.freeze(old, windows[:3])
+        frozen = store.charge_windows(old, windows[:3])
         assert frozen == new
         assert [frozen.roster_of(window) for window in windows[:3]] == [old.query.roster] * 2 + [JOINED]
         later = store.register(domain(), query(roster=LEFT))
@@ -235,9 +235,9 @@ class RosterContract(OnLedger):
         records = store.publish(frozen, drafts(frozen, windows[:3]))
         assert all(record.fresh for record in records)
         assert seen(store.publish(later, drafts(later, windows[:3]))) == seen(records)
-        assert store.freeze(old, []) is old
+        assert store.charge_windows(old, []) is old
 
-    def test_what_is_settled_is_asked_for_once_and_by_who_knows_less(self, store: Store) -> None:
+    def test_what_is_charged_is_looked_up_once_and_by_older_registrations(self, store: Store) -> None:
         old = store.register(domain(), query())
         windows = windows_of(old)
         asked: list[str] = []
@@ -245,23 +245,23 @@ class RosterContract(OnLedger):
         def note(*given: Any) -> None:
             asked.append(given[2])
 
-        store.freeze(old, windows[:2])
+        store.charge_windows(old, windows[:2])
         new = store.register(domain(), query(roster=JOINED))
-        frozen = store.freeze(new, windows[:3])
+        frozen = store.charge_windows(new, windows[:3])
         event.listen(Engine, "before_cursor_execute", note)
         try:
-            assert store.freeze(frozen, [windows[1], windows[2]]) is frozen
+            assert store.charge_windows(frozen, [windows[1], windows[2]]) is frozen
             assert not asked
-            assert store.freeze(old, windows[1:3]) == frozen
+            assert store.charge_windows(old, windows[1:3]) == frozen
             assert asked
-            # what another ledger has settled is not taken for what this one has
+            # what another ledger has charged is not taken for what this one has
             asked.clear()
-            assert store.freeze(replace(frozen, digest="of-another"), []).digest == "of-another"
+            assert store.charge_windows(replace(frozen, digest="of-another"), []).digest == "of-another"
             assert not asked
         finally:
             event.remove(Engine, "before_cursor_execute", note)
         with pytest.raises(ChargeMismatch):
-            store.freeze(replace(frozen, digest="of-another"), windows[3:4])
+            store.charge_windows(replace(frozen, digest="of-another"), windows[3:4])
         assert len(store.entries()) == 3
 
     def test_the_last_writer_adds_an_entry_without_a_query_and_others_look_first(self, store: Store, url: str) -> None:
@@ -274,7 +274,7 @@ class RosterContract(OnLedger):
 
         def statements(one: Store, window: Window) -> int:
             asked.clear()
-            assert one.freeze(held, [window]) is held
+            assert one.charge_windows(held, [window]) is held
             return len([one for one in asked if not one.startswith("BEGIN")])
 
         event.listen(Engine, "before_cursor_execute", note)
@@ -299,7 +299,7 @@ class RosterContract(OnLedger):
         with Store(url, create=True) as other:
             rows = []
             for each, held in ((store, old), (other, new), (store, old)):
-                frozen = each.freeze(held, windows[:2])
+                frozen = each.charge_windows(held, windows[:2])
                 rows.append(seen(each.publish(frozen, drafts(frozen, windows[:2]))))
         assert rows[0] == rows[1] == rows[2]
         assert set(published_keys(store)) == {window.start for window in windows[:2]}
@@ -338,7 +338,7 @@ class RosterContract(OnLedger):
                 store.publish(first, drafts(first, windows[:1]))
                 before = rows_of(store)
                 names = list(JOINED.series)
-                job = {"url": url, "roster": names, "spec": {"windows": 3}, "freeze": True}
+                job = {"url": url, "roster": names, "spec": {"windows": 3}, "charge": True}
                 (answer,) = nursery.run({**job, "kill_at": boundary})
                 held = store.registered("homes", "weekly")
                 assert held is not None

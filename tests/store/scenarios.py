@@ -82,17 +82,17 @@ def _raise(_world: World, store: Store) -> None:
 BUDGET = Scenario("budget", _two_queries, ((_backward("first"),), (_backward("second"),), (_raise,)))
 
 
-def _settled(world: World, store: Store) -> None:
+def _charged_first(world: World, store: Store) -> None:
     held = world.memory["weekly"]
     for window in _windows(held):
         while True:
-            held = store.freeze(held, [window])
+            held = store.charge_windows(held, [window])
             with suppress(RosterChanged):
                 world.publish(store, held, _drafts(held, [window]))
                 break
 
 
-def _unsettled(world: World, store: Store) -> None:
+def _charged_by_publishing(world: World, store: Store) -> None:
     with suppress(RosterChanged):
         _backward("weekly")(world, store)
 
@@ -101,8 +101,8 @@ def _join(world: World, store: Store) -> None:
     store.join(world.memory["weekly"], [("m3", None)])
 
 
-#: A series joins while one job settles windows before it publishes them, and another does not.
-ROSTERS = Scenario("rosters", _published, ((_settled,), (_join,), (_unsettled,)))
+#: A series joins while one job charges windows before it publishes them, and another does not.
+ROSTERS = Scenario("rosters", _published, ((_charged_first,), (_join,), (_charged_by_publishing,)))
 
 
 def _believe(_world: World, store: Store) -> None:

@@ -210,7 +210,7 @@ def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -
 
 
 @pytest.mark.parametrize("moved", ["ledger.db", "ledger.db-wal"])
-@pytest.mark.parametrize("ask", ["publish", "freeze"])
+@pytest.mark.parametrize("ask", ["publish", "charge_windows"])
 def test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves(
     store: Store, path: Path, moved: str, ask: str
 ) -> None:
@@ -224,7 +224,10 @@ def test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves(
         file.rename(file.with_name("elsewhere"))
         commit(dialect, connection)
 
-    asked = {"publish": lambda: store.publish(held, drafts(held)), "freeze": lambda: store.freeze(held, windows)}[ask]
+    asked = {
+        "publish": lambda: store.publish(held, drafts(held)),
+        "charge_windows": lambda: store.charge_windows(held, windows),
+    }[ask]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DefaultDialect, "do_commit", move_then_commit)
         with pytest.raises(StoreReplaced, match=r"was moved"):

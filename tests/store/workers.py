@@ -81,8 +81,8 @@ def job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
         windows.reverse()
     elif order == "random":
         random.SystemRandom().shuffle(windows)
-    if command.get("freeze"):
-        registration = store.freeze(registration, windows)
+    if command.get("charge"):
+        registration = store.charge_windows(registration, windows)
     size = command.get("batch", 2)
     found: dict[str, Any] = {}
     for at in range(0, len(windows) if command.get("publish", True) else 0, size):

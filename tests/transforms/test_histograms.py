@@ -17,6 +17,7 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.address import StoreAddress
+from quiltstream.store.connection import Database
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import encode
@@ -335,3 +336,33 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
         losses = [round(entry.loss_after * 1e6) for entry in store.entries(job.domain)]
     assert found["loss-micro-epsilon"].max == losses[-1] == 614_508
     assert found["loss-micro-epsilon"].min == losses[0] > 0
+
+
+def test_a_block_visits_the_ledger_once_to_be_charged_and_once_to_be_published(london, tmp_path, monkeypatch):
+    job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
+    visits: list[str] = []
+    inside: list[str] = []
+
+    def counted(owner: type, name: str) -> None:
+        made = getattr(owner, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            if owner is Database:
+                visits.append(f"{inside[-1]}: {name}" if inside else "")
+                return made(*given, **options)
+            inside.append(name)
+            try:
+                return made(*given, **options)
+            finally:
+                inside.pop()
+
+        monkeypatch.setattr(owner, name, call)
+
+    for name in ("charge_windows", "publish"):
+        counted(Store, name)
+    for name in ("read", "write", "glance"):
+        counted(Database, name)
+    publish(batches(london.head(1000), 500), job, tmp_path)
+    # a process opens the ledger by two reads and looks once how far the query is charged
+    first = ["charge_windows: read", "charge_windows: read", "charge_windows: glance"]
+    assert [visit for visit in visits if visit] == [*first, "charge_windows: write", "publish: write"]

@@ -1,4 +1,8 @@
-"""Release: finished histograms to rows of record.
+"""Charge and release: finished histograms to rows of record.
+
+:class:`ChargeAndCount` charges the windows of a bundle, in one transaction, and cuts their histograms by the rosters
+that are fixed by that; :class:`ReleaseHistograms` publishes the blocks, in another. In a process that does both, a
+block visits the ledger these two times.
 
 The noise is drawn inside the transaction that charges the window and only when no block is on record yet; what goes
 out is always what the store holds (first write wins, theory section 7, items 2 and 3). A runner may therefore run any
@@ -73,7 +77,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The histograms of all series of one shard in one window, before it is asked which of them are in its roster.
+    """The histograms of all series of one shard in one window, before they are cut by its roster.
 
     Attributes:
         shard: the shard of series.
@@ -93,11 +97,11 @@ class Counted:
     place: WindowedValue
 
 
-class CountCells(beam.DoFn):
+class ChargeAndCount(beam.DoFn):
     """``(shard, Collected)`` of a window to ``(shard, Tally)``, summed per group where the query has groups.
 
-    A window that was declared complete is charged now, before it is cut by its roster: that settles the roster, and
-    all workers cut it by the same one, whatever each of them knew. A bundle's windows are charged in one transaction.
+    A window that was declared complete is charged here, before it is cut by its roster: a charge fixes the roster, so
+    all workers cut the window by the same one, whatever each of them knew. One transaction charges a bundle's windows.
     """
 
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
@@ -162,7 +166,7 @@ class CountCells(beam.DoFn):
         if not counted or self._registration is None:
             return
         complete = {one.window for one in counted if one.complete}
-        registration = self._registration = self._store.freeze(self._registration, complete)
+        registration = self._registration = self._store.charge_windows(self._registration, complete)
         for one in counted:
             for tally in self._tallies(registration, one):
                 yield one.place.with_value(tally)
@@ -367,8 +371,8 @@ class ReleaseHistograms(beam.DoFn):
         held, self._held = self._held, []
         if not held or self._registration is None:
             return
-        # whoever counted the windows may know a newer roster; theirs are settled
-        registration = self._registration = self._store.freeze(self._registration, {one.window for one in held})
+        # another process may have charged the windows under a newer roster; in this one no query is made
+        registration = self._registration = self._store.charge_windows(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]
         if self._plan.space.missing_state:
             classes = classes_of(registration)

@@ -126,10 +126,10 @@ class PatientStore:
         """:meth:`.Store.join`."""
         return self._patience.call(lambda: self._store.join(registration, entries, most), self._job)
 
-    def freeze(self, registration: Registration, windows: Iterable[Window]) -> Registration:
-        """:meth:`.Store.freeze`."""
+    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """:meth:`.Store.charge_windows`."""
         asked = list(windows)
-        return self._patience.call(lambda: self._store.freeze(registration, asked), self._job)
+        return self._patience.call(lambda: self._store.charge_windows(registration, asked), self._job)
 
     def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
         """:meth:`.Store.publish`; what it returns is logged, too."""

@@ -240,7 +240,7 @@ def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_
     with Store(address(paths[0]), create=True) as store:
         held = store.register(domain(budget=5.0), query(share=0.25, windows=3))
         windows = list(held.query.schedule.windows())
-        store.freeze(held, windows[:2])
+        store.charge_windows(held, windows[:2])
     for path in paths[1:]:
         shutil.copy(paths[0], path)
     for path in paths:

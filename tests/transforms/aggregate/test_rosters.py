@@ -343,7 +343,7 @@ def test_while_no_series_was_seen_every_window_that_is_not_over_is_missing(tmp_p
     with Store(plan.address, create=True) as store:
         window, shard = next(store.missing(held))
         assert (window.start, shard) == (0, 0)
-        held = store.freeze(held, [window])
+        held = store.charge_windows(held, [window])
         assert next(store.missing(held))[0].start == DAY
         joined = store.join(held, [("m1", None), ("m2", None)])
         assert store.join(held, [("m2", None)]) == joined

@@ -26,7 +26,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
-from quiltstream.transforms.aggregate.release import CountCells
+from quiltstream.transforms.aggregate.release import ChargeAndCount
 from quiltstream.transforms.completeness.punctuation import mark_of
 from quiltstream.transforms.completeness.sequence_numbers import Steps
 
@@ -224,7 +224,7 @@ def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
 
 
 @pytest.mark.assures("live", "A bundle that encodes or counts gives the same when it is run again")
-@pytest.mark.parametrize("step", [EncodeCells, CountCells], ids=["encoding", "counting"])
+@pytest.mark.parametrize("step", [EncodeCells, ChargeAndCount], ids=["encoding", "counting"])
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
     tmp_path: Path,
@@ -232,7 +232,7 @@ def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, Any],
     keys: dict[str, list[str]],
-    step: type[EncodeCells | CountCells],
+    step: type[EncodeCells | ChargeAndCount],
 ) -> None:
     """A bundle fails once it has given all it has, the first time that it gives this; the runner runs it again."""
     job = long_settings(tmp_path, **changes)
