@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from .models.classes import BinaryInterval as BinaryInterval
     from .models.classes import FiniteClass as FiniteClass
     from .models.classes import MixingBounds as MixingBounds
-    from .models.classes import belief_from_dict as belief_from_dict
     from .models.dobrushin import DobrushinBounds as DobrushinBounds
     from .models.joint_distribution import JointTable as JointTable
     from .models.markov_chain import MarkovChain as MarkovChain
     from .models.periodic import PeriodicChain as PeriodicChain
+    from .models.reading import belief_from_dict as belief_from_dict
     from .quilts.calibration import Calibration as Calibration
     from .quilts.calibration import mqm_approx as mqm_approx
     from .quilts.calibration import mqm_exact as mqm_exact

@@ -20,7 +20,7 @@ from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.accounting.theorems import SeedsBound
-from ..privacy.models.reading import read_belief
+from ..privacy.models.reading import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
 from .continuity import forgotten
@@ -46,9 +46,9 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     What is charged later is priced as if it had been there when a belief changed: the loss depends on the charges and
     the changes, not on which of them came first.
     """
-    ledger = Ledger(read_belief(domain.belief), budget)
+    ledger = Ledger(belief_from_dict(domain.belief), budget)
     for change in domain.changes:
-        belief = read_belief(change.belief)
+        belief = belief_from_dict(change.belief)
         if change.slot is None:
             ledger.join(belief)
         else:

@@ -34,7 +34,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import read_belief
+from ..privacy.models.reading import belief_from_dict
 from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
 from . import tables
@@ -242,7 +242,7 @@ def estimates_of(connection: Connection, domain: str, query: str) -> list[Estima
 
 def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
     try:
-        found = getattr(read_belief(change.belief), "states", None)
+        found = belief_from_dict(change.belief).states
     except (ChainError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
     wanted = StateSpace.size_of(domain.states)

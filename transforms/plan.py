@@ -23,12 +23,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
-from ..privacy.accounting.calibration import forward_backward
 from ..privacy.accounting.ledger import Ledger
-from ..privacy.analysis.baselines import Baseline, entry_dp, group_dp
+from ..privacy.analysis.methods import METHODS, Method
 from ..privacy.mechanisms.histogram import (
     ExactHistogram,
     FixedTotalHistogram,
@@ -37,20 +35,11 @@ from ..privacy.mechanisms.histogram import (
     by_class,
     noisy_histogram,
 )
-from ..privacy.models.belief import AnyBelief, Directed
-from ..privacy.models.classes import (
-    AnyInitial,
-    Belief,
-    BinaryInterval,
-    FiniteClass,
-    MixingBounds,
-    mixing_bounds,
-    starts_stationary,
-)
-from ..privacy.models.markov_chain import ChainError, MarkovChain
-from ..privacy.models.reading import read_belief
-from ..privacy.quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
-from ..privacy.quilts.influence import Quilt
+from ..privacy.models.belief import Belief
+from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds, starts_stationary
+from ..privacy.models.markov_chain import ChainError
+from ..privacy.models.reading import belief_from_dict
+from ..privacy.quilts.calibration import Calibration
 from ..schemas.models import Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
@@ -67,17 +56,8 @@ from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
 from ..store.store import Store
 from .aggregate.block_log import BlockLog
 
-#: A belief that names chains.
-Chains: TypeAlias = MarkovChain | FiniteClass | AnyInitial | BinaryInterval
-
-#: Mechanisms that read the chains themselves; the others make do with pi_min and the gap.
-EXACT: Mapping[str, Callable[..., Calibration]] = MappingProxyType({"mqm-exact": mqm_exact, "pairwise": pairwise})
-
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
-
-#: How rows and ledger name the mechanism that hides a slot from itself only.
-UNPROTECTED = "entry-dp (correlated slots not protected)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,40 +98,29 @@ def choose(
         ChainError: the belief is none, or the mechanism has no noise for it.
         SettingsError: the mechanism does not fit the model or the guarantee.
     """
-    given = read_belief(belief)
+    if mechanism not in MECHANISMS:
+        raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
+    given, method = belief_from_dict(belief), METHODS[mechanism]
     _check_states(given, states)
-    if isinstance(given, Directed) and interval_us is not None:
+    if interval_us is not None:
         given.check_interval(interval_us)
     length = None if guarantee == "stream" else window
-    if mechanism == "forward-backward":
-        held = given if isinstance(given, MixingBounds | Directed) else _everywhere(mechanism, given)
-        if isinstance(held, MixingBounds):
-            _check_rare(held, states)
-        return Chosen(held.to_dict(), forward_backward(held, epsilon, length))
-    if isinstance(given, Directed):
+    if length is None and not method.endless:
         raise SettingsError(
-            f"privacy.mechanism is {mechanism}, which needs quilts or a spectral gap, and the model is of kind "
-            f"{belief['kind']}, which has none: use forward-backward, or fit a model with --belief pooled"
+            f"privacy.mechanism is {mechanism}, whose noise grows with the window and has no limit for an endless "
+            "stream: set privacy.guarantee to window, or use a quilt mechanism"
         )
-    if mechanism in EXACT:
-        chains = _everywhere(mechanism, given)
-        return Chosen(chains.to_dict(), _exact(mechanism, chains, epsilon, length))
-    bounds = mixing_bounds(given)
-    _check_rare(bounds, states)
-    if mechanism == "mqm-approx":
-        calibration = mqm_approx(bounds, epsilon, length)
-    elif mechanism == "group-dp":
-        if length is None:
-            raise SettingsError(
-                "privacy.mechanism is group-dp, whose noise grows with the window and has no limit for an endless "
-                "stream: set privacy.guarantee to window, or use a quilt mechanism"
-            )
-        calibration = _without_quilt(group_dp(epsilon, length), "group-dp", length)
-    elif mechanism == "entry-dp":
-        calibration = _without_quilt(entry_dp(epsilon), UNPROTECTED, length)
-    else:
-        raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
-    return Chosen(bounds.to_dict(), calibration)
+    held = _held(method, given, states)
+    if method.reads == "chains" and length is not None and not starts_stationary(held):
+        return Chosen(held.to_dict(), _window_of_any_start(method, held, epsilon, length))
+    return Chosen(held.to_dict(), _calibrated(method, held, epsilon, length))
+
+
+def _calibrated(method: Method, belief: Belief | None, epsilon: float, length: int | None) -> Calibration:
+    found = method(belief, epsilon, length)
+    if not isinstance(found, Calibration):
+        raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
+    return replace(found, method=method.label)
 
 
 def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
@@ -160,14 +129,14 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
     A stream that has no room for that would have to add noise at its first change, for ever.
     """
-    held = read_belief(belief)
+    held = belief_from_dict(belief)
     ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
 
 
-def _check_states(belief: AnyBelief, states: int) -> None:
-    found = getattr(belief, "states", None)
+def _check_states(belief: Belief, states: int) -> None:
+    found = belief.states
     if found is not None and found != states:
         raise SettingsError(
             f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
@@ -183,28 +152,34 @@ def _check_rare(bounds: MixingBounds, states: int) -> None:
         )
 
 
-def _everywhere(mechanism: str, belief: Belief) -> Chains:
-    """The chains of a belief, with a start that is true in every slot: stationary, or any."""
-    if isinstance(belief, MixingBounds):
+def _held(method: Method, given: Belief, states: int) -> Belief:
+    """What the account believes: the model, with a start that is true in every slot, or the bounds of its chains.
+
+    Windows begin anywhere, and a start that is known is true of one slot only.
+    """
+    if method.reads == "directions":
+        held = everywhere(given)
+        if held.states is None and held.bounds is not None:
+            _check_rare(held.bounds, states)
+        return held
+    if not has_quilts(given):
         raise SettingsError(
-            f"privacy.mechanism is {mechanism}, which reads the chains themselves, and the model gives bounds only: "
-            "name a model file with a chain (`quiltstream fit` writes one), or use mqm-approx"
+            f"privacy.mechanism is {method.name}, which needs quilts or a spectral gap, and the model is of kind "
+            f"{given.to_dict()['kind']}, which has none: use forward-backward, or fit a model with --belief pooled"
         )
-    if starts_stationary(belief) or isinstance(belief, AnyInitial | BinaryInterval):
-        return belief
-    # a start that is known is true of one slot only, and windows begin anywhere
-    members = (belief,) if isinstance(belief, MarkovChain) else belief.chains
-    return AnyInitial([chain.transition for chain in members])
+    if method.reads == "chains":
+        if not given.members:
+            raise SettingsError(
+                f"privacy.mechanism is {method.name}, which reads the chains themselves, and the model gives bounds "
+                "only: name a model file with a chain (`quiltstream fit` writes one), or use mqm-approx"
+            )
+        return everywhere(given)
+    bounds = mixing_bounds(given)
+    _check_rare(bounds, states)
+    return bounds
 
 
-def _exact(mechanism: str, chains: Chains, epsilon: float, length: int | None) -> Calibration:
-    method = EXACT[mechanism]
-    if length is None or starts_stationary(chains):
-        return method(chains, epsilon, length)
-    return _window_of_any_start(mechanism, chains, epsilon, length)
-
-
-def _window_of_any_start(mechanism: str, chains: Chains, epsilon: float, length: int) -> Calibration:
+def _window_of_any_start(method: Method, held: Belief, epsilon: float, length: int) -> Calibration:
     """The noise of an endless stream, or that of group privacy where it is less.
 
     A window's own calibration uses how many slots of the window lie before a slot, and not only the distance of the
@@ -212,28 +187,15 @@ def _window_of_any_start(mechanism: str, chains: Chains, epsilon: float, length:
     slot, and would find up to some percent more than epsilon. Both of these it finds to cost at most epsilon.
     """
     whole = replace(
-        _without_quilt(group_dp(epsilon, length), mechanism, length),
+        _calibrated(METHODS["group-dp"], None, epsilon, length),
+        method=method.label,
         assumptions=("any dependence within the window, which is too short for a quilt",),
     )
     try:
-        endless = EXACT[mechanism](chains, epsilon)
+        endless = _calibrated(method, held, epsilon, None)
     except ChainError:
         return whole
     return replace(endless, length=length) if endless.sigma <= whole.sigma else whole
-
-
-def _without_quilt(baseline: Baseline, name: str, length: int | None) -> Calibration:
-    return Calibration(
-        epsilon=baseline.epsilon,
-        sigma=baseline.sigma,
-        quilt=Quilt(None, None),
-        node=None,
-        influence=0.0,
-        length=length,
-        method=name,
-        pair=None,
-        assumptions=baseline.assumptions,
-    )
 
 
 _MILLISECOND_US = 1_000

@@ -10,7 +10,6 @@ Everything here follows from the settings; nothing of it looks at data.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,15 +19,14 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
 from ...privacy.accounting.schedules import Schedule as ChargedSchedule
+from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram
-from ...privacy.models.belief import AnyBelief, Directed
-from ...privacy.models.reading import read_belief
-from ...privacy.quilts.calibration import mqm_approx, mqm_exact
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import Constant
 from ...schemas.slots import DAY_US, HOUR_US, Window, format_duration, format_instant
-from ...transforms.plan import UNPROTECTED, Plan
+from ...transforms.plan import Plan
 from ..console import facts, heading, notes, number, plural
 from ..on_record import Standing, standing_of
 
@@ -64,7 +62,7 @@ class Cost:
     @classmethod
     def of(cls, plan: Plan, charged: Schedule) -> Cost:
         """The cost of the windows that a plan charges."""
-        believed = read_belief(plan.domain.belief)
+        believed = belief_from_dict(plan.domain.belief)
         ledger = Ledger(believed)
         return cls(
             plan.epsilon,
@@ -160,24 +158,6 @@ def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
         f"windows.stop lies {days:,} day{'' if days == 1 else 's'} ahead: this run publishes and charges the windows "
         "until then too, which are on record for ever as they are now, most likely without readings",
     )
-
-
-def by_quilts(belief: AnyBelief, epsilon: float, length: int | None = None) -> dict[str, float]:
-    """Sigma by the methods of [SWC17] that have an answer for a belief.
-
-    Args:
-        belief: one without quilts, such as a contraction class, has none.
-        epsilon: target, above 0.
-        length: slots of a window; an endless stream if left out.
-    """
-    found: dict[str, float] = {}
-    if isinstance(belief, Directed):
-        return found
-    for name, method in (("mqm-exact", mqm_exact), ("mqm-approx", mqm_approx)):
-        # a method that does not read such a belief, or finds no quilt far enough, has no answer
-        with suppress(TypeError, ValueError):
-            found[name] = method(belief, epsilon, length).sigma
-    return found
 
 
 def said_by_quilts(found: dict[str, float]) -> str:
@@ -309,7 +289,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         stop=None if schedule.start is None else schedule.stop,
         epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
     )
-    ledger = Ledger(read_belief(plan.domain.belief), plan.domain.budget)
+    ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
     windows = len(schedule) if schedule.bounded else None
@@ -350,7 +330,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         cost=cost,
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
-        by_quilts=by_quilts(read_belief(plan.domain.belief), plan.epsilon, calibration.length)
+        by_quilts=by_quilts(belief_from_dict(plan.domain.belief), plan.epsilon, calibration.length)
         if calibration.certificates
         else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
@@ -478,7 +458,7 @@ def _windows(count: int | None) -> str:
 
 def _quilt(said: Forecast) -> str:
     left, right = said.quilt["left"], said.quilt["right"]
-    if said.mechanism == UNPROTECTED:
+    if said.mechanism == METHODS["entry-dp"].label:
         return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
     if said.certified:
         least = "" if said.lower_bound is None else f"; below sigma {said.lower_bound:.4f} no such noise would do"

@@ -17,14 +17,13 @@ from typing import Any
 import apache_beam as beam
 from rich.console import Console
 
-from ...privacy.accounting.calibration import METHOD as FORWARD_BACKWARD
+from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.diagnostics import diagnose, outside
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
-from ...privacy.models.belief import Directed
-from ...privacy.models.classes import MixingBounds
-from ...privacy.models.markov_chain import ChainError, MarkovChain
-from ...privacy.models.reading import read_belief
+from ...privacy.models.classes import MixingBounds, has_quilts
+from ...privacy.models.markov_chain import ChainError
+from ...privacy.models.reading import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
@@ -382,15 +381,17 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
 def show(console: Console, fitted: Fitted) -> None:
     """Print a model for whoever fitted it."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
-    belief = read_belief(model.belief)
+    belief = belief_from_dict(model.belief)
     labels = () if model.states is None else model.states.labels
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    if isinstance(belief, MarkovChain):
+    pooled = "rhythm" not in found and "cover" not in found
+    if pooled:
+        (chain,) = belief.members
         console.print("  How often each state is visited in the long run")
-        for line in shares(labels, belief.stationary.tolist(), width=console.width - 4):
+        for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
             console.print("  ", line, sep="")
     interval = "" if model.interval_us is None else format_duration(model.interval_us)
-    if not isinstance(belief, MarkovChain):
+    if not pooled:
         shown = show_rhythm if "rhythm" in found else show_covers
         shown(console, model, interval)
         _remember(console, fitted)
@@ -421,10 +422,11 @@ def _remember(console: Console, fitted: Fitted) -> None:
             f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
             "'given the model', which is a function of their data; leave them out with --exclude"
         )
-    if fitted.mechanism not in (None, FORWARD_BACKWARD) and isinstance(read_belief(fitted.model.belief), Directed):
+    quilts = fitted.mechanism is not None and METHODS[fitted.mechanism].reads != "directions"
+    if quilts and not has_quilts(belief_from_dict(fitted.model.belief)):
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
-            f"set {FORWARD_BACKWARD}, or fit with --belief pooled"
+            "set forward-backward, or fit with --belief pooled"
         )
     said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
     heading(console, "Remember")

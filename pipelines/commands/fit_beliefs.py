@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from ...privacy.accounting.directions import NotContracting
 from ...privacy.accounting.forward_backward import endless, lower_bound
+from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import Path, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ...privacy.models.classes import FiniteClass, MixingBounds
-from ...privacy.models.dobrushin import DobrushinBounds
+from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
@@ -163,7 +163,11 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
     try:
         history = contractions(counts, labels=labels)
         exact = _exact(history)
-        made = history.envelope(rank) if belief == "level" else _own_chains(history, exact, rank)
+        if belief == "level":
+            made = history.envelope(rank)
+            outside = len(counts.series) - history.inside(made)
+        else:
+            made, outside = _own_chains(history, exact, rank), len(counts.series) - rank
         sigma = 1 / endless(made, 1.0).density
     except (EstimationError, ChainError, NotContracting) as error:
         raise CommandError(
@@ -181,7 +185,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         provenance=replace(
             model.provenance,
             method=f"{method}, {PSEUDO_VISITS} pseudo-visits",
-            outside=len(counts.series) - (history.inside(made) if isinstance(made, DobrushinBounds) else rank),
+            outside=outside,
         ),
         diagnostics={
             **model.diagnostics,
@@ -340,14 +344,14 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
                 f"of them {_shown(others['own'])} is enough",
             )
         )
-    quilts = [f"{name} {number(others[name])}" for name in ("mqm-exact", "mqm-approx") if others.get(name) is not None]
+    whom = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
+    quilts = [
+        f"{name} {number(others[name])} for {whom[METHODS[name].reads]}"
+        for name in reversed([*METHODS])
+        if others.get(name) is not None
+    ]
     if quilts:
-        said.append(
-            (
-                "by quilts",
-                f"{' for the list of these chains, '.join(quilts)} for bounds on pi_min and gap that hold them",
-            )
-        )
+        said.append(("by quilts", ", ".join(quilts)))
     said.append(("model id", f"{model.model_id}, of the belief rounded to {DIGITS} decimals"))
     facts(console, said)
     own = found["own"]

@@ -13,8 +13,9 @@ import click
 from rich.console import Console
 
 from ...privacy.accounting.theorems import SeedsBound
-from ...privacy.models.classes import AnyInitial, FiniteClass, MixingBounds, belief_from_dict, mixing_bounds
-from ...privacy.models.markov_chain import ChainError, MarkovChain
+from ...privacy.models.classes import from_any_start, mixing_bounds
+from ...privacy.models.markov_chain import ChainError
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.files import open_regular, reason, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
@@ -465,15 +466,12 @@ def _like(domain: DomainSpec, model: Model) -> dict[str, object]:
     """The model's belief in the form that the domain's account rests on: bounds, or the chains themselves."""
     try:
         given, account = belief_from_dict(model.belief), belief_from_dict(domain.belief)
-        if isinstance(account, MixingBounds):
+        if not account.members and account.bounds is not None:
             return mixing_bounds(given).to_dict()
-        if isinstance(given, MixingBounds):
+        if account.members and not given.members:
             raise CommandError(
-                "the account rests on chains, and the model gives bounds only: fit a chain by `quiltstream fit`"
+                "the account rests on chains, and the model names none: fit one by `quiltstream fit --belief pooled`"
             )
-        if isinstance(account, AnyInitial) and isinstance(given, MarkovChain | FiniteClass):
-            members = (given,) if isinstance(given, MarkovChain) else given.chains
-            return AnyInitial([chain.transition for chain in members]).to_dict()
-        return given.to_dict()
+        return (from_any_start(given) if account.any_start else given).to_dict()
     except ChainError as error:
         raise CommandError(f"model: {error}") from error

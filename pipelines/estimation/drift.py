@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...privacy.estimation.drift import Drift, judge_drift
-from ...privacy.models.classes import belief_from_dict
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.slots import DAY_US, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
 from ...store.release_rows import classes_of, layout_of, total_is_public

@@ -20,13 +20,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...privacy.accounting.quilt_account import density_by_quilts
+from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.diagnostics import outside
 from ...privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ...privacy.estimation.released_bounds import bounds_of_released
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ...privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
-from ...privacy.models.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.models import Model, Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
@@ -113,9 +115,9 @@ def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
     lowered = _lowered(settings, model, estimate)
     origin = replace(lowered.provenance, from_protected=estimate.origin == "readings")
     belief = belief_from_dict(lowered.belief)
-    if isinstance(belief, MixingBounds):
+    if not belief.members and belief.bounds is not None:
         # of what is believed, which is wider than what was found
-        origin = replace(origin, outside=len(outside(belief, counts)))
+        origin = replace(origin, outside=len(outside(belief.bounds, counts)))
     return Made(replace(lowered, provenance=origin))
 
 
@@ -133,7 +135,7 @@ _SOURCES = {"outside": "series outside the domain", "readings": "the domain's ow
 
 def _lowered(settings: Settings, model: Model, estimate: Estimate) -> Model:
     """The model with the margin taken off, where bounds are believed; a chain itself has none."""
-    if settings.privacy.mechanism in ("mqm-exact", "pairwise"):
+    if METHODS[settings.privacy.mechanism].reads == "chains":
         return replace(model, diagnostics={})
     bounds, keep = mixing_bounds(belief_from_dict(model.belief)), 1 - estimate.margin
     lower = MixingBounds(bounds.pi_min * keep, bounds.gap * keep, kind=bounds.kind)

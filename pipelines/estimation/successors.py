@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...privacy.accounting.schedules import Schedule as Priced
-from ...privacy.models.classes import MixingBounds, belief_from_dict, mixing_bounds
+from ...privacy.models.classes import MixingBounds, mixing_bounds
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.models import Model
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings

@@ -1,7 +1,5 @@
 """What all releases of a domain cost together: the forward-backward account.
 
-``directions``
-    one direction of time under a belief: what a state tells about the releases ahead of it, or behind it
 ``forward_backward``
     the loss of an endless stream with its certificate, of any schedule below its density, and of an event
 ``sweep``
@@ -23,11 +21,6 @@ from ...schemas.contents import contents
 if TYPE_CHECKING:
     from .charges import BudgetExceeded as BudgetExceeded
     from .charges import Charge as Charge
-    from .directions import AnyStart as AnyStart
-    from .directions import Direction as Direction
-    from .directions import Kernel as Kernel
-    from .directions import MixingCurve as MixingCurve
-    from .directions import NotContracting as NotContracting
     from .forward_backward import Certificate as Certificate
     from .forward_backward import Endless as Endless
     from .forward_backward import certify as certify

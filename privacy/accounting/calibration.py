@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import SupportsIndex
 
-from ..models.belief import Directed
-from ..models.classes import AnyInitial, Belief, FiniteClass, check_belief
+from ..models.belief import Belief
+from ..models.directions import NotContracting
 from ..models.markov_chain import ChainError, MarkovChain
+from ..models.reading import check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
-from .directions import NotContracting
 from .forward_backward import certificates_at, grid_density, lower_bound
 
 METHOD = "forward-backward"
@@ -22,7 +22,7 @@ _ROOM = 2.0**-40
 _BOUNDED_STATES = 12
 
 
-def forward_backward(belief: Belief | Directed, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
+def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
     The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
@@ -40,11 +40,10 @@ def forward_backward(belief: Belief | Directed, epsilon: float, length: Supports
         TypeError: If the belief is none, or epsilon or length is no number of its kind.
         ValueError: If epsilon or length is out of range.
     """
-    if not isinstance(belief, Directed):
-        check_belief(belief)
+    check_belief(belief)
     epsilon, slots = target(epsilon, length)
     none = Quilt(None, None)
-    if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
+    if belief.states == 1:
         nothing = ("the belief has one state: nothing is secret",)
         return Calibration(epsilon, 0.0, none, None, 0.0, slots, METHOD, None, nothing)
     whole = math.inf if slots is None else slots / epsilon * (1 + _ROOM)
@@ -75,23 +74,17 @@ def forward_backward(belief: Belief | Directed, epsilon: float, length: Supports
     )
 
 
-def _note(belief: Belief | Directed) -> str:
-    if isinstance(belief, MarkovChain | FiniteClass):
-        members = 1 if isinstance(belief, MarkovChain) else len(belief.chains)
+def _note(belief: Belief) -> str:
+    if not belief.any_start and belief.members:
+        members = len(belief.members)
         chains = "one transition matrix" if members == 1 else f"{members} transition matrices, of which one holds"
         return f"{chains}, the same in every slot; any windows in any overlap"
     return f"every series follows one member of the class {type(belief).__name__}; any windows in any overlap"
 
 
-def _least(belief: Belief | Directed, epsilon: float) -> float | None:
+def _least(belief: Belief, epsilon: float) -> float | None:
     """The lower bound of the member that needs most noise; its stationary start is one of any start."""
-    if isinstance(belief, MarkovChain):
-        members: tuple[MarkovChain, ...] = (belief,)
-    elif isinstance(belief, FiniteClass | AnyInitial):
-        members = belief.chains
-    else:
-        return None
-    plain = [MarkovChain(one.transition) for one in members]
-    if any(one.states > _BOUNDED_STATES or not one.is_irreducible for one in plain):
+    plain = [MarkovChain(one.transition) for one in belief.members]
+    if not plain or any(one.states > _BOUNDED_STATES or not one.is_irreducible for one in plain):
         return None
     return max(lower_bound(one, epsilon) for one in plain)

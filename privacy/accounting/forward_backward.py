@@ -1,8 +1,8 @@
 """The forward-backward account at a constant density: an endless stream, any schedule below it, an event.
 
 Every release covers slots with a density, its loss per slot; d is their sum, the same in every slot of the stream. With
-F and B the matrices of the two directions of time (:mod:`.directions`), the releases together are at most e^loss times
-as likely under x as under x' at any slot, where
+F and B the matrices of the two directions of time (``models.directions``), the releases together are at most e^loss
+times as likely under x as under x' at any slot, where
 
     loss = max over x != x' of F[x,x'] + B[x,x'] - d.
 
@@ -80,21 +80,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..models.belief import AnyBelief, Directed
-from ..models.classes import (
-    AnyInitial,
-    Belief,
-    BinaryInterval,
-    FiniteClass,
-    MixingBounds,
-    check_belief,
-    starts_stationary,
-)
-from ..models.markov_chain import ChainError, MarkovChain
-from ..validation import float_above, positive
-from .directions import (
+from ..models.belief import Belief
+from ..models.classes import everywhere
+from ..models.directions import (
     STEPS,
-    AnyStart,
     Direction,
     FloatArray,
     Kernel,
@@ -105,6 +94,9 @@ from .directions import (
     Pair,
     variation,
 )
+from ..models.markov_chain import ChainError, MarkovChain
+from ..models.reading import check_belief
+from ..validation import float_above, positive
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
 
@@ -152,59 +144,18 @@ class Endless:
     certificates: tuple[Certificate, ...]
 
 
-def directions_of(belief: AnyBelief) -> tuple[Pair, ...]:
+def directions_of(belief: Belief) -> tuple[Pair, ...]:
     """The two directions of every member of a belief.
 
     Raises:
         ChainError: The belief has a fixed start, which is true at one slot only, or a chain that does not mix.
+        TypeError: It is no belief.
     """
-    if isinstance(belief, Directed):
-        return belief.directions()
     check_belief(belief)
-    if isinstance(belief, MixingBounds):
-        return (_mixing(belief),)
-    if isinstance(belief, AnyInitial | BinaryInterval):
-        chains = (belief if isinstance(belief, AnyInitial) else belief.worst).chains
-        return tuple((Kernel(one.transition, _rounding(one)), AnyStart.of([one.transition])) for one in chains)
-    return tuple(_stationary(one) for one in (belief.chains if isinstance(belief, FiniteClass) else (belief,)))
+    return belief.directions()
 
 
-def _rounding(chain: MarkovChain) -> float:
-    """Rows sum to 1 within 2**-50."""
-    return 2.0**-50 * chain.states
-
-
-def _stationary(chain: MarkovChain) -> Pair:
-    if chain.initial is not None:
-        raise ChainError(
-            "the chain has a fixed start, which is true at one slot of a stream only: leave initial out for a "
-            "stationary chain, or use AnyInitial"
-        )
-    # the elimination that gives the stationary distribution never subtracts: a relative error of k^3 roundings
-    error = 2.0**-50 * chain.states**3
-    return Kernel(chain.transition, _rounding(chain)), Kernel(chain.reversal, error)
-
-
-def _mixing(bounds: MixingBounds) -> Pair:
-    """From any start.
-
-    Ahead, the chi-square norm of 1_x/pi(x) - 1_x'/pi(x') is at most sqrt(2/pi_min) and shrinks by rho a slot; half of
-    it bounds the total variation. Back, the weights of an unknown start lie within 1/pi_min of the stationary ones.
-    """
-    rho, rare = bounds.rho, bounds.pi_min
-    steps: list[int] = [*STEPS]
-    if rho > 0:
-        while steps[-1] < 40 / -math.log(rho):
-            steps.append(steps[-1] * 5 // 4)
-
-    def curve(factor: float) -> MixingCurve:
-        up = 1 + 1e-13
-        return MixingCurve(tuple((m, min(1.0, rho**m * factor * up)) for m in steps))
-
-    return curve(1 / math.sqrt(2 * rare)), curve(1 / rare - 1)
-
-
-def endless(belief: AnyBelief, epsilon: float) -> Endless:
+def endless(belief: Belief, epsilon: float) -> Endless:
     """The largest density whose endless stream loses at most epsilon, up to a relative 1e-6.
 
     Args:
@@ -424,7 +375,7 @@ def _down(density: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def constant_loss(belief: Belief | Directed, density: float) -> float:
+def constant_loss(belief: Belief, density: float) -> float:
     """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
 
     Args:
@@ -440,7 +391,7 @@ def constant_loss(belief: Belief | Directed, density: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def certificates_at(belief: Belief | Directed, density: float) -> tuple[Certificate, ...]:
+def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
     """Certificates of all members that cover a density, each checked; () where one of them was not found."""
     found: list[Certificate] = []
     for pair in _pairs(belief) if density <= _LARGEST else ():
@@ -455,7 +406,7 @@ def certificates_at(belief: Belief | Directed, density: float) -> tuple[Certific
     return tuple(found)
 
 
-def grid_density(belief: Belief | Directed, epsilon: float) -> float:
+def grid_density(belief: Belief, epsilon: float) -> float:
     """A density of the grid whose endless stream loses at most epsilon; no other is larger by more than 1 in 2000.
 
     Raises:
@@ -476,22 +427,14 @@ def grid_density(belief: Belief | Directed, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _pairs(belief: Belief | Directed) -> tuple[Pair, ...]:
+def _pairs(belief: Belief) -> tuple[Pair, ...]:
     """The directions of every member, for kernels of many states those of a larger class; () where there are none."""
-    if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
+    if belief.states == 1:  # nothing is secret
         return ()
     try:
         return tuple((_cheap(forward), _cheap(backward)) for forward, backward in directions_of(everywhere(belief)))
     except (ChainError, NotContracting):
         return ()
-
-
-def everywhere(belief: Belief | Directed) -> Belief | Directed:
-    """The belief, with a start that is true in every slot."""
-    if isinstance(belief, MarkovChain | FiniteClass) and not starts_stationary(belief):
-        members = (belief,) if isinstance(belief, MarkovChain) else belief.chains
-        return AnyInitial([chain.transition for chain in members])
-    return belief
 
 
 def _cheap(direction: Direction) -> Direction:
@@ -595,7 +538,7 @@ def _certificate_above(direction: Kernel, density: float) -> FloatArray:
 
 
 @lru_cache(maxsize=4096)
-def around(belief: Belief | Directed, density: float) -> float:
+def around(belief: Belief, density: float) -> float:
     """What the slots before and after an event tell about it, at most, where no slot has more than a density.
 
     Args:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..models.belief import AnyBelief
-from ..models.classes import FiniteClass
-from ..models.markov_chain import ChainError, MarkovChain
+from ..models.belief import Belief
+from ..models.classes import has_start
+from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound
 from ..validation import float_above, positive, whole
 from .charges import BudgetExceeded, Charge, Span, outward
@@ -102,7 +102,7 @@ class Ledger:
 
     def __init__(
         self,
-        belief: AnyBelief,
+        belief: Belief,
         budget: float | None = None,
         *,
         start: int | None = None,
@@ -123,7 +123,7 @@ class Ledger:
         """
         self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
         self._start = None if start is None else whole("start", start, "give the slot at which the chain begins")
-        if self._start is not None and not _has_start(belief):
+        if self._start is not None and not has_start(belief):
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
@@ -133,12 +133,12 @@ class Ledger:
         self._open((World([(None, belief)], self._bound),), Density())
 
     @property
-    def belief(self) -> AnyBelief:
+    def belief(self) -> Belief:
         """What was believed first about the series; ``worlds`` has what joined or followed."""
         return self._worlds[0].segments[0][1]
 
     @property
-    def worlds(self) -> tuple[tuple[tuple[int | None, AnyBelief], ...], ...]:
+    def worlds(self) -> tuple[tuple[tuple[int | None, Belief], ...], ...]:
         """What is believed: per world the beliefs in order, each with the slot from which on it holds (None: ever)."""
         return tuple(world.segments for world in self._worlds)
 
@@ -284,7 +284,7 @@ class Ledger:
         self._spans = []
         self._open(self._worlds, kept)
 
-    def join(self, belief: AnyBelief) -> float:
+    def join(self, belief: Belief) -> float:
         """Let another belief join for the whole history: everything charged so far is repriced under it, too.
 
         The loss is the largest of both from now on.
@@ -305,7 +305,7 @@ class Ledger:
             )
         return self._changed([*self._worlds, World([(None, belief)], self._bound)], "the belief that joins")
 
-    def switch(self, slot: int, belief: AnyBelief) -> float:
+    def switch(self, slot: int, belief: Belief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
 
         From that slot on nothing rests on a stationary start.
@@ -588,7 +588,7 @@ class Ledger:
         quilts = None if part.pricer is None else QuiltWorst(priced(part.pricer, density, schedules))
         return self._smallest_of(part, swept, max(top, self._top), quilts)
 
-    def _density_of(self, belief: AnyBelief, epsilon: float) -> float:
+    def _density_of(self, belief: Belief, epsilon: float) -> float:
         try:
             found = grid_density(belief, epsilon)
         except ValueError:
@@ -640,8 +640,8 @@ class Ledger:
                 )
         return schedule
 
-    def _same_states(self, belief: AnyBelief) -> None:
-        known, wanted = (getattr(one, "states", None) for one in (self.belief, belief))
+    def _same_states(self, belief: Belief) -> None:
+        known, wanted = self.belief.states, belief.states
         if known is not None and wanted is not None and known != wanted:
             raise ValueError(
                 f"the belief has {wanted} states, but the account is about {known}: fit both over the same bins"
@@ -649,12 +649,6 @@ class Ledger:
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
-
-
-def _has_start(belief: AnyBelief) -> bool:
-    """Whether some chain of a belief has a fixed initial distribution."""
-    chains = belief.chains if isinstance(belief, FiniteClass) else (belief,)
-    return any(isinstance(chain, MarkovChain) and chain.initial is not None for chain in chains)
 
 
 def _raised(quilts: QuiltWorst) -> QuiltWorst:

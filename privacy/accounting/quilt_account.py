@@ -64,7 +64,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..models.belief import AnyBelief
+from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray
 from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
 from .charges import Span, outward
@@ -841,7 +841,7 @@ def largest_density(tables: SidedInfluence, epsilon: float, ceiling: Callable[[f
     return found
 
 
-def prices_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> Pricer:
+def prices_of(belief: Belief, bound: Bound = "lemma-4.8") -> Pricer:
     """The prices of a belief's quilts, with the closed form of the influence under mixing bounds.
 
     Raises:
@@ -850,7 +850,7 @@ def prices_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> Pricer:
     return pricer_of(sided_influence(belief, bound))
 
 
-def worst_by_quilts(belief: AnyBelief, charges: Iterable[Span], bound: Bound = "lemma-4.8") -> Worst:
+def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lemma-4.8") -> Worst:
     """The slot, pair and quilt that decide what charges lose together, the loss rounded outward.
 
     Raises:
@@ -862,7 +862,7 @@ def worst_by_quilts(belief: AnyBelief, charges: Iterable[Span], bound: Bound = "
 
 
 def loss_by_quilts(
-    belief: AnyBelief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = (), bound: Bound = "lemma-4.8"
+    belief: Belief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = (), bound: Bound = "lemma-4.8"
 ) -> float:
     """What charges and schedules, endless ones included, lose together; epsilon, rounded outward.
 
@@ -889,7 +889,7 @@ def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ())
     return outward(max(found, default=0.0))
 
 
-def density_by_quilts(belief: AnyBelief, epsilon: float, bound: Bound = "lemma-4.8") -> float:
+def density_by_quilts(belief: Belief, epsilon: float, bound: Bound = "lemma-4.8") -> float:
     """The largest density whose endless stream loses at most epsilon: the pairwise calibration.
 
     Raises:

@@ -47,13 +47,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..models.belief import AnyBelief
-from ..models.classes import AnyInitial, FiniteClass
-from ..models.markov_chain import ChainError, MarkovChain
-from ..quilts.influence import Bound, sided_influence
-from ..validation import float_above
-from .density import Density
-from .directions import (
+from ..models.belief import Belief
+from ..models.classes import everywhere, from_any_start
+from ..models.directions import (
     STEPS,
     AnyStart,
     Direction,
@@ -66,7 +62,11 @@ from .directions import (
     ratios_of,
     variation,
 )
-from .forward_backward import calibrated, directions_of, everywhere
+from ..models.markov_chain import ChainError
+from ..quilts.influence import Bound, sided_influence
+from ..validation import float_above
+from .density import Density
+from .forward_backward import calibrated, directions_of
 from .schedules import Schedule, levelled
 
 #: Relative and absolute rounding of a few operations.
@@ -380,7 +380,7 @@ class Member:
 
 
 @lru_cache(maxsize=32)
-def members_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
+def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
     """The members of a belief, with a start that is true in every slot.
 
     Args:
@@ -390,7 +390,7 @@ def members_of(belief: AnyBelief, bound: Bound = "lemma-4.8") -> tuple[Member, .
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    if getattr(belief, "states", 2) < 2:  # noqa: PLR2004 - with one state nothing is secret
+    if belief.states == 1:  # nothing is secret
         return ()
     everyone = everywhere(belief)
     tables = sided_influence(everyone, bound)
@@ -773,15 +773,6 @@ class Worst:
     density: float | None = None
 
 
-def any_start(belief: AnyBelief) -> AnyBelief:
-    """The same chains with any initial distribution: what is known from a change on."""
-    if isinstance(belief, MarkovChain):
-        return AnyInitial([belief.transition])
-    if isinstance(belief, FiniteClass):
-        return AnyInitial(chain.transition for chain in belief.chains)
-    return belief
-
-
 class World:
     """Beliefs one after the other, each from its slot on, as the sweeps see them.
 
@@ -790,7 +781,7 @@ class World:
     change a block ends at c, where the worst member of the other side counts.
     """
 
-    def __init__(self, segments: Sequence[tuple[int | None, AnyBelief]], bound: Bound = "lemma-4.8") -> None:
+    def __init__(self, segments: Sequence[tuple[int | None, Belief]], bound: Bound = "lemma-4.8") -> None:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first).
 
         Args:
@@ -802,7 +793,7 @@ class World:
         """
         self.segments = tuple(segments)
         self.changes = tuple(start for start, _ in segments if start is not None)
-        beliefs = (belief if start is None else any_start(belief) for start, belief in segments)
+        beliefs = (belief if start is None else from_any_start(belief) for start, belief in segments)
         self.beliefs = tuple(beliefs)
         self.members = tuple(members_of(belief, bound) for belief in self.beliefs)
 
@@ -1034,7 +1025,7 @@ class Lane:
         return values if values.ndim > 1 else values.reshape(len(offsets), 1, 1)
 
 
-def loss_of(belief: AnyBelief, density: Density) -> Worst:
+def loss_of(belief: Belief, density: Density) -> Worst:
     """The loss of a density by the recursion, under one belief for all time.
 
     Raises:

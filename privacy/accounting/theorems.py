@@ -42,7 +42,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import PrivacyError
-from ..models.belief import AnyBelief
+from ..models.belief import Belief
 from ..models.markov_chain import MarkovChain
 from ..quilts.calibration import Calibration
 from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
@@ -342,7 +342,7 @@ Alone: TypeAlias = Callable[[Iterable[Span]], Worst]
 
 def seeds_bounds(
     spans: Sequence[Span],
-    beliefs: Sequence[AnyBelief],
+    beliefs: Sequence[Belief],
     alone: Alone,
     bound: Bound = "lemma-4.8",
     *,

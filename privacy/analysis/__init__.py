@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .baselines import group_dp as group_dp
     from .close_adversaries import adversary_divergence as adversary_divergence
     from .close_adversaries import adversary_epsilon as adversary_epsilon
-    from .planning import METHODS as METHODS
+    from .methods import METHODS as METHODS
     from .planning import NotApplicable as NotApplicable
     from .planning import Plan as Plan
     from .planning import compare_methods as compare_methods

@@ -37,7 +37,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..models.classes import FiniteClass
+from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import positive, whole
 
@@ -144,12 +144,7 @@ def exact_loss(chain: MarkovChain | FiniteClass, length: int, releases: Iterable
         TypeError: If the belief is no chain and no finite class.
         ValueError: If a window or state lies outside, or there is more to enumerate than the limits allow.
     """
-    if not isinstance(chain, MarkovChain | FiniteClass):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise TypeError(
-            f"chain must be a MarkovChain or a FiniteClass, not {type(chain).__name__}: other classes hold infinitely "
-            "many chains, audit some of their members"
-        )
-    members = (chain,) if isinstance(chain, MarkovChain) else chain.chains
+    members = stated_chains(chain, "an audit by enumeration")
     length = whole("length", length, "give the number of slots", least=1)
     listed = tuple(releases)
     _check(listed, length, members[0].states)

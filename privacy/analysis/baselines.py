@@ -18,7 +18,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from ..errors import PrivacyError
-from ..models.classes import FiniteClass
+from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import positive, whole
 
@@ -141,19 +141,15 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Base
         TypeError: If the belief is no chain or class of chains.
         ValueError: If epsilon or length is out of range.
     """
-    if not isinstance(belief, MarkovChain | FiniteClass):  # pyright: ignore[reportUnnecessaryIsInstance] - see Raises
-        raise TypeError(
-            f"belief is a {type(belief).__name__}, but an influence matrix needs chains: give a MarkovChain or a "
-            "FiniteClass"
-        )
+    chains = stated_chains(belief, "an influence matrix")
     target = _target(epsilon)
     slots = _window(length)
     worst, norm = 0.0, 0.0
-    for member, chain in enumerate(belief.chains if isinstance(belief, FiniteClass) else (belief,)):
+    for member, chain in enumerate(chains):
         before, after = _neighbours(chain, slots)
         size = _spectral_norm(before, after)
         if not size < 1:
-            which = f"of member {member} " if isinstance(belief, FiniteClass) else ""
+            which = f"of member {member} " if len(chains) > 1 else ""
             raise OutsideDomain(
                 f"the influence matrix {which}over {slots} slots has the spectral norm {size:.6g}, but the bound needs "
                 "one below 1: neighbouring slots are too strongly correlated for this method, use a quilt mechanism"

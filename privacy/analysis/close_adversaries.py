@@ -69,12 +69,7 @@ def adversary_divergence(
         ValueError: If the class is empty, length is missing, superfluous or out of range, or tables differ in their
             records.
     """
-    if isinstance(belief, FiniteClass):
-        members: list[MarkovChain | JointTable] = list(belief.chains)
-    elif isinstance(belief, MarkovChain | JointTable):
-        members = [belief]
-    else:
-        members = list(belief)
+    members: list[MarkovChain | JointTable] = list(belief if isinstance(belief, Iterable) else belief.members)
     if not members:
         raise ValueError("belief has no member: give at least one")
     if isinstance(adversary, JointTable):

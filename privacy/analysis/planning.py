@@ -25,18 +25,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, get_args
 
-from ..accounting.calibration import forward_backward
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..mechanisms.histogram import LaplaceHistogram
-from ..models.belief import AnyBelief, Directed
-from ..models.classes import Belief, FiniteClass
-from ..models.markov_chain import MarkovChain
-from ..quilts.calibration import mqm_approx, mqm_exact, pairwise
+from ..models.belief import Belief
+from ..models.reading import check_belief
 from ..validation import positive, whole
-from .baselines import entry_dp, gk16, group_dp
+from .methods import METHODS, Calibrated, Calibrator
 
 Guarantee = Literal["stream", "window"]
 
@@ -46,73 +42,6 @@ LARGEST_WINDOW = 10**8
 _WINDOW_ADVICE = "give the slots of a window"
 _BINS_ADVICE = "give the number of bins"
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
-
-
-class Calibrated(Protocol):
-    """What planning needs of a calibration or a baseline."""
-
-    @property
-    def sigma(self) -> float:
-        """Noise scale per unit of L1 sensitivity."""
-        ...
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the number rests on."""
-        ...
-
-
-class Calibrator(Protocol):
-    """What turns a belief into noise: `mqm_approx` and its like."""
-
-    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
-        """Calibrate for windows of ``length`` slots, or for an endless stream."""
-        ...
-
-
-def _mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
-    return mqm_approx(belief, epsilon, length, bound="spectral")
-
-
-def _group_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - holds for all
-    return group_dp(epsilon, _window_of("group privacy", length))
-
-
-def _gk16(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
-    slots = _window_of("an influence matrix", length)
-    if not isinstance(belief, MarkovChain | FiniteClass):
-        # a method that does not apply is no wrong type: a comparison shows it with its reason
-        what = f"an influence matrix needs chains, not {type(belief).__name__}: give a chain or a finite class"
-        raise ValueError(what)  # noqa: TRY004
-    return gk16(belief, epsilon, slots)
-
-
-def _entry_dp(belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:  # noqa: ARG001 - looks at neither
-    return entry_dp(epsilon)
-
-
-def _window_of(what: str, length: int | None) -> int:
-    if length is None:
-        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
-    return length
-
-
-METHODS: Mapping[str, Calibrator] = MappingProxyType(
-    {
-        "mqm-approx": mqm_approx,
-        "mqm-approx-spectral": _mqm_approx_spectral,
-        "mqm-exact": mqm_exact,
-        "pairwise": pairwise,
-        "forward-backward": forward_backward,
-        "group-dp": _group_dp,
-        "gk16": _gk16,
-        "entry-dp": _entry_dp,
-    }
-)
-"""The mechanisms that `compare_methods` sets side by side, by name.
-
-entry-dp does not protect correlated slots: it is the line to compare with.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +123,7 @@ class NotApplicable:
 
 
 def plan_release(
-    belief: AnyBelief,
+    belief: Belief,
     epsilon: float,
     window: int,
     *,
@@ -228,7 +157,7 @@ def plan_release(
 
 
 def smallest_group(
-    belief: AnyBelief,
+    belief: Belief,
     epsilon: float,
     window: int,
     *,
@@ -255,7 +184,7 @@ def smallest_group(
 
 
 def smallest_window(
-    belief: AnyBelief,
+    belief: Belief,
     epsilon: float,
     *,
     target: float,
@@ -295,7 +224,7 @@ def smallest_window(
 
 
 def compare_methods(
-    belief: AnyBelief,
+    belief: Belief,
     epsilon: float,
     window: int,
     *,
@@ -314,13 +243,14 @@ def compare_methods(
     bins = whole("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
     plans: list[Plan] = []
     others: list[NotApplicable] = []
-    # a belief without quilts is one that the methods of quilts do not read
-    refused = (TypeError, ValueError) if isinstance(belief, Directed) else ValueError
+    check_belief(belief)
     for name, calibrator in methods.items():
         planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, calibrator)
         try:
             plans.append(planner.at(window))
-        except refused as error:  # the arguments have been checked: it is the method that has nothing for this belief
+        except (
+            ValueError
+        ) as error:  # the arguments have been checked: it is the method that has nothing for this belief
             others.append(NotApplicable(name, str(error)))
     plans.sort(key=lambda one: one.sigma)
     return (*plans, *others)
@@ -347,7 +277,7 @@ def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
 class _Planner:
     """All arguments but the window, checked."""
 
-    belief: AnyBelief
+    belief: Belief
     epsilon: float
     group: int
     bins: int | None
@@ -390,13 +320,12 @@ class _Planner:
         )
 
 
-def _bins(belief: AnyBelief, bins: int | None) -> int:
+def _bins(belief: Belief, bins: int | None) -> int:
     if bins is not None:
         return bins
-    states = getattr(belief, "states", None)
-    if states is None:
+    if belief.states is None:
         raise ValueError(f"bins is left out, but {type(belief).__name__} has no states: give the number of bins")
-    return int(states)
+    return belief.states
 
 
 def _least(error: float, share: Fraction) -> int:

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting.directions import Direction, MixingCurve, NotContracting, couple, load_bound
 from ..accounting.forward_backward import directions_of
+from ..models.directions import Direction, MixingCurve, NotContracting, couple, load_bound
 from ..models.dobrushin import DobrushinBounds
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
@@ -223,9 +223,9 @@ def _of_second(belief: MarkovChain | PeriodicChain, total: FloatArray) -> FloatA
     Given X_t = x the pair is (a, x) with the weight w_x(a). For every coupling gamma of w_x and w_x' the ratio of the
     mixtures is at most the largest over a' of the sum over a of e^T[(a,x),(a',x')] gamma(a, a') / w_x'(a').
     """
-    assert isinstance(belief, MarkovChain)  # noqa: S101 - the only caller makes one
-    states = math.isqrt(belief.states)
-    weights = belief.stationary.reshape(states, states)
+    (chain,) = belief.members
+    states = math.isqrt(chain.states)
+    weights = chain.stationary.reshape(states, states)
     weights = (weights / weights.sum(axis=0)).T
     first, second = np.nonzero(~np.eye(states, dtype=bool))
     ratios = np.exp(total.reshape((states,) * 4)[:, first, :, second])

@@ -108,8 +108,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..mechanisms.discrete_laplace import DiscreteLaplace
-from ..models.classes import Belief, BinaryInterval, MixingBounds, check_belief, starts_stationary
+from ..models.belief import Belief
+from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.reading import check_belief
 from ..validation import whole
 from .confidence import ConfidenceClass
 from .private_counts import NoisyCounts
@@ -469,14 +471,12 @@ def _hypothesis(belief: Belief | ConfidenceClass, states: int, before: int) -> _
         found, ends = belief.bounds(), belief.members.stationary_bounds()
         return _any_start(ends[0], ends[1], found, before, states)
     check_belief(belief)
-    if isinstance(belief, MixingBounds):
-        # a state may be as frequent as it likes
-        return _any_start(np.full(states, belief.pi_min), np.ones(states), belief, before, states)
-    if isinstance(belief, BinaryInterval):
-        found = belief.bounds  # refuses what would divide by zero here
-        low, high = (_share_of_first(belief.stay_0[one], belief.stay_1[1 - one]) for one in (0, 1))
-        return _any_start(np.array([low, 1 - high]), np.array([high, 1 - low]), found, before, states)
-    chains = (belief,) if isinstance(belief, MarkovChain) else belief.chains
+    chains = () if belief.any_start else belief.members
+    if not chains:
+        found = mixing_bounds(belief)  # refuses what would divide by zero below
+        if (shares := belief.stationary_range(states)) is not None:
+            return _any_start(*shares, found, before, states)
+        chains = belief.members
     same_states(chains[0].states, states)
     shares = np.array([chain.stationary for chain in chains])
     rho = max(chain.rho for chain in chains)
@@ -498,10 +498,6 @@ def _any_start(low: FloatArray, high: FloatArray, bounds: MixingBounds, before: 
 
 def _excess(pi_min: float, rho: float, before: int) -> float:
     return rho**before * math.sqrt(max(0.0, 1 / pi_min - 1)) if pi_min > 0 else math.inf
-
-
-def _share_of_first(stay_0: float, stay_1: float) -> float:
-    return (1 - stay_1) / ((1 - stay_0) + (1 - stay_1))
 
 
 def same_states(believed: int, released: int) -> None:
@@ -599,35 +595,26 @@ def judge_transitions(
         or autocorrelation, and ``z`` is NaN.
 
     Raises:
+        ChainError: If it names neither chains nor bounds.
         TypeError: If the belief is none.
         ValueError: If it has another number of states, or alpha is out of range.
     """
     spent = spent_alpha(alpha, look)
     known = released.confidence_class(1 - spent)
-    if isinstance(belief, MixingBounds):
-        return _judge_bounds(belief, released, known, spent)
     boxes = _boxes(belief)
+    if not boxes and not isinstance(belief, ConfidenceClass):
+        return _judge_bounds(mixing_bounds(belief), released, known, spent)
     same_states(len(boxes[0][0]), released.states)
     outcomes = [_against(low, high, released, known, spent) for low, high in boxes]
     return min(outcomes, key=lambda outcome: (outcome.drifted, abs(outcome.z)))
 
 
-def _boxes(belief: Belief | ConfidenceClass) -> list[tuple[FloatArray, FloatArray]]:
-    """Ends of the transition probabilities: of every chain, or of the class."""
+def _boxes(belief: Belief | ConfidenceClass) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Ends of the transition probabilities: of every chain, or of the class; () where bounds are all that is known."""
     if isinstance(belief, ConfidenceClass):
-        return [(belief.lower, belief.upper)]
+        return ((belief.lower, belief.upper),)
     check_belief(belief)
-    if isinstance(belief, BinaryInterval):
-        stay = np.array([belief.stay_0, belief.stay_1])
-        low, high = stay[:, 0], stay[:, 1]
-        return [
-            (
-                np.array([[low[0], 1 - high[0]], [1 - high[1], low[1]]]),
-                np.array([[high[0], 1 - low[0]], [1 - low[1], high[1]]]),
-            )
-        ]
-    chains = (belief,) if isinstance(belief, MarkovChain) else () if isinstance(belief, MixingBounds) else belief.chains
-    return [(chain.transition, chain.transition) for chain in chains]
+    return belief.transition_ranges
 
 
 def _against(low: FloatArray, high: FloatArray, released: NoisyCounts, known: ConfidenceClass, alpha: float) -> Drift:

@@ -50,9 +50,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from ..accounting.directions import STEPS, NotContracting
 from ..accounting.forward_backward import endless
 from ..models.classes import FiniteClass, MixingBounds
+from ..models.directions import STEPS, NotContracting
 from ..models.dobrushin import DobrushinBounds, contraction
 from ..models.markov_chain import ChainError, MarkovChain
 from ..validation import positive

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..exact_fractions import exact_distribution, exact_number
-from ..models.classes import FiniteClass
+from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, exact_chain
 from ..models.markov_chain import MarkovChain
 from ..validation import float_above, positive, whole
@@ -375,7 +375,7 @@ def wasserstein_of_table(belief: JointTable | Iterable[JointTable], query: Query
         TypeError: If a value of the query is not a number.
         ValueError: If the class is empty, or the query does not fit a table.
     """
-    tables = [belief] if isinstance(belief, JointTable) else list(belief)
+    tables = list(belief if isinstance(belief, Iterable) else belief.members)
     if not tables:
         raise ValueError("belief has no table: give at least one joint law")
     worst = WassersteinDistance(0.0, None, None, None)
@@ -409,12 +409,7 @@ def wasserstein_of_count(belief: MarkovChain | FiniteClass, state: int, length: 
         ValueError: If state or length is out of range, or cumulative probabilities of a long window cannot be told
             apart (see `StateCounts.exact_distance`).
     """
-    if not isinstance(belief, MarkovChain | FiniteClass):  # pyright: ignore[reportUnnecessaryIsInstance] - see Raises
-        raise TypeError(
-            f"belief is a {type(belief).__name__}, but the law of a count needs chains: give a MarkovChain or a "
-            "FiniteClass, or use mqm_approx, which needs bounds only"
-        )
-    chains = belief.chains if isinstance(belief, FiniteClass) else (belief,)
+    chains = stated_chains(belief, "the law of a count")
     counted = whole("state", state, "give the state that is counted", least=0)
     if counted >= belief.states:
         raise ValueError(f"state is {counted}, but the chain has the states 0 to {belief.states - 1}")

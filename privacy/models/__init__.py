@@ -1,7 +1,9 @@
 """What is believed about the data: chains, classes of chains, networks and tables.
 
 ``belief``, ``reading``
-    the protocol: what a belief answers; and a belief from its plain form
+    the protocol: what a belief answers; and every kind of belief, with a belief from its plain form
+``directions``
+    one direction of time under a belief: what a state tells about the releases ahead of it, or behind it
 ``markov_chain``, ``periodic``
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``interval_chain``, ``dobrushin``
@@ -19,14 +21,17 @@ from ...schemas.contents import contents
 if TYPE_CHECKING:
     from .bayesian_network import BayesianNetwork as BayesianNetwork
     from .bayesian_network import NetworkError as NetworkError
-    from .belief import Directed as Directed
+    from .belief import Belief as Belief
     from .classes import AnyInitial as AnyInitial
-    from .classes import Belief as Belief
     from .classes import BinaryInterval as BinaryInterval
     from .classes import FiniteClass as FiniteClass
     from .classes import MixingBounds as MixingBounds
-    from .classes import belief_from_dict as belief_from_dict
     from .classes import mixing_bounds as mixing_bounds
+    from .directions import AnyStart as AnyStart
+    from .directions import Direction as Direction
+    from .directions import Kernel as Kernel
+    from .directions import MixingCurve as MixingCurve
+    from .directions import NotContracting as NotContracting
     from .dobrushin import DobrushinBounds as DobrushinBounds
     from .dobrushin import Neighbourhood as Neighbourhood
     from .joint_distribution import JointTable as JointTable
@@ -34,5 +39,6 @@ if TYPE_CHECKING:
     from .markov_chain import MarkovChain as MarkovChain
     from .markov_chain import fill_zeros as fill_zeros
     from .periodic import PeriodicChain as PeriodicChain
+    from .reading import belief_from_dict as belief_from_dict
 else:
     __getattr__, __dir__, __all__ = contents(__name__)

@@ -1,29 +1,95 @@
-"""What a belief answers: the two directions of time of each of its members."""
+"""A belief: the class Theta of [SWC17], and what it answers.
+
+Calibrations, accounts, the store and the commands ask a belief by these methods and never for its type, so a new one is
+a module of this folder and a line of ``reading.KINDS``. The forward-backward account reads ``directions`` alone. Quilts
+read ``members`` or, where there are none, ``bounds``; a class that has neither has no quilts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..accounting.directions import Pair
-    from .classes import Belief
-
-AnyBelief: TypeAlias = "Belief | Directed"
-"""What an account may be kept under: a belief with quilts, or one that names its directions."""
+    from .classes import MixingBounds
+    from .directions import Pair
+    from .markov_chain import FloatArray, MarkovChain
 
 
-@runtime_checkable
-class Directed(Protocol):
-    """A belief that names its directions itself.
+class Belief(ABC):
+    """What is believed about every series: a chain, or a class of chains whose worst member counts."""
 
-    The account of an endless stream reads nothing else: the largest loss over the members, F and B of the same member.
-    """
-
+    @abstractmethod
     def directions(self) -> tuple[Pair, ...]:
-        """Forward and backward of each member, at least one."""
-        ...
+        """Forward and backward of each member, at least one.
 
-    def check_interval(self, interval_us: int) -> None:
+        The account is the largest loss over the members, F and B of the same member.
+
+        Raises:
+            ChainError: A fixed start, which is true at one slot only, or a chain that does not mix.
+        """
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """A plain form for JSON, with its ``kind``."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Belief:
+        """Read the form that ``to_dict`` writes.
+
+        Raises:
+            ChainError: A field is missing or makes no such belief.
+        """
+
+    @property
+    def states(self) -> int | None:
+        """Number of states k; None where the belief holds for any number."""
+        return None
+
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """Chains of which the worst decides every influence; () where the class is no list of chains."""
+        return ()
+
+    @property
+    def any_start(self) -> bool:
+        """Whether nothing rests on a start: each member's matrix is believed with every initial distribution."""
+        return False
+
+    @property
+    def bounds(self) -> MixingBounds | None:
+        """The least pi_min and gap of all chains of the class; None where they are those of the members, or unknown.
+
+        Raises:
+            ChainError: A chain of the class does not mix.
+        """
+        return None
+
+    @property
+    def words(self) -> str:
+        """The class in words, for what a calibration assumes."""
+        count = len(self.members)
+        if not count:
+            return f"every chain of the class {type(self).__name__}"
+        named = "one transition matrix" if count == 1 else f"each of {count} transition matrices"
+        return f"{named} of {self.states} states"
+
+    @property
+    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """Least and largest transition matrix of each member, shape (k, k) each; () where none are known."""
+        return tuple((chain.transition, chain.transition) for chain in self.members)
+
+    def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray] | None:  # noqa: ARG002 - for classes of any number
+        """Least and largest stationary probability of each state, shape (k,) each; None where they are the members'.
+
+        Args:
+            states: k, for a class that holds for any number.
+        """
+        return None
+
+    def check_interval(self, interval_us: int) -> None:  # noqa: B027 - most beliefs may be about slots of any length
         """Refuse slots that the belief cannot be about.
 
         Args:
@@ -32,8 +98,3 @@ class Directed(Protocol):
         Raises:
             ChainError: Then.
         """
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """A plain form for JSON, with its ``kind``."""
-        ...

@@ -11,15 +11,18 @@ two states whose probabilities to stay lie in two intervals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
 import numpy.typing as npt
 
 from ..validation import positive
-from .markov_chain import ChainError, MarkovChain
+from .belief import Belief
+from .directions import STEPS, AnyStart, MixingCurve, Pair
+from .markov_chain import ChainError, FloatArray, MarkovChain
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
@@ -30,7 +33,7 @@ _ZERO_GAP = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class MixingBounds:
+class MixingBounds(Belief):
     """Every chain, with any initial distribution, whose pi_min and gap are at least these.
 
     [SWC17] Lemma 4.8 and App. C.4.
@@ -64,6 +67,38 @@ class MixingBounds:
         sqrt(1 - g) for the gap of P P*, else 1 - g/2, which is valid for both.
         """
         return math.sqrt(1 - self.gap) if self.kind == "multiplicative" else 1 - self.gap / 2
+
+    @property
+    def bounds(self) -> MixingBounds:
+        """The class itself."""
+        return self
+
+    @property
+    def any_start(self) -> bool:
+        """Always."""
+        return True
+
+    def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray]:
+        """From pi_min up: a state may be as frequent as it likes."""
+        return np.full(states, self.pi_min), np.ones(states)
+
+    def directions(self) -> tuple[Pair, ...]:
+        """One number for each direction, from any start.
+
+        Ahead, the chi-square norm of 1_x/pi(x) - 1_x'/pi(x') is at most sqrt(2/pi_min) and shrinks by rho a slot; half
+        of it bounds the total variation. Back, the weights of an unknown start lie within 1/pi_min of the stationary
+        ones.
+        """
+        steps: list[int] = [*STEPS]
+        if self.rho > 0:
+            while steps[-1] < 40 / -math.log(self.rho):
+                steps.append(steps[-1] * 5 // 4)
+
+        def curve(factor: float) -> MixingCurve:
+            up = 1 + 1e-13
+            return MixingCurve(tuple((m, min(1.0, self.rho**m * factor * up)) for m in steps))
+
+        return ((curve(1 / math.sqrt(2 * self.pi_min)), curve(1 / self.pi_min - 1)),)
 
     @classmethod
     def of(cls, chains: MarkovChain | Iterable[MarkovChain], *, reversible: bool = False) -> MixingBounds:
@@ -117,7 +152,7 @@ class MixingBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class FiniteClass:
+class FiniteClass(Belief):
     """A list of chains over the same states; the loss is the worst among them.
 
     Attributes:
@@ -139,6 +174,19 @@ class FiniteClass:
         """Number of states k of every member."""
         return self.chains[0].states
 
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """The chains."""
+        return self.chains
+
+    def directions(self) -> tuple[Pair, ...]:
+        """Those of each chain.
+
+        Raises:
+            ChainError: A chain has a fixed start, or is reducible.
+        """
+        return tuple(pair for chain in self.chains for pair in chain.directions())
+
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {"kind": "finite-class", "chains": [chain.to_dict() for chain in self.chains]}
@@ -156,7 +204,7 @@ class FiniteClass:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyInitial:
+class AnyInitial(Belief):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
@@ -182,6 +230,20 @@ class AnyInitial:
         """Number of states k of every member."""
         return self.chains[0].states
 
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """The chains, whatever their start."""
+        return self.chains
+
+    @property
+    def any_start(self) -> bool:
+        """Always."""
+        return True
+
+    def directions(self) -> tuple[Pair, ...]:
+        """The kernel ahead and the odds of an unknown start back, of each matrix."""
+        return tuple((chain.ahead, AnyStart.of([chain.transition])) for chain in self.chains)
+
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {"kind": "any-initial", "transitions": [chain.transition.tolist() for chain in self.chains]}
@@ -201,7 +263,7 @@ class AnyInitial:
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryInterval:
+class BinaryInterval(Belief):
     """Every chain of two states whose probabilities to stay lie in two intervals, with every initial distribution.
 
     *The worst members.* Write u = 1 - P(0, 0), v = 1 - P(1, 1), lambda = 1 - u - v, F_n for the table of the slot n
@@ -257,6 +319,46 @@ class BinaryInterval:
         kept = corners[1:] if low >= 1 else corners[:1] if high <= 1 else corners
         return AnyInitial([[first, 1 - first], [1 - second, second]] for first, second in dict.fromkeys(kept))
 
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """The one or two members that decide every influence."""
+        return self.worst.chains
+
+    @property
+    def any_start(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def words(self) -> str:
+        """The two intervals."""
+        (low, high), (other_low, other_high) = self.stay_0, self.stay_1
+        return (
+            f"every chain of 2 states that stays in state 0 with probability {low:g} to {high:g} and in state 1 with "
+            f"probability {other_low:g} to {other_high:g}"
+        )
+
+    @property
+    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """One range, that of both rows."""
+        stay = np.array([self.stay_0, self.stay_1])
+        low, high = stay[:, 0], stay[:, 1]
+        return (
+            (
+                np.array([[low[0], 1 - high[0]], [1 - high[1], low[1]]]),
+                np.array([[high[0], 1 - low[0]], [1 - low[1], high[1]]]),
+            ),
+        )
+
+    def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - it has two
+        """From the corners of the two intervals."""
+        low, high = (_share_of_first(self.stay_0[one], self.stay_1[1 - one]) for one in (0, 1))
+        return np.array([low, 1 - high]), np.array([high, 1 - low])
+
+    def directions(self) -> tuple[Pair, ...]:
+        """Those of the worst members, from any start."""
+        return self.worst.directions()
+
     def contains(self, chain: MarkovChain) -> bool:
         """Whether a chain lies in the class; its initial distribution does not matter."""
         if chain.states != self.states:
@@ -293,83 +395,71 @@ class BinaryInterval:
         return cls(data["stay_0"], data["stay_1"])
 
 
-Belief: TypeAlias = MarkovChain | FiniteClass | MixingBounds | AnyInitial | BinaryInterval
-
-Read = TypeVar("Read")
-
-
-def belief_from_dict(data: Mapping[str, Any]) -> Belief:
-    """Read any belief by its ``kind``.
-
-    Raises:
-        ChainError: If the kind is not known, or the fields do not make such a belief.
-    """
-    readers = {
-        "markov-chain": MarkovChain.from_dict,
-        "finite-class": FiniteClass.from_dict,
-        "mixing-bounds": MixingBounds.from_dict,
-        "any-initial": AnyInitial.from_dict,
-        "binary-interval": BinaryInterval.from_dict,
-    }
-    kind = data.get("kind")
-    if kind in ("dobrushin-bounds", "periodic-chain"):
-        raise ChainError(
-            f"belief of kind {kind} has no quilts, which the quilt account and its mechanisms need: fit a model with "
-            "--belief pooled or --belief series"
-        )
-    if not isinstance(kind, str) or kind not in readers:
-        raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(readers)}")
-    return read_by(readers[kind], data)
-
-
-def read_by(reader: Callable[[Mapping[str, Any]], Read], data: Mapping[str, Any]) -> Read:
-    """What a reader makes of the plain form of a belief.
-
-    Raises:
-        ChainError: If the fields do not make such a belief.
-    """
-    try:
-        return reader(data)
-    except ChainError:
-        raise
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-        raise ChainError(
-            f"belief of kind {data['kind']} has a field that is missing or of another type ({type(error).__name__}); "
-            "make it with to_dict() of a belief"
-        ) from error
-
-
-def check_belief(belief: object) -> None:
-    """Refuse what is none of the beliefs.
-
-    Raises:
-        TypeError: Then.
-    """
-    if not isinstance(belief, Belief):
-        names = ", ".join(kind.__name__ for kind in get_args(Belief))
-        raise TypeError(f"belief is a {type(belief).__name__}, but must be one of {names}: make one of it first")
-
-
 def mixing_bounds(belief: Belief) -> MixingBounds:
-    """The bounds that hold for a belief: itself, or those of its chains.
+    """The bounds that hold for a belief: its own, or those of its members.
 
     Raises:
-        ChainError: If a chain is reducible or does not mix.
-        TypeError: If it is no belief.
+        ChainError: If a chain is reducible or does not mix, or the class bounds neither pi_min nor a gap.
     """
-    check_belief(belief)
-    if isinstance(belief, MixingBounds):
-        return belief
-    if isinstance(belief, BinaryInterval):
-        return belief.bounds
-    return MixingBounds.of(belief if isinstance(belief, MarkovChain) else belief.chains)
+    if (bounds := belief.bounds) is not None:
+        return bounds
+    if not belief.members:
+        raise ChainError(
+            f"{type(belief).__name__} bounds neither the rarest state nor a spectral gap, which quilts need: use "
+            "forward_backward, or fit a model with --belief pooled"
+        )
+    return MixingBounds.of(belief.members)
+
+
+def has_quilts(belief: Belief) -> bool:
+    """Whether a belief names chains, or bounds on pi_min and the gap."""
+    return bool(belief.members) or belief.bounds is not None
 
 
 def starts_stationary(belief: Belief) -> bool:
-    """Whether every chain of a belief starts in its stationary distribution."""
-    if isinstance(belief, MarkovChain):
-        return belief.initial is None
-    return isinstance(belief, FiniteClass) and all(chain.initial is None for chain in belief.chains)
+    """Whether every chain of a belief is named and starts in its stationary distribution."""
+    return bool(belief.members) and not belief.any_start and all(chain.initial is None for chain in belief.members)
+
+
+def has_start(belief: Belief) -> bool:
+    """Whether some chain of a belief has a fixed initial distribution, which is true of one slot only."""
+    return not belief.any_start and any(chain.initial is not None for chain in belief.members)
+
+
+def everywhere(belief: Belief) -> Belief:
+    """The belief with a start that is true in every slot: a fixed one is replaced by any."""
+    return from_any_start(belief) if has_start(belief) else belief
+
+
+def from_any_start(belief: Belief) -> Belief:
+    """The same chains with any initial distribution: what is known from a change of belief on.
+
+    Raises:
+        ChainError: The class names no chains, and rests on a start.
+    """
+    if belief.any_start:
+        return belief
+    if not belief.members:
+        raise ChainError(
+            f"a {type(belief).__name__} is believed in its steady state, which does not hold where the belief changes: "
+            "change to a chain, or to a class that holds from any start"
+        )
+    return AnyInitial(chain.transition for chain in belief.members)
+
+
+def stated_chains(belief: Belief, what: str) -> tuple[MarkovChain, ...]:
+    """The chains of a belief that has a law of its own: each with one initial distribution.
+
+    Raises:
+        TypeError: It is another belief, or none.
+    """
+    chains = () if getattr(belief, "any_start", True) else belief.members
+    if not chains:
+        raise TypeError(
+            f"belief is a {type(belief).__name__}, but {what} needs chains with one start each: give a MarkovChain or "
+            "a FiniteClass"
+        )
+    return chains
 
 
 def _same_states(name: str, members: tuple[MarkovChain, ...]) -> None:
@@ -389,6 +479,10 @@ def _interval(name: str, values: Any) -> tuple[float, float]:
     if not 0 <= low <= high <= 1:
         raise ChainError(f"{name} is ({low!r}, {high!r}), but must have 0 <= least <= largest <= 1: {advice}")
     return low + 0.0, high + 0.0
+
+
+def _share_of_first(stay_0: float, stay_1: float) -> float:
+    return (1 - stay_1) / ((1 - stay_0) + (1 - stay_1))
 
 
 def _share(part: float, rest: float) -> float:

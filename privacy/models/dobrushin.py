@@ -58,8 +58,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..accounting.directions import STEPS, MixingCurve, Pair
 from ..validation import whole
+from .belief import Belief
+from .directions import STEPS, MixingCurve, Pair
 from .markov_chain import ChainError, FloatArray, MarkovChain
 from .periodic import PeriodicChain
 
@@ -75,7 +76,7 @@ _MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class DobrushinBounds:
+class DobrushinBounds(Belief):
     """Every chain, also changing in time, whose m-step kernels in both directions are within eta_m in total variation.
 
     Attributes:
@@ -148,12 +149,14 @@ class DobrushinBounds:
             (values <= [eta + _OUTWARD for _, eta in curve]).all() for curve, values in zip(curves, found, strict=True)
         )
 
+    @property
+    def any_start(self) -> bool:
+        """Always: the second curve is about the marginals that a member has."""
+        return True
+
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction, each by its own curve."""
         return ((MixingCurve(self.forward), MixingCurve(self.backward)),)
-
-    def check_interval(self, interval_us: int) -> None:
-        """Nothing: the class may be about slots of any length."""
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""
@@ -268,7 +271,7 @@ _STEPS = tuple(range(1, 65))
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(Belief):
     """All chains, also changing in time, whose rows in both directions are within tau of those of a chain.
 
     Attributes:
@@ -292,6 +295,16 @@ class Neighbourhood:
                 "bins, or smooth the counts"
             )
 
+    @property
+    def any_start(self) -> bool:
+        """Always: the second curve is about the marginals that a member has."""
+        return True
+
+    @property
+    def states(self) -> int:
+        """Number of states k."""
+        return self.chain.states
+
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction; of a tau that is too large none has a bound at any density."""
         return (tuple(MixingCurve(tuple(zip(_STEPS, self._near(eta), strict=True))) for eta in self._curves),)  # pyright: ignore[reportReturnType] - two of them
@@ -303,9 +316,6 @@ class Neighbourhood:
     def _near(self, eta: np.ndarray) -> list[float]:
         moved = 2 * self.tau * np.concatenate([[1.0], 1.0 + np.cumsum(eta[:-1])])
         return np.minimum(1.0, (eta + moved) * (1 + _OUTWARD)).tolist()
-
-    def check_interval(self, interval_us: int) -> None:
-        """Nothing: the class may be about slots of any length."""
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""

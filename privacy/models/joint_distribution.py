@@ -102,6 +102,11 @@ class JointTable:
         return cls(outcomes, weights)
 
     @property
+    def members(self) -> tuple[JointTable, ...]:
+        """The table itself."""
+        return (self,)
+
+    @property
     def records(self) -> int:
         """Number of records d."""
         return len(self.outcomes[0])

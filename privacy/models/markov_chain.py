@@ -35,6 +35,8 @@ import numpy.typing as npt
 
 from ..errors import PrivacyError
 from ..validation import positive
+from .belief import Belief
+from .directions import Kernel, Pair
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -160,7 +162,7 @@ def _initial(values: npt.ArrayLike, states: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class MarkovChain:
+class MarkovChain(Belief):
     """A chain (q, P): initial distribution and transition matrix ([SWC17] section 4.2).
 
     A row that sums to 1 within 1e-9 is accepted and divided by its sum; a row within 2**-50 of 1 is kept bit for bit.
@@ -206,6 +208,30 @@ class MarkovChain:
     def states(self) -> int:
         """Number of states k."""
         return len(self.transition)
+
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """The chain itself."""
+        return (self,)
+
+    @property
+    def ahead(self) -> Kernel:
+        """The kernel from a slot to the next; rows sum to 1 within 2**-50."""
+        return Kernel(self.transition, 2.0**-50 * self.states)
+
+    def directions(self) -> tuple[Pair, ...]:
+        """P, and its time reversal.
+
+        Raises:
+            ChainError: The chain has a fixed start, or is reducible.
+        """
+        if self.initial is not None:
+            raise ChainError(
+                "the chain has a fixed start, which is true at one slot of a stream only: leave initial out for a "
+                "stationary chain, or use AnyInitial"
+            )
+        # the elimination that gives the stationary distribution never subtracts: a relative error of k^3 roundings
+        return ((self.ahead, Kernel(self.reversal, 2.0**-50 * self.states**3)),)
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:

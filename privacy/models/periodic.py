@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..accounting.directions import Pair, PeriodicKernel
 from . import markov_chain
+from .belief import Belief
+from .directions import Pair, PeriodicKernel
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
 
 BoolArray = npt.NDArray[np.bool_]
@@ -34,7 +35,7 @@ _MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class PeriodicChain:
+class PeriodicChain(Belief):
     """A kernel for each slot of a period, and the marginals that repeat with it.
 
     States that the steady state never has at a slot are impossible there: no secret is about them.

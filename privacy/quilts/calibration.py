@@ -58,17 +58,10 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 
 from ..accounting.forward_backward import Certificate
-from ..models.classes import (
-    AnyInitial,
-    Belief,
-    BinaryInterval,
-    FiniteClass,
-    MixingBounds,
-    check_belief,
-    mixing_bounds,
-    starts_stationary,
-)
+from ..models.belief import Belief
+from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.reading import check_belief
 from ..validation import positive, whole
 from .influence import MAX_LAGS, WALL, Bound, ChainNodes, IntArray, Nodes, PairLabel, Quilt, check_bound, closed_form
 
@@ -688,6 +681,7 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
     """
     epsilon, length = target(epsilon, length)
     check_bound(bound)
+    check_belief(belief)
     bounds = mixing_bounds(belief)
     reach = lemma_4_9_reach(bounds, epsilon)
     short = length is not None and length < 8 * reach
@@ -791,14 +785,14 @@ def _exact(
 ) -> Calibration:
     epsilon, length = target(epsilon, length)
     check_belief(belief)
-    if isinstance(belief, MixingBounds):
+    if belief.states is None or not belief.members:
         raise ChainError(
-            f"{method} needs the chains themselves, but mixing bounds name none: use mqm_approx, or a belief of chains"
+            f"{method} needs the chains themselves, but {type(belief).__name__} names none: use mqm_approx or "
+            "forward_backward, or a belief of chains"
         )
-    any_initial = isinstance(belief, AnyInitial | BinaryInterval)
     worst: tuple[float, int, Decision] | None = None
-    for member, chain in enumerate(_members(belief)):
-        decision = decide(chain, epsilon, length, search, any_initial=any_initial, literal=literal)
+    for member, chain in enumerate(belief.members):
+        decision = decide(chain, epsilon, length, search, any_initial=belief.any_start, literal=literal)
         sigma = 0.0 if decision.found is None else decision.found.sigma
         if sigma == math.inf:
             raise ChainError(
@@ -811,7 +805,7 @@ def _exact(
     if worst is None:
         raise ChainError(f"{method} got a belief without a chain: give at least one")
     sigma, member, decision = worst
-    found, states = decision.found, _members(belief)[member].states
+    found, states = decision.found, belief.states
     return Calibration(
         epsilon=epsilon,
         sigma=sigma,
@@ -825,12 +819,6 @@ def _exact(
     )
 
 
-def _members(belief: MarkovChain | FiniteClass | AnyInitial | BinaryInterval) -> tuple[MarkovChain, ...]:
-    if isinstance(belief, MarkovChain):
-        return (belief,)
-    return belief.worst.chains if isinstance(belief, BinaryInterval) else belief.chains
-
-
 def _states(pair: int, states: int) -> tuple[int, int]:
     """The states of an ordered pair, which stand in the order of the off-diagonal of a matrix."""
     given, other = divmod(pair, states - 1)
@@ -838,25 +826,20 @@ def _states(pair: int, states: int) -> tuple[int, int]:
 
 
 def _assumptions(
-    belief: MarkovChain | FiniteClass | AnyInitial | BinaryInterval,
+    belief: Belief,
     length: int | None,
     decision: Decision,
     *,
     literal: bool,
 ) -> tuple[str, ...]:
-    if isinstance(belief, BinaryInterval):
-        notes = ["every chain of 2 states with its probabilities to stay in two intervals, any initial distribution"]
-    else:
-        members = len(_members(belief))
-        named = "one transition matrix" if members == 1 else f"each of {members} transition matrices"
-        stationary = starts_stationary(belief)
-        unnamed = isinstance(belief, AnyInitial) or (length is None and not stationary)
-        start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"
-        where = "" if length is None or stationary else " at the first slot of the window"
-        notes = [f"{named} of {belief.states} states, with {start} distribution{where}"]
+    stationary = starts_stationary(belief)
+    unnamed = belief.any_start or (length is None and not stationary)
+    start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"
+    where = "" if length is None or stationary else " at the first slot of the window"
+    notes = [f"{belief.words}, with {start} distribution{where}"]
     if decision.found is None:
         notes.append("no slot has two possible states: nothing is secret, and no noise is needed")
-    if literal and length is not None and not starts_stationary(belief):
+    if literal and length is not None and not stationary:
         notes.append("states that are impossible at an earlier slot count, as printed in the paper")
     if decision.slack is not None:
         notes.append(decision.slack)

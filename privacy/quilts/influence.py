@@ -70,9 +70,10 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..models.belief import AnyBelief, Directed
-from ..models.classes import AnyInitial, Belief, BinaryInterval, FiniteClass, MixingBounds, check_belief
+from ..models.belief import Belief
+from ..models.classes import MixingBounds
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen
+from ..models.reading import check_belief
 from ..validation import whole
 
 BoolArray = npt.NDArray[np.bool_]
@@ -540,11 +541,11 @@ _NO_QUILTS = "a belief without quilts: what slots tell about each other is bound
 
 
 @lru_cache(maxsize=8)
-def sided_influence(belief: AnyBelief, bound: Bound = "lemma-4.8") -> SidedInfluence:
+def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
-    A belief that names its directions has no quilt: its entries are infinite. Ending a table early only takes quilts
-    away, so every loss computed from it stays an upper bound.
+    A class that names neither chains nor bounds has no quilt: its entries are infinite. Ending a table early only takes
+    quilts away, so every loss computed from it stays an upper bound.
 
     Args:
         belief: What is believed about the series.
@@ -556,32 +557,16 @@ def sided_influence(belief: AnyBelief, bound: Bound = "lemma-4.8") -> SidedInflu
         ValueError: If there is no bound of that name.
     """
     check_bound(bound)
-    if isinstance(belief, Directed):
-        nothing = np.full((1, 1), np.inf)
-        return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
     check_belief(belief)
-    if isinstance(belief, MixingBounds):
-        return mixing_influence(belief, min(MAX_LAGS, lemma_4_8_reach(belief)), bound)
-    if isinstance(belief, MarkovChain):
-        return chain_influence(belief)
-    free = not isinstance(belief, FiniteClass)
-    chains = belief.worst.chains if isinstance(belief, BinaryInterval) else belief.chains
-    if belief.states == 1:
-        return chain_influence(chains[0], any_initial=free)
-    tables = (chain_influence(chain, member, any_initial=free) for member, chain in enumerate(chains))
-    return _union(tables, _basis(belief))
-
-
-def _basis(belief: FiniteClass | AnyInitial | BinaryInterval) -> str:
-    if isinstance(belief, FiniteClass):
-        return f"a class of {len(belief.chains)} chains of {belief.states} states"
-    if isinstance(belief, AnyInitial):
-        return f"{len(belief.chains)} transition matrices of {belief.states} states with any initial distribution"
-    (low, high), (other_low, other_high) = belief.stay_0, belief.stay_1
-    return (
-        f"every chain of 2 states that stays in state 0 with probability {low:g} to {high:g} and in state 1 with "
-        f"probability {other_low:g} to {other_high:g}, whatever its initial distribution"
-    )
+    if belief.members:
+        tables = [
+            chain_influence(chain, member, any_initial=belief.any_start) for member, chain in enumerate(belief.members)
+        ]
+        return tables[0] if len(tables) == 1 or belief.states == 1 else _union(tables, belief.words)
+    if belief.bounds is not None:
+        return mixing_influence(belief.bounds, min(MAX_LAGS, lemma_4_8_reach(belief.bounds)), bound)
+    nothing = np.full((1, 1), np.inf)
+    return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
 
 
 WALL = 1e150
@@ -895,8 +880,10 @@ def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = Fa
         ValueError: If slot or length is out of range.
     """
     check_belief(belief)
-    if isinstance(belief, MixingBounds):
-        raise ChainError("a single slot needs the chains themselves, but mixing bounds name none: use mixing_influence")
+    if belief.states is None or not belief.members:
+        raise ChainError(
+            f"a single slot needs the chains themselves, but {type(belief).__name__} names none: use mixing_influence"
+        )
     length = whole("length", length, "give the slots of the window", least=1)
     slot = whole("slot", slot, "give a slot of the window, from 1", least=1)
     if slot > length:
@@ -906,9 +893,9 @@ def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = Fa
         raise ValueError(
             f"length is {length}, but tables of {belief.states} states have at most {most} slots: give a shorter window"
         )
-    free = isinstance(belief, AnyInitial | BinaryInterval)
+    free = belief.any_start
     lefts, rights, pairs = list[FloatArray](), list[FloatArray](), list[PairLabel]()
-    for member, chain in enumerate(_members(belief)):
+    for member, chain in enumerate(belief.members):
         left, right, labels = _of_chain(chain, member, slot, length, any_initial=free, literal=literal)
         lefts.append(left)
         rights.append(right)
@@ -919,12 +906,6 @@ def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = Fa
         pairs=tuple(pairs),
         basis=f"slot {slot} of a window of {length}{', impossible earlier states counted' if literal else ''}",
     )
-
-
-def _members(belief: MarkovChain | FiniteClass | AnyInitial | BinaryInterval) -> tuple[MarkovChain, ...]:
-    if isinstance(belief, MarkovChain):
-        return (belief,)
-    return belief.worst.chains if isinstance(belief, BinaryInterval) else belief.chains
 
 
 def _of_chain(

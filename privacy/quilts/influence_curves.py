@@ -51,7 +51,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
-from ..models.classes import Belief
+from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray, frozen
 from ..validation import positive, whole
 from .influence import SidedInfluence, sided_influence

@@ -151,7 +151,7 @@ def network_mqm(
         ValueError: If epsilon or size is out of range.
     """
     target = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-    members = [networks] if isinstance(networks, BayesianNetwork) else list(networks)
+    members = list(networks) if isinstance(networks, Iterable) else [networks]
     if not members:
         raise NetworkError("networks is empty: give at least one")
     given = {} if quilts is None else dict(quilts)

@@ -483,16 +483,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the map of the account is one step short",
-        file="privacy/accounting/directions.py",
+        file="privacy/models/directions.py",
         old="(matrix[first, second] - logarithm)",
         new="(matrix[first, second] - 0 * logarithm)",
         tests=("tests/privacy/accounting/test_constant.py", "tests/privacy/accounting/test_forward_backward.py"),
     ),
     Mutant(
         name="the backward kernel is the forward one",
-        file="privacy/accounting/forward_backward.py",
-        old="Kernel(chain.reversal, error)",
-        new="Kernel(chain.transition, error)",
+        file="privacy/models/markov_chain.py",
+        old="Kernel(self.reversal, 2.0**-50",
+        new="Kernel(self.transition, 2.0**-50",
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
     Mutant(
@@ -526,7 +526,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="after a change a start is taken as stationary",
         file="privacy/accounting/sweep.py",
-        old="(belief if start is None else any_start(belief) for start, belief in segments)",
+        old="(belief if start is None else from_any_start(belief) for start, belief in segments)",
         new="(belief for start, belief in segments)",
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
@@ -602,9 +602,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a chain of any start is taken as stationary",
-        file="privacy/accounting/forward_backward.py",
-        old="AnyStart.of([one.transition])) for one",
-        new="Kernel(one.reversal, _rounding(one))) for one",
+        file="privacy/models/classes.py",
+        old="AnyStart.of([chain.transition])) for chain",
+        new="chain.directions()[0][1]) for chain",
         tests=(
             "tests/privacy/accounting/test_forward_backward.py",
             "tests/privacy/accounting/test_sweep.py::test_no_chain_of_any_start_loses_more_than_the_recursion_says",

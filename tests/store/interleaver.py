@@ -29,7 +29,7 @@ from hypothesis.errors import NoSuchExample
 from sqlalchemy import event
 
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.classes import belief_from_dict
+from quiltstream.privacy.models.reading import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.connection import Database

@@ -22,9 +22,13 @@ from quiltstream.privacy import (
     pairwise,
 )
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.plan import EXACT, MECHANISMS, UNPROTECTED, Chosen, choose
+from quiltstream.transforms.plan import MECHANISMS, Chosen, choose
+
+EXACT = [name for name in MECHANISMS if METHODS[name].reads == "chains"]
+UNPROTECTED = METHODS["entry-dp"].label
 
 MATRIX = [[0.5, 0.4, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]
 OTHER = [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
@@ -45,7 +49,7 @@ BELIEFS: dict[str, Belief] = {
 def chosen(
     mechanism: str, belief: Belief, *, guarantee: str = "stream", window: int = 12, epsilon: float = 1.0
 ) -> Chosen:
-    states = getattr(belief, "states", 3)
+    states = belief.states or 3
     return choose(mechanism, belief.to_dict(), states=states, epsilon=epsilon, window=window, guarantee=guarantee)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from quiltstream.privacy import Ledger, belief_from_dict, forward_backward, mqm_approx, mqm_exact, pairwise
+from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models.classes import mixing_bounds
 from quiltstream.schemas.models import Model
-from quiltstream.transforms.plan import UNPROTECTED
 
 from ..jobs import Job, call, job, readings
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp")} | {
-    "entry-dp": UNPROTECTED
+    "entry-dp": METHODS["entry-dp"].label
 }
 SLOTS = 48
 

@@ -13,7 +13,7 @@ import pytest
 from quiltstream.pipelines.estimation import successors
 from quiltstream.pipelines.estimation.drift import published_between
 from quiltstream.pipelines.live import command
-from quiltstream.privacy.models.classes import belief_from_dict, mixing_bounds
+from quiltstream.privacy.models import belief_from_dict, mixing_bounds
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.slots import Window
 

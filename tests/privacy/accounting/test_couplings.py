@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from quiltstream.privacy.accounting.directions import couple, load_bound
+from quiltstream.privacy.models.directions import couple, load_bound
 
 
 def closed(matrix):

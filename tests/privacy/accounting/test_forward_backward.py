@@ -10,17 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import AnyInitial, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
-from quiltstream.privacy.accounting import (
-    AnyStart,
-    Kernel,
-    MixingCurve,
-    NotContracting,
-    certify,
-    directions_of,
-    endless,
-    lower_bound,
-)
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.accounting import certify, directions_of, endless, lower_bound
+from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting
 
 from .. import reference
 from ..homes import moves, runs_by_home

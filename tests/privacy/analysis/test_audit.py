@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
-from quiltstream.privacy.analysis.planning import METHODS
+from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 
@@ -198,7 +198,7 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 
 
 def test_a_class_of_infinitely_many_chains_is_refused():
-    with pytest.raises(TypeError, match="not MixingBounds: other classes hold infinitely many"):
+    with pytest.raises(TypeError, match="belief is a MixingBounds, but an audit by enumeration needs chains"):
         exact_loss(MixingBounds(0.2, 0.5), 3, [])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ChainError, match="reducible"):
         exact_loss(MarkovChain(np.eye(2)), 3, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Calibration, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import (
     LARGEST_WINDOW,
-    METHODS,
     NotApplicable,
     Plan,
     compare_methods,
@@ -234,8 +233,8 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 def test_the_states_of_the_belief_are_the_bins():
     assert plan_release(CHAIN, 1.0, 100).bins == 2
     assert plan_release(FiniteClass([CHAIN]), 1.0, 100).bins == 2
-    with pytest.raises(ValueError, match="SimpleNamespace has no states"):
-        plan_release(SimpleNamespace(), 1.0, 100)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="MixingBounds has no states"):
+        plan_release(LONDON, 1.0, 100)
 
 
 def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
@@ -244,5 +243,5 @@ def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
     assert [name for name, plan in plans.items() if isinstance(plan, Plan)] == ["entry-dp", "forward-backward"]
     reason = plans["mqm-exact"]
     assert isinstance(reason, NotApplicable)
-    assert "belief is a DobrushinBounds" in reason.reason
+    assert "DobrushinBounds names none" in reason.reason
     assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
-from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
+from quiltstream.privacy.accounting import certify, directions_of, endless
 from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.models import ChainError, DobrushinBounds, PeriodicChain
-from quiltstream.privacy.models.reading import read_belief
+from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain
+from quiltstream.privacy.models.reading import belief_from_dict
 
 from .. import reference
 from ..homes import moves, runs_by_home, table_by_slot
@@ -142,7 +142,7 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_of_the_class():
     assert 0.999 < ledger.loss <= 1.0
     with pytest.raises(BudgetExceeded):
         ledger.charge(470, 480, noise.epsilon_dp)
-    assert read_belief(belief.to_dict()) == belief
+    assert belief_from_dict(belief.to_dict()) == belief
 
 
 def test_the_forward_curve_does_not_bound_the_past():

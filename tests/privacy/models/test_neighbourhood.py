@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.accounting import MixingCurve, NotContracting, certify, directions_of, endless
-from quiltstream.privacy.models import ChainError, DobrushinBounds, Neighbourhood
-from quiltstream.privacy.models.reading import read_belief
+from quiltstream.privacy.accounting import certify, directions_of, endless
+from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, Neighbourhood, NotContracting
+from quiltstream.privacy.models.reading import belief_from_dict
 
 from .. import reference
 from ..strategies import distributions, transitions, windows
@@ -84,8 +84,8 @@ def test_a_neighbourhood_without_width_is_the_class_of_the_chain_and_grows_with_
 
 def test_a_neighbourhood_survives_its_plain_form():
     belief = Neighbourhood(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 0.05)
-    assert read_belief(belief.to_dict()) == belief
-    assert hash(read_belief(belief.to_dict())) == hash(belief)
+    assert belief_from_dict(belief.to_dict()) == belief
+    assert hash(belief_from_dict(belief.to_dict())) == hash(belief)
     assert len(directions_of(belief)) == 1
 
 
@@ -109,7 +109,7 @@ def test_a_plain_form_without_a_field_is_refused(field):
     form = Neighbourhood(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 0.05).to_dict()
     del form[field]
     with pytest.raises(ChainError, match=f"needs the field {field}"):
-        read_belief(form)
+        belief_from_dict(form)
 
 
 def test_the_variation_after_m_slots_is_widened_by_all_slots_between():

@@ -417,7 +417,7 @@ def test_bad_arguments_are_refused_with_name_value_and_limit(method):
             method(belief, 1.0)
         with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
             mqm_approx(belief, 1.0)  # pyright: ignore[reportArgumentType] - the point of the test
-    with pytest.raises(ChainError, match=r"name none: use mqm_approx"):
+    with pytest.raises(ChainError, match=r"names none: use mqm_approx"):
         method(MixingBounds(0.2, 0.5), 1.0)
     with pytest.raises(ChainError, match=r"reducible.*\{0\}, \{1\}"):
         method(MarkovChain([[1, 0], [0, 1]]), 1.0, 10)
@@ -433,7 +433,7 @@ def test_a_calibration_says_what_it_assumes():
     assert "impossible at an earlier slot count" in notes(FIRST, 50, literal=True)[1]
     assert notes(MarkovChain(THETA1), 50, literal=True) == notes(MarkovChain(THETA1), 50)
     assert "each of 2 transition matrices" in notes(AnyInitial([THETA1, THETA2]))[0]
-    assert "two intervals" in notes(BinaryInterval((0.8, 0.9), (0.6, 0.7)))[0]
+    assert "in state 0 with probability 0.8 to 0.9" in notes(BinaryInterval((0.8, 0.9), (0.6, 0.7)))[0]
 
 
 def test_a_table_cut_short_is_said_so(monkeypatch):

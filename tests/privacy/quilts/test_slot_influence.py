@@ -133,7 +133,7 @@ def test_a_table_that_ends_early_keeps_its_last_value():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((MixingBounds(0.2, 0.75), 1, 5), ChainError, "mixing bounds name none"),
+        ((MixingBounds(0.2, 0.75), 1, 5), ChainError, "MixingBounds names none"),
         ((MATRIX, 1, 5), TypeError, "belief is a ndarray"),
         ((MarkovChain(MATRIX), 0, 5), ValueError, "slot is 0"),
         ((MarkovChain(MATRIX), 6, 5), ValueError, "slot is 6, but the window has 5"),

@@ -1,0 +1,251 @@
+"""The calibration table: every method by name, what it reads of the model, what it assumes and does not protect.
+
+Settings, plans, comparisons, dry runs, the estimates of a job and the documents read this table. The name of a method
+is that of its function with hyphens, so names are listed once: those that settings may choose, in their schema.
+
+>>> from quiltstream.privacy.models.classes import MixingBounds
+>>> METHODS["mqm-approx"](MixingBounds(pi_min=0.2, gap=0.75), 1.0, None).sigma > 30
+True
+>>> METHODS["entry-dp"].label
+'entry-dp (correlated slots not protected)'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ..accounting.calibration import forward_backward
+from ..models.belief import Belief
+from ..models.classes import stated_chains
+from ..models.markov_chain import ChainError
+from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
+from ..quilts.influence import Quilt
+from . import baselines
+
+
+class Calibrated(Protocol):
+    """What planning needs of a calibration or a baseline."""
+
+    @property
+    def sigma(self) -> float:
+        """Noise scale per unit of L1 sensitivity."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the number rests on."""
+        ...
+
+
+class Calibrator(Protocol):
+    """What turns a belief into noise: `mqm_approx` and its like."""
+
+    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
+        """Calibrate for windows of ``length`` slots, or for an endless stream."""
+        ...
+
+
+Reads: TypeAlias = Literal["bounds", "chains", "directions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to calibrate noise.
+
+    Attributes:
+        calibrate: Its function.
+        reads: What it reads of the model, and what the account is then kept under: ``bounds`` on pi_min and the gap,
+            the ``chains`` themselves, or the model's own belief by its ``directions``.
+        noise: Where the noise comes from, in words.
+        believes: What the account believes, in words.
+        needs: What a job must give.
+        leaves: What it does not protect, in words.
+        endless: Whether there is noise for an endless stream.
+        published: Whether it is a method of [SWC17], which other calibrations are shown beside.
+        in_settings: Whether settings may choose it.
+    """
+
+    calibrate: Calibrator
+    reads: Reads
+    noise: str
+    believes: str
+    needs: str
+    leaves: str
+    endless: bool = True
+    published: bool = False
+    in_settings: bool = True
+    hides_neighbours: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name in settings, rows and records."""
+        return self.calibrate.__name__.replace("_", "-")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - each is a function
+
+    @property
+    def label(self) -> str:
+        """How rows and ledger name it: with a warning where the neighbours of a slot tell what it hides."""
+        return self.name if self.hides_neighbours else f"{self.name} ({self.leaves} not protected)"
+
+    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
+        """Calibrate for windows of ``length`` slots, or for an endless stream.
+
+        Raises:
+            TypeError: The belief is none that the method reads, or a number is of another type.
+            ValueError: The method has no noise for it, or a number is out of range.
+        """
+        return self.calibrate(belief, epsilon, length)
+
+
+def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
+    """`mqm_approx` with the spectral bound."""
+    return mqm_approx(belief, epsilon, length, bound="spectral")
+
+
+def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
+    """`baselines.group_dp` of a window."""
+    return _without_quilt(baselines.group_dp(epsilon, _window_of("group privacy", length)), length)
+
+
+def gk16(belief: Any, epsilon: float, length: int | None = None) -> baselines.Baseline:
+    """`baselines.gk16` of a window."""
+    slots = _window_of("an influence matrix", length)
+    try:
+        stated_chains(belief, "an influence matrix")
+    except TypeError as error:
+        # a method that does not read a belief is no wrong type: a comparison shows it with its reason
+        raise ChainError(str(error)) from None
+    return baselines.gk16(belief, epsilon, slots)
+
+
+def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
+    """`baselines.entry_dp`."""
+    return _without_quilt(baselines.entry_dp(epsilon), length)
+
+
+def _window_of(what: str, length: int | None) -> int:
+    if length is None:
+        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
+    return length
+
+
+def _without_quilt(baseline: baselines.Baseline, length: int | None) -> Calibration:
+    return Calibration(
+        epsilon=baseline.epsilon,
+        sigma=baseline.sigma,
+        quilt=Quilt(None, None),
+        node=None,
+        influence=0.0,
+        length=length,
+        method=baseline.method,
+        pair=None,
+        assumptions=baseline.assumptions,
+    )
+
+
+_BOUNDED = "every chain that mixes at least so fast"
+_CHAINS = "the chains of the model"
+_FILE = "a model file with chains"
+_EITHER = "a model file, or bounds by hand"
+_OTHERS = "series that follow another chain"
+
+_TABLE = (
+    Method(
+        mqm_approx,
+        "bounds",
+        noise="from pi_min and the gap alone, Lemma 4.8",
+        believes=_BOUNDED,
+        needs=_EITHER,
+        leaves="series that mix more slowly, or change in time",
+        published=True,
+    ),
+    Method(
+        mqm_approx_spectral,
+        "bounds",
+        noise="from pi_min and the gap alone, spectral bound",
+        believes=_BOUNDED,
+        needs=_EITHER,
+        leaves="series that mix more slowly, or change in time",
+        in_settings=False,
+    ),
+    Method(
+        mqm_exact,
+        "chains",
+        noise="from the exact influence of each quilt",
+        believes=_CHAINS,
+        needs=_FILE,
+        leaves=_OTHERS,
+        published=True,
+    ),
+    Method(
+        pairwise,
+        "chains",
+        noise="the same, with a quilt for each pair of states; never more than `mqm-exact`",
+        believes=_CHAINS,
+        needs=_FILE,
+        leaves=_OTHERS,
+    ),
+    Method(
+        forward_backward,
+        "directions",
+        noise="by the [forward-backward account](calibration.md#the-forward-backward-account); never more than the "
+        "three above, but for rounding",
+        believes="the model's bounds, chains or class",
+        needs=_EITHER,
+        leaves="series outside the belief",
+    ),
+    Method(
+        group_dp,
+        "bounds",
+        noise="slots of the window / epsilon",
+        believes=_BOUNDED,
+        needs="`guarantee: window`",
+        leaves="several windows together",
+        endless=False,
+    ),
+    Method(
+        gk16,
+        "chains",
+        noise="from the norm of an influence matrix",
+        believes=_CHAINS,
+        needs=_FILE,
+        leaves=_OTHERS,
+        endless=False,
+        in_settings=False,
+    ),
+    Method(
+        entry_dp,
+        "bounds",
+        noise="1 / epsilon",
+        believes=_BOUNDED,
+        needs="a budget for what it really costs",
+        leaves="correlated slots",
+        hides_neighbours=False,
+    ),
+)
+
+METHODS: Mapping[str, Method] = MappingProxyType({one.name: one for one in _TABLE})
+"""Every method by name, as `compare_methods` sets them side by side.
+
+entry-dp does not protect correlated slots: it is the line to compare with.
+"""
+
+
+def by_quilts(belief: Belief, epsilon: float, length: int | None = None) -> dict[str, float]:
+    """Sigma by the methods of [SWC17] that have an answer for a belief, the least first.
+
+    Args:
+        belief: One without quilts, such as a contraction class, has none.
+        epsilon: Target, above 0.
+        length: Slots of a window; an endless stream if left out.
+    """
+    found: dict[str, float] = {}
+    for name, method in METHODS.items():
+        # a method that does not read such a belief, or finds no quilt far enough, has no answer
+        if method.published:
+            with suppress(TypeError, ValueError):
+                found[name] = method(belief, epsilon, length).sigma
+    return dict(sorted(found.items(), key=lambda one: one[1]))

@@ -1,0 +1,108 @@
+"""What every belief answers, whatever its kind."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from quiltstream.privacy import (
+    AnyInitial,
+    BinaryInterval,
+    DobrushinBounds,
+    FiniteClass,
+    Ledger,
+    MarkovChain,
+    MixingBounds,
+    PeriodicChain,
+)
+from quiltstream.privacy.accounting import certify, endless
+from quiltstream.privacy.models import Belief, ChainError, Neighbourhood, belief_from_dict
+from quiltstream.privacy.models.classes import everywhere, from_any_start, has_quilts, mixing_bounds
+from quiltstream.privacy.models.reading import KINDS
+
+SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
+CURVE = {1: 0.6, 4: 0.2}
+BELIEFS: list[Belief] = [
+    SLOW,
+    FiniteClass([SLOW, FAST]),
+    MixingBounds(0.2, 0.5),
+    AnyInitial([SLOW.transition, FAST.transition]),
+    BinaryInterval((0.8, 0.9), (0.5, 0.6)),
+    DobrushinBounds(CURVE, CURVE),
+    Neighbourhood(SLOW, 0.01),
+    PeriodicChain([SLOW.transition, FAST.transition]),
+]
+
+
+def kind(belief: Belief) -> str:
+    return belief.to_dict()["kind"]
+
+
+@pytest.mark.parametrize("belief", BELIEFS, ids=kind)
+class TestEveryBelief:
+    def test_its_plain_form_survives_json(self, belief: Belief) -> None:
+        assert belief_from_dict(json.loads(json.dumps(belief.to_dict()))) == belief
+        assert type(belief) is KINDS[kind(belief)]
+
+    def test_each_direction_has_a_certificate(self, belief: Belief) -> None:
+        found = endless(belief, 1.0)
+        pairs = belief.directions()
+        assert all(certify(pair, one) for pair, one in zip(pairs, found.certificates, strict=True))
+
+    def test_an_account_and_its_events_know_it(self, belief: Belief) -> None:
+        ledger = Ledger(belief, budget=1.0)
+        assert 0 < ledger.charge(0, 48, 0.02).loss_after <= ledger.event_loss(4)
+
+    def test_its_bounds_are_those_of_quilts(self, belief: Belief) -> None:
+        if has_quilts(belief):
+            assert 0 < mixing_bounds(belief).gap <= 2
+        else:
+            with pytest.raises(ChainError, match="bounds neither the rarest state nor a spectral gap"):
+                mixing_bounds(belief)
+
+    def test_its_ranges_hold_its_members(self, belief: Belief) -> None:
+        inside = [
+            any((low <= chain.transition).all() and (chain.transition <= high).all() for low, high in ranges)
+            for chain in belief.members
+            if (ranges := belief.transition_ranges)
+        ]
+        assert all(inside)
+        if (shares := belief.stationary_range(2)) is not None:
+            low, high = shares
+            assert all((low - 1e-12 <= chain.stationary).all() for chain in belief.members)
+            assert all((chain.stationary <= high + 1e-12).all() for chain in belief.members)
+
+    def test_a_start_is_given_up_where_it_is_not_known(self, belief: Belief) -> None:
+        assert everywhere(belief) == belief
+        if belief.members or belief.any_start:
+            assert from_any_start(belief).any_start
+        else:
+            with pytest.raises(ChainError, match="PeriodicChain is believed in its steady state"):
+                from_any_start(belief)
+
+
+def test_there_is_a_belief_of_each_kind() -> None:
+    assert [kind(belief) for belief in BELIEFS] == list(KINDS)
+
+
+def test_a_fixed_start_is_replaced_by_any() -> None:
+    start = MarkovChain(SLOW.transition, [1.0, 0.0])
+    assert everywhere(start) == AnyInitial([SLOW.transition])
+    assert everywhere(FiniteClass([start, FAST])) == AnyInitial([SLOW.transition, FAST.transition])
+
+
+def test_no_account_changes_to_a_chain_in_its_steady_state() -> None:
+    """After a change the marginals are those that the old chain left, and not the periodic ones."""
+    ledger = Ledger(SLOW, budget=1.0)
+    before = ledger.charge(0, 48, 0.01).loss_after
+    with pytest.raises(ChainError, match="does not hold where the belief changes"):
+        ledger.switch(48, PeriodicChain([SLOW.transition, FAST.transition]))
+    assert ledger.loss == before
+    assert np.isfinite(ledger.switch(48, DobrushinBounds(CURVE, CURVE)))
+
+
+def test_an_unknown_kind_is_refused_with_every_kind_there_is() -> None:
+    with pytest.raises(ChainError, match=f"belief kind is 'magic', but must be one of {', '.join(KINDS)}"):
+        belief_from_dict({"kind": "magic"})
