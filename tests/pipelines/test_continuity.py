@@ -322,7 +322,7 @@ OPENINGS: dict[str, Opened | None] = {
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/aggregate/discovery.py:register": lambda _, plan: discovery.register(plan),
     # on workers: the stores of a plan, which test_workers_insist pickles
-    "transforms/aggregate/release.py:CountCells": None,
+    "transforms/aggregate/release.py:ChargeAndCount": None,
     "transforms/aggregate/release.py:ReleaseHistograms": None,
     "transforms/aggregate/encode.py:EncodeCells": None,
     "pipelines/on_record.py:on_record": lambda _, plan: on_record.on_record(plan.address, "streets", "daily"),

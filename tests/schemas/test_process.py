@@ -33,8 +33,8 @@ STEPS = """
 from quiltstream.transforms.sources.batch_files import DecodeFiles
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.sources.reader import ReadPart
-from quiltstream.transforms.aggregate.release import CountCells, ReleaseHistograms
-for kind in (DecodeFiles, EncodeCells, ReadPart, CountCells, ReleaseHistograms):
+from quiltstream.transforms.aggregate.release import ChargeAndCount, ReleaseHistograms
+for kind in (DecodeFiles, EncodeCells, ReadPart, ChargeAndCount, ReleaseHistograms):
     fresh()
     try:
         kind.setup(kind.__new__(kind))
