@@ -1,8 +1,9 @@
-"""The JSON Schema of the settings, and the tables of ``docs/settings.md`` that are made from it."""
+"""The JSON Schema of the settings, and the table of ``docs/settings.md`` that is made from it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from ...schemas.settings.job import Settings
@@ -15,27 +16,54 @@ def settings_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, **Settings.model_json_schema(by_alias=True)}
 
 
-def settings_tables() -> str:
-    """Every field of the settings as Markdown: one table for the document and one for each of its sections."""
+def settings_table() -> str:
+    """Every field of the settings by its path, as one Markdown table; a section that comes twice is shown once."""
     schema = settings_schema()
-    sections = [("The document", schema)]
-    names = [name for name in schema["$defs"] if schema["$defs"][name].get("type") == "object"]
-    sections += [(f"`{name}`", schema["$defs"][name]) for name in names]
-    return "\n".join(_table(title, form) for title, form in sections)
+    rows: list[tuple[list[str], str]] = []
+    for path, cells in _fields(schema, "", schema["$defs"], {}):
+        if rows and rows[-1][1] == cells and rows[-1][0][0].rpartition(".")[0] == path.rpartition(".")[0]:
+            rows[-1][0].append(path)
+        else:
+            rows.append(([path], cells))
+    lines = [f"| {', '.join(f'`{path}`' for path in paths)} | {cells} |" for paths, cells in rows]
+    return "\n".join(["| field | what it takes | left out | meaning |", "| --- | --- | --- | --- |", *lines, ""])
 
 
-def _table(title: str, form: dict[str, Any]) -> str:
-    about = "" if "$schema" in form else " ".join(form.get("description", "").split())
+def _fields(
+    form: dict[str, Any], prefix: str, forms: dict[str, Any], shown: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Path and other cells of each field of a section, those of its own sections after it.
+
+    Args:
+        form: Schema of the section.
+        prefix: Its path with a dot, or empty.
+        forms: Schemas of all sections by name.
+        shown: Paths of the sections that were shown, by name; added to.
+    """
     required = set(form.get("required", ()))
-    lines = [f"### {title}", ""]
-    if about:
-        lines += [about, ""]
-    lines += ["| field | what it takes | left out | meaning |", "| --- | --- | --- | --- |"]
     for name, field in form["properties"].items():
+        path = f"{prefix}{name}"
+        sections = [each for each in _references(field) if forms[each].get("type") == "object"]
+        meaning = field.get("description", "") or " ".join(forms[each].get("description", "") for each in sections)
+        again = [f"fields as of `{shown[each]}`" for each in sections if each in shown]
+        meaning = "; ".join(part for part in (" ".join(meaning.split()).rstrip("."), *again) if part)
         default = "required" if name in required else _default(field)
-        meaning = " ".join(field.get("description", "").split())
-        lines.append(f"| `{name}` | {_kind(field)} | {default} | {meaning} |")
-    return "\n".join([*lines, ""])
+        yield path, f"{_kind(field, forms)} | {default} | {meaning}"
+        for each in sections:
+            if each not in shown:
+                shown[each] = path
+                yield from _fields(forms[each], f"{path}.", forms, shown)
+
+
+def _references(field: dict[str, Any]) -> Iterator[str]:
+    """Names of the sections that a field takes."""
+    if "$ref" in field:
+        yield field["$ref"].rpartition("/")[2]
+    for each in (*field.get("anyOf", ()), *field.get("oneOf", ())):
+        yield from _references(each)
+    for key in ("items", "additionalProperties"):
+        if isinstance(field.get(key), dict):
+            yield from _references(field[key])
 
 
 def _default(field: dict[str, Any]) -> str:
@@ -45,11 +73,12 @@ def _default(field: dict[str, Any]) -> str:
     return f"`{value}`"
 
 
-def _kind(field: dict[str, Any]) -> str:
+def _kind(field: dict[str, Any], forms: dict[str, Any]) -> str:
     if "$ref" in field:
-        return f"`{field['$ref'].rpartition('/')[2]}`"
+        form = forms[field["$ref"].rpartition("/")[2]]
+        return "section" if form.get("type") == "object" else _kind(form, forms)
     if "anyOf" in field or "oneOf" in field:
-        kinds = [_kind(one) for one in field.get("anyOf") or field["oneOf"] if one.get("type") != "null"]
+        kinds = [_kind(one, forms) for one in field.get("anyOf") or field["oneOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in field:
         return " or ".join(f"`{value}`" for value in field["enum"])
@@ -57,7 +86,7 @@ def _kind(field: dict[str, Any]) -> str:
         value = field["const"]
         return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
     if field.get("type") == "array":
-        return f"list of {_kind(field['items'])}"
+        return f"list of {_kind(field['items'], forms)}"
     kind = {"string": "text", "number": "number", "integer": "whole number", "boolean": "yes or no"}.get(
         field.get("type", ""), "anything"
     )
