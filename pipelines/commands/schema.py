@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,14 +46,15 @@ def _fields(
         path = f"{prefix}{name}"
         sections = [each for each in _references(field) if forms[each].get("type") == "object"]
         meaning = field.get("description", "") or " ".join(forms[each].get("description", "") for each in sections)
-        again = [f"fields as of `{shown[each]}`" for each in sections if each in shown]
-        meaning = "; ".join(part for part in (" ".join(meaning.split()).rstrip("."), *again) if part)
+        again = dict.fromkeys(f"fields as of `{shown[each]}`" for each in sections if each in shown)
+        meaning = "; ".join(part for part in (re.sub(r"(?<!\.)\.$", "", " ".join(meaning.split())), *again) if part)
         default = "required" if name in required else _default(field)
         yield path, f"{_kind(field, forms)} | {default} | {meaning}"
         for each in sections:
             if each not in shown:
-                shown[each] = path
-                yield from _fields(forms[each], f"{path}.", forms, shown)
+                inner = f"{path}.*" if "additionalProperties" in str(field) and "properties" not in field else path
+                shown[each] = inner
+                yield from _fields(forms[each], f"{inner}.", forms, shown)
 
 
 def _references(field: dict[str, Any]) -> Iterator[str]:
@@ -70,7 +72,7 @@ def _default(field: dict[str, Any]) -> str:
     value = field.get("default")
     if value is None or value in ("", []):
         return "empty" if "default" in field and value is not None else "nothing"
-    return f"`{value}`"
+    return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
 
 
 def _kind(field: dict[str, Any], forms: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ Options = Annotated[dict[str, Option], BeforeValidator(_options)]
 class Registry(Section):
     """A schema registry that speaks Confluent's interface."""
 
-    url: Name
+    url: Name = Field(description="up to where Confluent's paths begin")
     options: Annotated[dict[str, Option], BeforeValidator(_registry_options)] = Field(
         default_factory=dict, description="any option of Confluent's client, such as basic.auth.user.info"
     )
@@ -117,7 +117,7 @@ class KafkaSource(Section):
     """Topics of readings; only live."""
 
     servers: Servers
-    topic: Topic | None = None
+    topic: Topic | None = Field(default=None, description="name of the topic, or topics")
     topics: list[Topic] | None = Field(default=None, min_length=1, description="several, instead of topic")
     registry: Registry | None = Field(default=None, description="where the schemas of readings.payload: avro are")
     start: Instant = Field(
@@ -137,7 +137,7 @@ class KafkaSource(Section):
         "time stamps; left out: at the start of the topic",
     )
     lanes: int = Field(default=1, ge=1, le=256, description="parallel parts; lane i of n reads partitions i, i+n, ...")
-    discover: Duration = Field(default="10s", description="from one look for new partitions to the next")
+    discover: Duration = Field(default="10s", description="interval of looking for new partitions")
     options: Options = Field(default_factory=dict, description="any option of librdkafka")
 
     @field_validator("start")
@@ -170,7 +170,7 @@ class KafkaSink(Section):
     """A topic that rows are sent to; only live."""
 
     servers: Servers
-    topic: Topic
+    topic: Topic = Field(description="name of the topic")
     format: Literal["json", "avro", "avro-single-object"] = Field(
         default="json", description="avro is the wire format of schema registries"
     )
@@ -249,8 +249,10 @@ class PubSubSource(Section):
 class PubSubSink(Section):
     """A Pub/Sub topic that rows are sent to; only live."""
 
-    topic: Annotated[str, BeforeValidator(_pubsub_topic)] = Field(examples=["projects/my-project/topics/releases"])
-    format: Literal["json", "avro-single-object"] = "json"
+    topic: Annotated[str, BeforeValidator(_pubsub_topic)] = Field(
+        examples=["projects/my-project/topics/releases"], description="full name of the topic"
+    )
+    format: Literal["json", "avro-single-object"] = Field(default="json", description="encoding of a row")
     resend: int = Field(
         default=1, ge=0, le=100_000, description="windows on record whose rows are sent again when a run begins"
     )

@@ -153,10 +153,10 @@ def _classes(given: Any) -> Any:
 class FileSource(Section):
     """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
 
-    parquet: str | list[str] | None = None
-    csv: str | list[str] | None = None
-    jsonl: str | list[str] | None = None
-    avro: str | list[str] | None = None
+    parquet: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    csv: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    jsonl: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    avro: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
     stdin: Literal["csv", "jsonl"] | None = Field(
         default=None, description="lines of standard input in this format; only live"
     )
@@ -205,10 +205,10 @@ class FileSource(Section):
 class FileSink(Section):
     """Where rows go: exactly one of the formats and a path, or a topic."""
 
-    parquet: str | None = None
-    csv: str | None = None
-    jsonl: str | None = None
-    avro: str | None = None
+    parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    csv: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    jsonl: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    avro: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
     kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
     pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
 
@@ -264,7 +264,7 @@ class RejectSink(FileSink):
 class Slots(Section):
     """The public grid of sampling intervals."""
 
-    interval: Duration = Field(description="length of a slot")
+    interval: Duration = Field(description="length of a slot; a slot is floor((t - origin) / interval)")
     origin: Instant = Field(default="1970-01-01", description="start of slot 0")
     timezone: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="zone of stamps without an offset, in the data and in these settings"
@@ -275,23 +275,25 @@ class States(Section):
     """The bins of a value; each is a state of the model."""
 
     edges: list[Number] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
-    unit: str = ""
+    unit: str = Field(default="", description="unit of the edges, for people")
     labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
 
 
 class Break(Section):
     """Gaps longer than this cut a series into independent chains."""
 
-    break_: Duration = Field(alias="break")
+    break_: Duration = Field(alias="break", description="the longest gap that does not cut")
 
 
 class Windows(Section):
     """Which windows are published."""
 
-    size: Duration
+    size: Duration = Field(description="length of a window, whole slots")
     every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
-    start: Instant | None = None
-    stop: Instant | None = None
+    start: Instant | None = Field(default=None, description="start of the first window; left out: from the data")
+    stop: Instant | None = Field(
+        default=None, description="end of the last window at the latest; left out: from the data, and never where live"
+    )
     lateness: Duration | None = Field(
         default=None, description="how long a live window waits after its end for readings that come late"
     )
@@ -307,18 +309,21 @@ class Windows(Section):
 class Live(Section):
     """How a live run (``quiltstream run --live``) follows its source."""
 
-    poll: Duration = Field(default="1s", description="from one look at a source that had nothing new to the next")
+    poll: Duration = Field(default="1s", description="interval of polling a source without new readings")
     idle: Duration | None = Field(
-        default=None, description="how long a silent source holds its windows back; left out: until it speaks again"
+        default=None, description="how long a silent source holds its windows back; left out: until its next reading"
     )
     restarts: int = Field(
         default=5,
         ge=0,
         le=1000,
-        description="how often within an hour a job that its runner failed is begun again by itself",
+        description="restarts within an hour of a job that its runner failed",
     )
     metrics_port: int | None = Field(
-        default=None, ge=0, le=65535, description="of the loopback address: the watchdog's verdict for Prometheus"
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of the loopback address for the watchdog's metrics",
     )
 
 
@@ -347,7 +352,7 @@ class Privacy(Section):
 class RosterFile(Section):
     """A CSV file that lists the series, and the group of each."""
 
-    file: str
+    file: str = Field(description="path of the file")
     series: str = Field(default="series", description="its column with the series")
     group: str | None = Field(default=None, description="its column with the group; left out: group_by, or no groups")
 
@@ -355,7 +360,7 @@ class RosterFile(Section):
 class MappingFile(Section):
     """A CSV file that says which groups the series are in; its series are the roster."""
 
-    file: str
+    file: str = Field(description="path of the file")
     series: str = Field(default="series", description="its column with the series")
     group: str = Field(default="group", description="its column with the group")
 
@@ -363,7 +368,7 @@ class MappingFile(Section):
 class RosterColumn(Section):
     """The series of the source's own column: first sight, which takes the existence of a series as public."""
 
-    column: str
+    column: str = Field(description="must be that of readings.series")
 
 
 class Settings(Document):
@@ -397,8 +402,8 @@ class Settings(Document):
     rejects: RejectSink | None = Field(
         default=None, description="where rejected rows go: reason, source, position and size only"
     )
-    query: Name
-    domain: Name
+    query: Name = Field(description="name of the statistic; its noise and schedule are frozen under it")
+    domain: Name = Field(description="name of the series that one budget protects, with the belief about them")
     shares_series_with: list[Name] = Field(
         default_factory=list,
         description="other domains of the ledger, over other states, slots or readings, that may have series of this "

@@ -124,7 +124,7 @@ _PATH_HELP = 'write for example values.power, readings[*].value or values["name 
 class Constant(Section):
     """A name for the only series of a source that has no column of names."""
 
-    constant: Name
+    constant: Name = Field(description="name of the only series of a source without a column of names")
 
 
 class _Compact(Section):

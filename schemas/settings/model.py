@@ -30,10 +30,10 @@ def _origin(value: Any) -> Any:
 class OutsideFiles(Section):
     """Files of series that the domain does not protect, read as the source is; series of the roster are left out."""
 
-    parquet: Paths | None = None
-    csv: Paths | None = None
-    jsonl: Paths | None = None
-    avro: Paths | None = None
+    parquet: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
+    csv: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
+    jsonl: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
+    avro: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
 
     @model_validator(mode="after")

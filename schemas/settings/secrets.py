@@ -29,7 +29,7 @@ class SecretError(QuiltstreamError, RuntimeError):
 class FromEnvironment(Section):
     """A secret in a variable of the environment."""
 
-    env: Name
+    env: Name = Field(description="variable of the environment, on every machine that reads it")
 
     def read(self) -> str:
         """What is there, on this machine.
@@ -53,7 +53,7 @@ class FromEnvironment(Section):
 class FromFile(Section):
     """A secret in a file, without the end of its last line."""
 
-    file: str = Field(min_length=1)
+    file: str = Field(min_length=1, description="path of the file, on every machine that reads it")
 
     def read(self) -> str:
         """What is there, on this machine.
