@@ -33,6 +33,7 @@ privacy:  {{epsilon: 1.0}}
 sink:     {{parquet: releases.parquet}}
 query:    load
 domain:   bench
+most_error: 1.0e+6
 roster:   roster.csv
 ledger:   sqlite:///ledger.db
 """

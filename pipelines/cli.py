@@ -245,11 +245,12 @@ def init(data: Path, output: Path, *, force: bool) -> None:
     r"""Write a commented settings file from a look at a data file (CSV, JSON Lines, Parquet, Avro).
 
     Columns, interval and units are guessed from the first rows; the file says what was guessed and what you have to
-    decide. It runs as it is, with a belief about the data that is a stand-in.
+    decide. Its belief about the data is a stand-in, which run refuses: fit one on series that are not published.
 
     \b
     Example:
       quiltstream init readings.csv -o settings.yaml
+      quiltstream fit settings.yaml --cover 0.9 --exclude roster.csv -o model.json
       quiltstream run --dry-run settings.yaml
     """
     from .commands.data_preview import look_at
@@ -378,6 +379,17 @@ def fit(
     help="Publish and charge the windows although no reading counts in any of them; without it such a run stops before "
     "anything is charged. A live run does not stop for that.",
 )
+@click.option(
+    "--accept-noise",
+    is_flag=True,
+    help="Publish although the noise drowns the counts: their expected error is above most_error of the settings, a "
+    "share of an evenly filled bin.",
+)
+@click.option(
+    "--accept-stand-in",
+    is_flag=True,
+    help="Publish under model: stand-in, bounds which no data were used for; every row says so.",
+)
 @click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
 def run(
     settings: Path,
@@ -387,6 +399,8 @@ def run(
     as_json: bool,
     history_lost: bool,
     even_if_empty: bool,
+    accept_noise: bool,
+    accept_stand_in: bool,
     live: bool,
 ) -> None:
     r"""Publish what a settings file says, once and within the budget.
@@ -394,6 +408,8 @@ def run(
     Every window is charged to the domain's budget and published once; the first published rows are the rows of record
     for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
     was refused the exit code is 3.
+
+    Before the first charge it stops with exit code 2 where the noise would drown the counts, and says what would help.
 
     With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder
     or a topic.
@@ -413,13 +429,18 @@ def run(
 
     if dry_run:
         dry(settings, beam_options, as_json=as_json, live=live)
-    elif live:
+        return
+    from ..schemas.settings.job import Accepted
+
+    accepted = Accepted(noise=accept_noise, stand_in=accept_stand_in)
+    if live:
         from .live.command import run_live
 
-        raise SystemExit(run_live(settings, beam_options, as_json=as_json, history_lost=history_lost))
+        code = run_live(settings, beam_options, as_json=as_json, history_lost=history_lost, accepted=accepted)
     else:
         words = {"as_json": as_json, "history_lost": history_lost, "even_if_empty": even_if_empty}
-        raise SystemExit(run_file(settings, beam_options, **words))
+        code = run_file(settings, beam_options, **words, accepted=accepted)
+    raise SystemExit(code)
 
 
 main.add_command(ledger)

@@ -57,6 +57,15 @@ def notes(console: Console, texts: Sequence[str]) -> None:
             console.print(Text(" " * _INDENT + mark + line), soft_wrap=True)
 
 
+def lines(console: Console, texts: Sequence[str]) -> None:
+    """Print paragraphs; those that begin with a dash are items of a list."""
+    for text in texts:
+        mark = "- " if text.startswith("- ") else ""
+        wrapped = _wrapped(text.removeprefix(mark), console.width - _INDENT - 2)
+        for begin, line in zip([mark, *[" " * len(mark)] * len(wrapped)], wrapped, strict=False):
+            console.print(Text(" " * _INDENT + begin + line), soft_wrap=True)
+
+
 def paragraph(console: Console, text: str) -> None:
     """Print a blank line and a paragraph."""
     console.print()

@@ -11,8 +11,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
+from ..transforms.checks import check_modes
 from ..transforms.common.rejects import METRICS
-from ..transforms.common.runner_checks import check_modes
 from ..transforms.sources.batch_files import ReadReadings
 from .command import keep_quiet
 from .errors import CommandError, ExitCode

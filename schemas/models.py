@@ -64,6 +64,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+#: The method of a belief that stands in for one, as every released row says it in ``model_provenance``.
+STAND_IN_METHOD = "stand-in: not fitted to any data"
+
+
 class ModelError(QuiltstreamError, ValueError):
     """A model file that cannot be used, with what to do about it."""
 
@@ -95,6 +99,11 @@ class Provenance:
     series_hashes: tuple[str, ...] = field(default=(), repr=False)
     source_digests: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether nothing is known about the data, and the belief stands in for one."""
+        return self.method == STAND_IN_METHOD
 
     def used(self, series: Iterable[str]) -> int:
         """How many of these series the belief was estimated from."""

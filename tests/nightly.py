@@ -112,7 +112,7 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_fit.py::test_a_cover_that_the_history_cannot_give_writes_nothing": 4,
     f"{_COMMANDS}/test_fit.py::test_a_list_that_would_choose_nothing_is_refused_and_not_quoted": 2,
     f"{_COMMANDS}/test_fit.py::test_what_cannot_be_fitted_ends_with_exit_code_2": 5,
-    f"{_COMMANDS}/test_init.py::test_settings_from_a_file_of_each_format_run_as_they_are": 1,
+    f"{_COMMANDS}/test_init.py::test_settings_from_a_file_of_each_format_run": 1,
     f"{_COMMANDS}/test_mechanisms.py::test_each_mechanism_publishes_its_noise_at_its_price_and_the_same_rows_again": 3,
     f"{_COMMANDS}/test_mechanisms.py::test_the_first_window_costs_at_most_epsilon_but_for_entry_dp": 2,
     f"{_COMMANDS}/test_no_leak.py::test_one_changed_cell_changes_no_log_metric_exit_code_file_or_row_count": 1,

@@ -19,8 +19,9 @@ whose noise is by ``forward-backward`` names that account in its belief.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
@@ -40,12 +41,12 @@ from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixin
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.reading import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
-from ..schemas.models import Model, Provenance
+from ..schemas.models import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.settings.job import MOST_WINDOWS, Mechanism, Settings, label_model, read_roster
+from ..schemas.settings.job import MOST_ERROR, MOST_WINDOWS, Accepted, Mechanism, Settings, label_model, read_roster
 from ..schemas.settings.mappings import Constant
-from ..schemas.settings.model import Bounds, EstimatedModel
+from ..schemas.settings.model import STAND_IN, Bounds, EstimatedModel
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
@@ -232,6 +233,9 @@ class Plan:
         most_series: how many series may be taken from the data.
         most_windows: how many windows a schedule that ends may have.
         log: where workers log blocks before their rows leave; nowhere if left out.
+        mechanism: how the noise was calibrated, as the settings name it.
+        most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
+        accepted: what the operator accepts.
     """
 
     grid: SlotGrid
@@ -256,6 +260,9 @@ class Plan:
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
     log: BlockLog | None = None
+    mechanism: str = "mqm-approx"
+    most_error: float = MOST_ERROR
+    accepted: Accepted = field(default_factory=Accepted)
 
     def opened(self) -> Plan:
         """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""
@@ -311,6 +318,14 @@ class Plan:
         now = 1 if self.roster is None else self.roster.multiplicity
         return self._with(self.calibration, self.share // now * most)
 
+    def with_share(self, share: int) -> Plan:
+        """The plan where so many histograms share the density in a slot."""
+        return self._with(self.calibration, share)
+
+    def calibrated(self, calibration: Calibration) -> Plan:
+        """The plan with another noise."""
+        return self._with(calibration, self.share)
+
     def with_sigma(self, sigma: float) -> Plan:
         """The plan with another noise than the mechanism needs for this query alone: its account wants more."""
         return self._with(replace(self.calibration, sigma=sigma), self.share)
@@ -319,6 +334,11 @@ class Plan:
         return replace(
             self, calibration=calibration, share=share, scale=_scale_of(self.space, calibration.sigma * share)
         )
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the belief stands in for one."""
+        return self.model.provenance.stand_in
 
     def given_model(self, roster: Roster) -> bool:
         """Whether the belief was estimated from series that it is to protect."""
@@ -418,12 +438,17 @@ def model_of(settings: Settings) -> Model:
 
 
 def loaded(given: str | Bounds, settings: Settings) -> Model:
-    """The model of a file, or one made of bounds.
+    """The model of a file, one made of bounds, or a stand-in.
 
     Raises:
         ModelError: the file cannot be used.
         SettingsError: no chain has such bounds.
     """
+    if given == STAND_IN:
+        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+        return Model(
+            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=STAND_IN_METHOD)
+        )
     if isinstance(given, Bounds):
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
@@ -433,6 +458,29 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
             belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
         )
     return Model.load(Path(settings.path(given)))
+
+
+#: A stand-in's smallest stationary probability, and its eigengap of P P* over :data:`_STAND_IN_US`, half an hour.
+_PI_MIN, _GAP, _STAND_IN_US = 0.01, 0.1, 1_800_000_000
+
+
+def stand_in(interval_us: int, states: int) -> MixingBounds:
+    """Bounds that stand in for a belief, without a look at data; nothing says that they hold for any series.
+
+    A chain that is watched more often forgets less from one slot to the next: P P* of a chain of continuous time has
+    the second eigenvalue exp(-2 r t) over slots of t, so that 1 - gap is a power of what it is over half an hour. Slots
+    that are longer have no larger gap, because what lasts for days does not follow from what lasts for hours.
+
+    Args:
+        interval_us: length of a slot in microseconds.
+        states: states of the query.
+
+    >>> stand_in(1_800_000_000, 5).gap, round(stand_in(60_000_000, 5).gap, 6)
+    (0.1, 0.003506)
+    """
+    share = min(1.0, interval_us / _STAND_IN_US)
+    gap = _GAP if share >= 1 else -math.expm1(share * math.log1p(-_GAP))
+    return MixingBounds(min(_PI_MIN, 1 / (2 * states)), gap)
 
 
 def make_plan(
@@ -524,6 +572,9 @@ def make_plan(
         by=settings.classes.by,
         most_series=settings.most_series,
         most_windows=settings.windows.most,
+        mechanism=settings.privacy.mechanism,
+        most_error=settings.most_error,
+        accepted=settings.accepted,
     )
 
 

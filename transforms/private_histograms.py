@@ -18,8 +18,7 @@ from apache_beam.pvalue import AsSingleton
 
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
-from ..schemas.settings.job import Settings
-from ..schemas.slots import format_instant
+from ..schemas.settings.job import Accepted, Settings
 from ..store.address import StoreAddress
 from ..store.specs import Noise
 from .aggregate.block_log import BlockLog
@@ -28,7 +27,7 @@ from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, Surv
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
 from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
-from .common.runner_checks import check_ends, check_hosts, check_modes
+from .checks import check_hosts, check_modes, check_plan
 from .plan import Plan, make_plan
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
@@ -53,6 +52,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
             rows.
         even_if_empty: publish the windows of readings that end although no reading counts in any of them.
+        accept_noise: publish although the expected error is above the settings' ``most_error``.
+        accept_stand_in: publish although the settings' ``model`` is ``stand-in``.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -70,6 +71,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
         even_if_empty: bool = False,
+        accept_noise: bool = False,
+        accept_stand_in: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -81,7 +84,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
         elif model is not given:
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
-        self._plan = make_plan(settings, given, noise=noise)
+        plan = make_plan(settings, given, noise=noise)
+        before = plan.accepted
+        accepted = Accepted(before.noise or accept_noise, before.stand_in or accept_stand_in)
+        self._plan = replace(plan, accepted=accepted)
         self._even_if_empty = even_if_empty
 
     @classmethod
@@ -114,13 +120,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         and put on record when all readings are encoded and one of them counts, before anything is charged.
         """
         plan, readings = self._plan, input_or_inputs
+        live = not readings.is_bounded
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
         check_modes(readings.pipeline.options)
-        live = not readings.is_bounded
-        if live:
-            check_live(plan)
-        else:
-            check_ends(plan)
+        check_plan(plan, live=live)
         plan = plan.opened()  # workers find the ledger, and never make one
         seen: Any = None
         if live or (plan.resolved and plan.schedule.bounded):
@@ -168,22 +171,3 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
-
-
-def check_live(plan: Plan) -> None:
-    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
-
-    Raises:
-        SettingsError: naming each setting that is missing, or a first window of another age.
-    """
-    problems: list[str] = []
-    if plan.schedule.start is None:
-        problems.append("windows.start is missing: a live source never ends, so its first window must be set")
-    elif plan.grid.time_of(plan.schedule.first) < 0:
-        first = format_instant(plan.grid.time_of(plan.schedule.first))
-        problems.append(
-            f"windows.start is {first}, and a live job publishes every window from there on, also those without "
-            "readings; it starts in 1970 at the earliest: set it to where the readings begin"
-        )
-    if problems:
-        raise SettingsError(problems)

@@ -13,6 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from ...privacy.accounting.ledger import Ledger
@@ -25,10 +26,16 @@ from ...privacy.models.reading import belief_from_dict
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import Constant
-from ...schemas.slots import DAY_US, HOUR_US, Window, format_duration, format_instant
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
+from ...store.errors import BudgetRefused, StoreError
+from ...store.specs import Registration
+from ...transforms.aggregate.discovery import register
+from ...transforms.checks import STAND_IN_TEXT
+from ...transforms.expected_error import error_shares, fewest_slots, noise_problem
 from ...transforms.plan import Plan
-from ..console import facts, heading, notes, number, plural
-from ..on_record import Standing, standing_of
+from ..console import facts, heading, lines, notes, number, plural
+from ..errors import ExitCode
+from ..on_record import Standing, on_record, standing_of
 
 #: Losses for which the length of an event is printed.
 _WITHIN = (1.0, 2.0, 4.0)
@@ -165,8 +172,70 @@ def said_by_quilts(found: dict[str, float]) -> str:
     return ", ".join(f"{name} {sigma:.1f}" for name, sigma in found.items())
 
 
-#: An error of a bin above this share of an evenly filled bin is worth a warning.
-_DROWNED = 0.5
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What ``run`` will do, by the settings and the ledger as they are now.
+
+    Attributes:
+        code: its exit code; ``None`` where that depends on data.
+        text: in words.
+    """
+
+    code: ExitCode | None
+    text: str
+
+
+def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool) -> Course:
+    """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record.
+
+    Args:
+        plan: the query.
+        account: what is on record of its domain.
+        admitted: windows that the budget allows on an empty account; ``None`` for all.
+        live: whether the run follows its source.
+        hopeless: whether the noise drowns the counts.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+    """
+    before = on_record(plan.address, plan.domain.name, plan.query_name)
+    words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
+                                       ("--accept-stand-in", plan.stand_in)) if needed]  # fmt: skip
+    if words:
+        asked = " and ".join(words)
+        return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {asked}")
+    if not account.exists:
+        return _published(0, admitted)
+    if not (live or plan.resolved or before.registration is not None):
+        return Course(None, "the schedule or the roster comes from the data: known once they are read")
+    try:
+        made = register(plan, trial=True)
+    except BudgetRefused as error:
+        return Course(ExitCode.REFUSED, f"nothing is published: {error}")
+    except StoreError as error:
+        return Course(ExitCode.STORE, f"it stops before anything is charged: {error}")
+    return _course_of_record(made, len(before.complete))
+
+
+def _course_of_record(made: Registration, complete: int) -> Course:
+    schedule, stop = made.query.schedule, made.admitted_stop
+    if schedule.stop is None:
+        return Course(None, "it publishes each window when it closes, as far as the budget allows it")
+    if complete == len(schedule):
+        return Course(ExitCode.OK, "nothing is charged: every window is on record, and the same rows come out")
+    return _published(
+        complete, None if stop is None else max(0, (stop - schedule.first - schedule.size) // schedule.every + 1)
+    )
+
+
+def _published(complete: int, admitted: int | None) -> Course:
+    done = f"; {plural(complete, 'window')} on record stay as they are" if complete else ""
+    if admitted is None:
+        return Course(ExitCode.OK, f"it publishes every window{done}")
+    if not admitted:
+        return Course(ExitCode.REFUSED, "nothing is published: the budget does not allow even the first window")
+    text = f"it publishes the first {plural(admitted, 'window')}, and the rest is refused for ever{done}"
+    return Course(ExitCode.REFUSED, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +277,12 @@ class Forecast:
         cost: the same beside what the noise was calibrated to, and how long an event is protected.
         certified: whether the noise rests on a certificate of the forward-backward account.
         lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
+        median_share: expected error over an evenly filled bin, median of the histograms; of a single series' where no
+            roster is known.
+        hopeless: how much the noise is, and what would help, one line each; empty where the error is within
+            ``most_error``.
+        stand_in: whether the belief is a stand-in.
+        run: what ``run`` will do without another word, with its exit code, as far as that is known.
         by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
             noise is of another account.
         naive_loss: the windows' epsilons added up, as if nothing were known about composition.
@@ -252,6 +327,10 @@ class Forecast:
     cost: Cost
     certified: bool
     lower_bound: float | None
+    median_share: float
+    hopeless: tuple[str, ...]
+    stand_in: bool
+    run: Course
     by_quilts: dict[str, float]
     naive_loss: float | None
     budget: float
@@ -292,8 +371,10 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
+    allowed = None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1)
     windows = len(schedule) if schedule.bounded else None
-    fewest = _fewest_slots(plan)
+    fewest = fewest_slots(plan)
+    hopeless = noise_problem(plan)
     cells = None if roster is None else fewest * int(roster.members.min()) / plan.histogram.size
     account = standing_of(plan, roster)
     return Forecast(
@@ -330,13 +411,17 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         cost=cost,
         certified=bool(calibration.certificates),
         lower_bound=calibration.lower_bound,
+        median_share=float(np.median(error_shares(plan, roster))),
+        hopeless=hopeless,
+        stand_in=plan.stand_in,
+        run=course_of(plan, account, allowed, live=endless, hopeless=bool(hopeless)),
         by_quilts=by_quilts(belief_from_dict(plan.domain.belief), plan.epsilon, calibration.length)
         if calibration.certificates
         else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
         account=account,
-        admitted=None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1),
+        admitted=allowed,
         from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
         cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
@@ -434,8 +519,15 @@ def show(console: Console, said: Forecast) -> None:
             ("event", said.cost.protection),
             ("budget", _budget(said)),
             ("ledger", said.account.text),
+            ("run", said.run.text + ("" if said.run.code is None else f" (exit code {said.run.code.value})")),
         ],
     )
+    if said.stand_in:
+        heading(console, "THE BELIEF IS A STAND-IN")
+        lines(console, STAND_IN_TEXT)
+    if said.hopeless:
+        heading(console, "THE NOISE DROWNS THE COUNTS")
+        lines(console, said.hopeless)
     if said.cautions:
         heading(console, "Look at this first")
         notes(console, said.cautions)
@@ -484,26 +576,15 @@ def _counts(said: Forecast) -> str:
     return f"{cells:,} counts each, for {said.classes} classes of slots by {' and '.join(said.by)}"
 
 
-def _fewest_slots(plan: Plan) -> int:
-    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
-    first = 0 if plan.schedule.start is None else plan.schedule.first
-    slots = plan.classes.slots_of(plan.grid, Window(first, first + plan.schedule.size))
-    return int(slots[slots > 0].min())
-
-
 def _share(said: Forecast) -> str:
     return "" if said.share == 1 else f" ({said.share} histograms share every slot, so sigma counts {said.share} times)"
 
 
 def _relative(said: Forecast) -> str:
     if said.cells_per_bin is None or said.relative_error is None:
-        return "known once the roster is"
+        return f"{said.median_share:.1%} of an evenly filled bin of a single series; more series in a group, less"
     where = "bin" if said.classes == 1 else "bin of the smallest class"
-    text = f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
-    if said.relative_error > _DROWNED:
-        fewer = "bins" if said.classes == 1 else "bins or classes"
-        text += f": the noise drowns it; use longer windows, larger groups or fewer {fewer}"
-    return text
+    return f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
 
 
 def _naive(said: Forecast) -> str:
@@ -511,8 +592,11 @@ def _naive(said: Forecast) -> str:
 
 
 def _budget(said: Forecast) -> str:
+    alone = ", on an empty account," if said.account.budget is not None else ""
     if said.admitted is None:
-        return f"{said.budget:g}: it allows the whole schedule"
+        return f"{said.budget:g}: it allows{alone} the whole schedule"
     if not said.admitted:
         return f"{said.budget:g}: it does not allow even the first window, and the run will be refused"
-    return f"{said.budget:g}: it allows the first {plural(said.admitted, 'window')} only; the rest will be refused"
+    return (
+        f"{said.budget:g}: it allows{alone} the first {plural(said.admitted, 'window')} only; the rest will be refused"
+    )

@@ -28,6 +28,7 @@ from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
 from ...schemas.settings.job import Settings, read_roster, read_settings, under_pseudonyms
+from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ..connectors.files import SERIES_COLUMN, Place, check_places, places_of, series_column, source_digests
@@ -111,9 +112,10 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         settings = read_settings(path)
         mechanism = settings.privacy.mechanism
         if output is None:
-            if not isinstance(settings.model, str):
+            named = settings.path("model.json") if settings.model == STAND_IN else settings.model_file
+            if named is None:
                 raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
-            output = Path(settings.path(settings.model))
+            output = Path(named)
     elif path.suffix.lower() in FORMATS:
         settings = _settings_for(path, columns)
         output = Path("model.json") if output is None else output

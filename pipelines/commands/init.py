@@ -1,6 +1,6 @@
 """``quiltstream init``: a commented settings file from a look at a data file.
 
-The file it writes runs as it is. What it guesses is said, and what its author has to decide is explained beside it.
+What it guesses is said, and what its author has to decide is explained beside it; its belief is a stand-in.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
-
-#: A stand-in belief: no data were used for it, so it is not tainted by them, but nobody has checked it either.
-_PI_MIN, _GAP = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +109,6 @@ def guess(look: Look, output: Path) -> Guess:
             if per_unit is not None
             else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
         ),
-        pi_min=_PI_MIN,
-        gap=_GAP,
         size=format_duration(size),
         start=format_instant(start),
         stop=format_instant(stop) if look.complete else "",
@@ -193,7 +188,8 @@ def write(guessed: Guess, output: Path, *, force: bool) -> None:
 
 
 _TEMPLATE = """\
-# Written by `quiltstream init` from a look at {file}. It runs as it is:
+# Written by `quiltstream init` from a look at {file}:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     then set model below
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
 #   quiltstream run THIS-FILE
 # Everything in this file is public. docs/settings.md explains every setting.
@@ -220,12 +216,12 @@ states:  # {edges_note}
 # state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
 missing: public
 
-# What is believed about the data: the promise holds for series that mix at least so fast, and for no others.
-# THE TWO NUMBERS ARE A STAND-IN that nobody has checked for your data. Better: fit a model on series that are not
-# published, with `quiltstream fit THIS-FILE --exclude roster.csv -o model.json`, and write `model: model.json`: it
-# holds for nine in ten of such series. A history of few series needs a smaller --cover, a single series
-# --belief pooled.
-model: {{pi_min: {pi_min}, gap: {gap}}}
+# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
+# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json
+# A history of few series needs a smaller --cover, a single series --belief pooled.
+# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
+model: stand-in
 
 # Which windows are published, for every series, also where there are no readings.
 windows:

@@ -13,22 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from ...schemas.readings import OF_VALUES, RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.job import Settings, read_settings
+from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import Window, format_instant
 from ...store.accounts import priced
-from ...store.address import StoreAddress
 from ...store.errors import StoreError
 from ...store.store import Store
 from ...transforms.aggregate.discovery import NoReadingsError, NothingCountsError, register
+from ...transforms.checks import STAND_IN_TEXT, check_plan
 from ...transforms.common.rejects import DECODED, OUTSIDE, READINGS, counter_name
-from ...transforms.common.runner_checks import check_ends, check_hosts
-from ...transforms.plan import Plan, ledger_address, make_plan, model_of, open_ledger
-from ...transforms.private_histograms import PrivateHistograms, check_live
+from ...transforms.expected_error import error_shares
+from ...transforms.plan import Plan, make_plan, model_of, open_ledger
+from ...transforms.private_histograms import PrivateHistograms
+from ...transforms.sources.batch_files import ReadReadings
 from ..command import settled
 from ..connectors.files import (
     check_apart,
@@ -45,14 +47,8 @@ from ..console import facts, heading, notes, paragraph, plural, print_json, resu
 from ..continuity import Memory, with_ledger, with_newest
 from ..errors import CommandError, ExitCode, explain
 from ..estimation.successors import generation_of
-from ..on_record import (
-    OnRecord,
-    check_history,
-    check_ledger,
-    note_lost_history,
-    on_record,
-    unknown_releases,
-)
+from ..on_record import OnRecord, note_lost_history, on_record
+from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, reads_here, runner_name
 from .dry_run import Cost, assumptions, forecast, goes_on, left_to_data, of_units
 from .dry_run import show as show_forecast
@@ -78,6 +74,10 @@ class Summary:
         loss_before: loss of the domain before the run, epsilon.
         loss_after: loss of the domain after it.
         budget: the domain's budget in force.
+        scale: scale of the noise in each count, cells.
+        half_width_95: a count is within so many cells of the true one with probability 0.95.
+        median_share: expected error of a count over an evenly filled bin, median of the histograms.
+        stand_in: whether the belief is a stand-in.
         cost: what the query's schedule costs alone, what it was calibrated to, and how long an event is protected.
         naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
         from_data: what was taken from the data, as public, and what it came to.
@@ -102,6 +102,10 @@ class Summary:
     loss_before: float
     loss_after: float
     budget: float
+    scale: float
+    half_width_95: int
+    median_share: float
+    stand_in: bool
     cost: Cost
     naive_loss: float | None
     from_data: tuple[str, ...]
@@ -122,10 +126,16 @@ class Summary:
 
 
 def run_file(
-    path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool, even_if_empty: bool = False
+    path: Path,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool,
+    history_lost: bool,
+    even_if_empty: bool = False,
+    accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
 ) -> int:
     """Run a settings file, print the summary, return the exit code."""
-    settings = read_settings(path)
+    settings = read_settings(path).accepting(accepted)
     with working(f"running {path.name}"):
         summary = run_job(settings, beam_options, history_lost=history_lost, even_if_empty=even_if_empty)
     if as_json:
@@ -141,13 +151,10 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     Raises:
         SettingsError: the settings do not make a job, or one for a stream only.
     """
-    settings = read_settings(path)
+    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     check_apart(settings)
     plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=live).histograms.plan
-    if live:
-        check_live(plan)
-    elif not goes_on(settings):
-        check_ends(plan)
+    check_plan(plan, live=live or goes_on(settings))
     said = forecast(settings, plan, live=live)
     options = options_of(beam_options)
     if not (reads_here(options) if live else _is_here(options)):
@@ -179,9 +186,7 @@ def run_job(
         CommandError: the runner, the sink or the input cannot be used.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
-    refuse_topics(settings)
-    check_apart(settings)
+    check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
         if settings.estimate is not None:
@@ -216,41 +221,24 @@ def publish(
             on record, or it could not be written in the end.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    plan, sink = histograms.plan, settings.sink
-    if sink is None:
-        raise SettingsError(
-            ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
-        )
-    refuse_topics(settings)
-    check_apart(settings)
-    source = read_source(settings, plan.group_column)
-    check_rejects(settings)
-    if plan.address.store_id is None:
-        settings, _ = with_ledger(settings)
-        plan = replace(plan, address=ledger_address(settings))
-    memory = Memory(settings)
-    unknown = unknown_releases(settings, released_ids(settings))
-    lost = memory.lost(history_lost=history_lost)
-    if not history_lost:
-        check_history(settings, unknown, lost)
-    check_writable(settings)
-    check_ledger(plan.address)
-    check_ends(plan)  # looking at what is on record goes over every window of it
+    options = options_of(beam_options)
+    ready = preflight(settings, histograms.plan, options, BATCH, Word(history_lost=history_lost, emptied=emptied))
+    settings, plan, memory = ready.settings, ready.plan, ready.memory
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(options_of(beam_options))))
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(options)))
     plan = histograms.plan
-    if (unknown.names or lost or emptied) and plan.resolved and plan.schedule.bounded:
+    if ready.marked and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
-    pipeline = new_pipeline(options_of(beam_options))
-    decoded = pipeline | "Read" >> source
+    pipeline = new_pipeline(options)
+    decoded = pipeline | "Read" >> ready.source
     published = decoded.readings | "Publish" >> histograms
     write_releases(published.releases, settings)
     if settings.rejects is not None:
         rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
         write_rejects(rejected, settings)
     # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
-    noted = not (unknown.names or lost or emptied) or note_lost_history(plan, unknown)
+    noted = not ready.marked or note_lost_history(plan, ready.unknown)
     _remember(memory, plan, underway=True)
     try:
         tallies = _finish(pipeline, settings)
@@ -264,13 +252,47 @@ def publish(
         with suppress(StoreError):
             _remember(memory, plan, underway=False)
     if not noted:
-        note_lost_history(plan, unknown)
+        note_lost_history(plan, ready.unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
     summary = summary_of(settings, histograms, before, after, tallies)
     if tallies is None or runner_name(options_of(beam_options)) is not None:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
     return replace(summary, windows_drawn=tallies.get("windows-released", 0))
+
+
+class _Batch:
+    """A run over data that end: see :class:`~quiltstream.pipelines.preflight.Way`."""
+
+    live = False
+
+    def check_kinds(self, settings: Settings) -> None:
+        """See that no place is a topic, which never ends, and that there is a sink."""
+        refuse_topics(settings)
+        if settings.sink is None:
+            raise SettingsError(
+                ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
+            )
+
+    def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
+        """Files need nothing."""
+
+    def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
+        """The names of the releases in the sink's file."""
+        del store
+        check_rejects(settings)
+        return released_ids(settings)
+
+    def source(self, settings: Settings, plan: Plan) -> ReadReadings:
+        """The reading of the files, which are found, and whose headers are checked, now."""
+        return read_source(settings, plan.group_column)
+
+    def make_places(self, settings: Settings) -> None:
+        """Make the folders of the files, and try to write there."""
+        check_writable(settings)
+
+
+BATCH = _Batch()
 
 
 def _is_here(options: PipelineOptions) -> bool:
@@ -368,15 +390,23 @@ def summary_of(
         loss_before=before.account.loss,
         loss_after=after.account.loss,
         budget=after.account.budget,
+        scale=float(registration.query.scale),
+        half_width_95=int(registration.query.header["half_width_95"]),
+        median_share=float(np.median(error_shares(plan, roster))),
+        stand_in=plan.stand_in,
         cost=Cost.of(plan, priced(schedule, registration.query.epsilon_dp)),
         naive_loss=after.account.naive,
         from_data=tuple(found),
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
-        cautions=(*(one.text for one in after.account.shares), *of_units(settings)),
+        cautions=(*_of_belief(plan), *(one.text for one in after.account.shares), *of_units(settings)),
         operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
+
+
+def _of_belief(plan: Plan) -> tuple[str, ...]:
+    return (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
 
 
 #: Counters that only a live job has something to say by.
@@ -425,6 +455,11 @@ def show(console: Console, summary: Summary) -> None:
         [
             ("windows", _windows(summary)),
             ("rows", f"{summary.rows:,} in {summary.sink}"),
+            (
+                "noise",
+                f"scale {summary.scale:.4g} cells in each count, 95 % within {summary.half_width_95:,}; the expected "
+                f"error is {summary.median_share:.1%} of an evenly filled bin (median of the histograms)",
+            ),
             (
                 "loss",
                 f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",

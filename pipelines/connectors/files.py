@@ -70,8 +70,8 @@ def places_of(settings: Settings) -> list[Place]:
             if is_local(where):
                 with suppress(SettingsError):  # what is not there is said where it is read
                     found += [Place(field, path) for path in expand([pattern], settings.path, field)]
-    if isinstance(settings.model, str):
-        found.append(Place("model", settings.path(settings.model)))
+    if settings.model_file is not None:
+        found.append(Place("model", settings.model_file))
     if settings.roster_file is not None:
         field = "roster" if settings.roster is not None else "group_by"
         found.append(Place(field, settings.path(settings.roster_file.file)))

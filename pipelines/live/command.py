@@ -16,26 +16,26 @@ from typing import TypeVar
 
 from apache_beam.runners.runner import PipelineState
 
-from ...schemas.settings.job import Settings, read_settings
+from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
 from ...store.address import StoreAddress
 from ...store.errors import StoreUnavailable
 from ...store.specs import Noise
 from ...store.store import Store
-from ...transforms.common.runner_checks import check_hosts
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands.run import show, summary_of, with_live
-from ..connectors.files import check_apart, labelled_so_far
+from ..connectors.files import labelled_so_far
 from ..connectors.folders import sink_place
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..continuity import Memory, with_ledger, with_newest
 from ..errors import AwayError, CommandError, ExitCode
 from ..estimation.successors import Generation, decide, generation_of
-from ..runners import options_of, runner_name
+from ..preflight import check_command
+from ..runners import options_of
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
-from .job import live_job
+from .job import LiveWay, live_job
 from .metrics import verdict_page
 from .monitor import (
     LOOK_S,
@@ -57,13 +57,19 @@ from .watchdog import Say
 _Answer = TypeVar("_Answer")
 
 
-def run_live(path: Path, beam_options: Sequence[str], *, as_json: bool, history_lost: bool = False) -> int:
+def run_live(
+    path: Path,
+    beam_options: Sequence[str],
+    *,
+    as_json: bool,
+    history_lost: bool = False,
+    accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
+) -> int:
     """Run a settings file until its schedule ends, its source ends, or somebody stops it; return the exit code."""
-    settings = read_settings(path)
-    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
-    check_apart(settings)
+    settings = read_settings(path).accepting(accepted)
+    options = check_command(settings, beam_options, LiveWay())
     if settings.estimate is not None:
-        check_ends(settings, options_of(beam_options))
+        check_ends(settings, options)
     with with_newest(settings):
         said = Said(as_json=as_json, history_lost=history_lost)
         if settings.estimate is not None:

@@ -19,38 +19,37 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import RejectSink, Settings, read_settings
 from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
-from ...store.address import StoreAddress
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.aggregate.discovery import register
 from ...transforms.common.ledger_waits import wait_without_end
-from ...transforms.common.runner_checks import check_hosts
 from ...transforms.completeness.sequence_numbers import Steps
 from ...transforms.formats.paths import everywhere, is_local
-from ...transforms.plan import Plan, ledger_address, model_of
-from ...transforms.private_histograms import PrivateHistograms, check_live
+from ...transforms.plan import Plan, model_of
+from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects
 from ...transforms.sinks.messages import SendRejects, SendReleases
-from ...transforms.sources.reader import Pace
-from ..connectors.files import check_apart, labelled_so_far
+from ...transforms.sources.reader import Pace, ReadLive
+from ..connectors.files import labelled_so_far
 from ..connectors.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
 from ..connectors.kafka import check_secrets, check_source, topic_record
 from ..connectors.pubsub import begun_in_subscription
 from ..connectors.topics import message_topic
 from ..connectors.undelivered import filling, outputs_of
-from ..continuity import Memory, with_ledger
 from ..estimation.drift import DriftWatch
-from ..on_record import Unknown, check_history, check_ledger, note_lost_history, unknown_releases
-from ..runners import on_prism, options_of, reads_here, runner_name
+from ..on_record import note_lost_history
+from ..preflight import Word, check_command, preflight
+from ..runners import on_prism, options_of, reads_here
 from .flink import flink_job
 from .monitor import Follower, LiveJob
 from .runner import check_standard_input, live_pipeline, live_source, worker_pool
 
-__all__ = ["graph_of", "launch", "live_job", "pace_of", "stay_of"]
+__all__ = ["LiveWay", "graph_of", "launch", "live_job", "pace_of", "stay_of"]
 
 
 #: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
@@ -86,7 +85,7 @@ def stay_of(poll_s: float) -> float:
     return min(max(_STAY_LOOKS * poll_s, _SHORTEST_STAY_S), _LONGEST_STAY_S)
 
 
-def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its order
+def live_job(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
@@ -113,32 +112,16 @@ def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its
             or has no room.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    plan = histograms.plan
-    sink_of(settings)
-    check_live(plan)
-    check_folders(settings)
-    options = options_of(beam_options)
-    flink = flink_job(options)
-    pipeline = live_pipeline(options)
-    check_standard_input(settings, options)
-    if reads_here(options):
-        check_secrets(settings)
-    # its mistakes before anything is on record
-    live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
-    check_source(settings)
-    if plan.address.store_id is None:
-        settings, made = with_ledger(settings, history_lost=history_lost)
-        plan, emptied = replace(plan, address=ledger_address(settings)), emptied or made
-    check_ledger(plan.address)
-    make_folders(settings)
-    there = sink_place(settings)
-    memory = Memory(settings)
-    unknown, lost = _lost(settings, plan, there, memory, forgiven, history_lost=history_lost)
+    options, way = options_of(beam_options), LiveWay()
+    flink, pipeline = flink_job(options), live_pipeline(options)
+    word = Word(history_lost=history_lost, emptied=emptied, forgiven=forgiven)
+    ready = preflight(settings, histograms.plan, options, way, word)
+    settings, plan, memory, unknown = ready.settings, ready.plan, ready.memory, ready.unknown
     plan = plan.opened()
     histograms = histograms.in_ledger(plan.address)
     follower = Follower(plan, register(plan))
     _check_endless(plan, follower.registration)
-    if unknown.names or lost or emptied:
+    if ready.marked:
         note_lost_history(plan, unknown)
     memory.note(follower.store, plan.query_name, follower.registration, underway=True)
     memory.check()
@@ -146,7 +129,7 @@ def live_job(  # noqa: PLR0915 - what is checked, made and put on record, in its
     histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)))
     outputs = outputs_of(settings)
     with filling(outputs):
-        restored = there.complete(follower.store, follower.registration)
+        restored = way.place(settings).complete(follower.store, follower.registration)
     if settings.source is not None and settings.source.stdin:
         wait_without_end()
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
@@ -214,26 +197,43 @@ def _check_endless(plan: Plan, registration: Registration) -> None:
         )
 
 
-def _lost(
-    settings: Settings,
-    plan: Plan,
-    there: SinkPlace,
-    memory: Memory,
-    forgiven: frozenset[str],
-    *,
-    history_lost: bool,
-) -> tuple[Unknown, str | None]:
-    """What was published and is not on record: releases of the sink, and what is remembered of the ledger.
+class LiveWay:
+    """A live run: see :class:`~quiltstream.pipelines.preflight.Way`."""
 
-    Raises:
-        CommandError: something was, and the operator did not say that it is lost.
-    """
-    with Store(plan.address) as store:
-        unknown = unknown_releases(settings, there.unknown_ids(store)).without(forgiven)
-    lost = memory.lost(history_lost=history_lost)
-    if not history_lost:
-        check_history(settings, unknown, lost)
-    return unknown, lost
+    live = True
+
+    def __init__(self) -> None:
+        self._place: SinkPlace | None = None
+
+    def place(self, settings: Settings) -> SinkPlace:
+        """What is in the sink, which is gone through once."""
+        if self._place is None:
+            self._place = sink_place(settings)
+        return self._place
+
+    def check_kinds(self, settings: Settings) -> None:
+        """See that sink and rejects are folders or topics of their own."""
+        check_folders(settings)
+
+    def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
+        """See that standard input is read here, and that secrets are there where the source is read."""
+        check_standard_input(settings, options)
+        if reads_here(options):
+            check_secrets(settings)
+
+    def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
+        """The names of the releases in the sink that are not those of blocks on record."""
+        return self.place(settings).unknown_ids(store)
+
+    def source(self, settings: Settings, plan: Plan) -> ReadLive:
+        """The following of the source from the beginning of time: its mistakes before anything is on record."""
+        source = live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
+        check_source(settings)
+        return source
+
+    def make_places(self, settings: Settings) -> None:
+        """Make the folders, and try to write there."""
+        make_folders(settings)
 
 
 def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
@@ -248,8 +248,7 @@ def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
         CommandError: the runner or the sink cannot be used.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
-    check_apart(settings)
+    check_command(settings, beam_options, LiveWay())
     _check_elsewhere(settings)
     histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
     return live_job(settings, histograms, beam_options)

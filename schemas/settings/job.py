@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from ..dead_letters import Letters
 from ..models import Model
@@ -39,8 +39,8 @@ from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone fin
 from .brokers import KafkaSink, KafkaSource, PubSubSink, PubSubSource
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
-from .model import Estimate, EstimatedModel
 
 __all__ = ["check_estimate", "label_model", "read_roster", "under_pseudonyms"]
 
@@ -126,6 +126,24 @@ ledger:   sqlite:///out/ledger.db
 
 #: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
 MOST_WINDOWS = 100_000
+
+#: Expected error of a count, as a share of an evenly filled bin, above which a job stops unless its settings say
+#: otherwise.
+MOST_ERROR = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What an operator accepts, for one run: it stands in no settings file.
+
+    Attributes:
+        noise: noise that drowns the counts.
+        stand_in: a model that is a stand-in.
+    """
+
+    noise: bool = False
+    stand_in: bool = False
+
 
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]
 """How the noise may be calibrated."""
@@ -380,7 +398,8 @@ class Settings(Document):
     states: States
     missing: Literal["public", "state"] | Break = "public"
     model: str | Bounds | EstimatedModel = Field(
-        description="a model file, bounds given by hand, or how the job estimates one"
+        description="a model file, bounds given by hand, how the job estimates one, or stand-in: bounds set by the "
+        "interval, which no data were used for"
     )
     group_by: str | MappingFile | None = Field(
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
@@ -428,6 +447,12 @@ class Settings(Document):
         description="rows of the roster, or series that are taken from the data: a job with more ends, and a live job "
         "rejects the readings of series that come later; more take more memory",
     )
+    most_error: Positive = Field(
+        default=MOST_ERROR,
+        description="expected error of a count, as a share of an evenly filled bin: a job whose noise is larger stops "
+        "before its first charge, unless the noise is accepted",
+    )
+    _accepted: Accepted = PrivateAttr(default_factory=Accepted)
 
     @cached_property
     def grid(self) -> SlotGrid:
@@ -477,6 +502,23 @@ class Settings(Document):
             return parse_instant(instant, self.slots.timezone)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+
+    @property
+    def accepted(self) -> Accepted:
+        """What the operator accepts; nothing, unless :meth:`accepting` says so."""
+        return self._accepted
+
+    def accepting(self, accepted: Accepted) -> Settings:
+        """The settings of an operator who accepts something."""
+        made = self.model_copy()
+        made._accepted = accepted  # noqa: SLF001 - of its own class
+        return made
+
+    @property
+    def model_file(self) -> str | None:
+        """The model's file, as seen from here; ``None`` where the model is none."""
+        given = self.model
+        return self.path(given) if isinstance(given, str) and given != STAND_IN else None
 
     @property
     def missing_rule(self) -> str:

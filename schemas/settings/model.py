@@ -16,6 +16,9 @@ from .base import Duration, Number, Positive, Section
 
 Paths = str | list[str]
 
+#: What ``model`` is where nothing is known yet: bounds that no data were used for, set by the interval.
+STAND_IN = "stand-in"
+
 #: What an estimate is made of, but for files of other series.
 Origin = Literal["counts", "released", "readings"]
 
@@ -131,4 +134,4 @@ class EstimatedModel(Section):
     estimate: Estimate
 
 
-__all__ = ["Bounds", "Estimate", "EstimatedModel", "Origin", "OutsideFiles"]
+__all__ = ["STAND_IN", "Bounds", "Estimate", "EstimatedModel", "Origin", "OutsideFiles"]

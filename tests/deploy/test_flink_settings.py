@@ -23,7 +23,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
 from quiltstream.transforms.aggregate.discovery import register
-from quiltstream.transforms.common.runner_checks import check_hosts
+from quiltstream.transforms.checks import check_hosts
 from quiltstream.transforms.plan import make_plan
 
 from ..e2e.installed import NotInstalledError

@@ -218,6 +218,7 @@ privacy: {privacy}
 sink: {{jsonl: releases.jsonl}}
 query: daily
 domain: one "meter"
+most_error: 1.0e+6
 ledger: sqlite:///{folder}/ledger.db
 """,
         encoding="utf-8",

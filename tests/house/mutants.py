@@ -715,4 +715,18 @@ MUTANTS: tuple[Mutant, ...] = (
         new="return True",
         tests=("tests/transforms/test_noise_law.py", "tests/store/test_values.py"),
     ),
+    Mutant(
+        name="noise that drowns the counts stops no job",
+        file="transforms/checks.py",
+        old="    if problem and _held(plan) is None:",
+        new="    if problem and _held(plan) is not None:",
+        tests=("tests/transforms/test_expected_error.py",),
+    ),
+    Mutant(
+        name="a stand-in forgets as much between slots of a minute as of half an hour",
+        file="transforms/plan.py",
+        old="    share = min(1.0, interval_us / _STAND_IN_US)",
+        new="    share = 1.0",
+        tests=("tests/transforms/test_expected_error.py",),
+    ),
 )

@@ -23,9 +23,8 @@ from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
-from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms import PrivateHistograms, checks
 from quiltstream.transforms.aggregate import discovery
-from quiltstream.transforms.common import runner_checks
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 
 from .jobs import Job, call, job
@@ -318,7 +317,7 @@ OPENINGS: dict[str, Opened | None] = {
     "store/merge/merge.py:_source": None,
     "store/merge/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and discovery.register(plan),
-    "transforms/common/runner_checks.py:_held": lambda _, plan: runner_checks.check_ends(plan),
+    "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/aggregate/discovery.py:register": lambda _, plan: discovery.register(plan),
     # on workers: the stores of a plan, which test_workers_insist pickles
@@ -339,7 +338,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/ledger.py:change_belief": None,  # ledgers that an operator names
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
-    "pipelines/live/job.py:_lost": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
+    "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
         successors.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),

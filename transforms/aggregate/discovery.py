@@ -23,9 +23,9 @@ from ...schemas.slots import Schedule, format_instant
 from ...store.errors import QUERY_ADVICE, RegistrationConflict, StoreError
 from ...store.specs import Registration
 from ...store.store import Store
+from ..checks import check_number
 from ..common.batches import reading_columns
 from ..common.rejects import OUTSIDE, READINGS, counter_name
-from ..common.runner_checks import check_number
 from ..plan import Plan
 
 

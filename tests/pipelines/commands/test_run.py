@@ -271,7 +271,7 @@ def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) 
         assert done.said(text), text
     assert done.said("for the whole schedule")
     assert done.said("calibrated to 1, costs 0.555 in this account")
-    assert done.said("the noise drowns it")
+    assert done.said("it publishes every window (exit code 0)")
     assert not made.ledger.exists()
     assert not made.sink.exists()
 

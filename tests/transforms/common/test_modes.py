@@ -11,7 +11,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.common.runner_checks import check_modes
+from quiltstream.transforms.checks import check_modes
 
 from ..sources.feed import feed
 from ..test_histograms import EMPTY, batches, settings

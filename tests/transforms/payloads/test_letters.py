@@ -279,6 +279,7 @@ privacy: {epsilon: 1}
 rejects: {jsonl: rejects, encrypted: {public_key: KEY}}
 query: q
 domain: d
+most_error: 1e6
 """
 
 

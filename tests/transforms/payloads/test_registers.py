@@ -195,6 +195,7 @@ windows: {size: 1d, lateness: 1h}
 privacy: {epsilon: 1}
 query: q
 domain: d
+most_error: 1e6
 """
 
 

@@ -1,4 +1,4 @@
-"""Checks of a job against its runner and its schedule, before anything runs.
+"""The checks of a query that need no data: its runner, its schedule, its belief and its noise, before anything runs.
 
 The ends of a schedule that has to be gone over from one to the other, looked at before anything does so.
 
@@ -15,16 +15,90 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...schemas.settings.base import SettingsError
-from ...schemas.slots import Schedule, format_instant
-from ...store.address import StoreAddress
-from ...store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
-from ...store.specs import Registration
-from ...store.store import Store
-from ..plan import Plan
+from ..schemas.settings.base import SettingsError
+from ..schemas.slots import Schedule, format_instant
+from ..store.address import StoreAddress
+from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
+from ..store.specs import Registration
+from ..store.store import Store
+from .expected_error import noise_problem
+from .plan import Plan
 
-__all__ = ["check_modes"]
+__all__ = [
+    "STAND_IN_TEXT",
+    "HopelessNoise",
+    "check_belief",
+    "check_ends",
+    "check_error",
+    "check_hosts",
+    "check_live",
+    "check_modes",
+    "check_number",
+    "check_plan",
+]
 
+
+def check_plan(plan: Plan, *, live: bool) -> None:
+    """Everything that can be wrong with a plan by itself, in one order, for every way in which it is run.
+
+    Args:
+        plan: the query.
+        live: whether its source never ends.
+
+    Raises:
+        SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
+            a stand-in, or the noise drowns the counts.
+        RegistrationConflict: ``windows.stop`` is before the one on record.
+        StoreError: there is a ledger and it cannot be read.
+    """
+    if live:
+        check_live(plan)
+    else:
+        check_ends(plan)
+    check_belief(plan)
+    check_error(plan)
+
+
+class HopelessNoise(SettingsError):  # noqa: N818 - the name says what is wrong
+    """The expected error of a count is more than ``most_error``, as a share of an evenly filled bin."""
+
+
+def check_error(plan: Plan) -> None:
+    """Stop a job whose noise drowns its counts, before anything is charged.
+
+    A query that is on record is not stopped: its noise was frozen, and its budget reserved, when it was registered.
+
+    Raises:
+        HopelessNoise: the expected error is above ``most_error``, and the operator did not accept it.
+        StoreError: there is a ledger and it cannot be read.
+    """
+    if plan.accepted.noise or plan.noise == "none":
+        return
+    problem = noise_problem(plan)
+    if problem and _held(plan) is None:
+        raise HopelessNoise(problem)
+
+
+def check_belief(plan: Plan) -> None:
+    """Stop a job whose belief is a stand-in, before anything is charged.
+
+    Raises:
+        SettingsError: it is, and the operator did not accept it.
+    """
+    if plan.stand_in and not plan.accepted.stand_in and plan.noise != "none":
+        raise SettingsError(STAND_IN_TEXT)
+
+
+#: What is said of a belief that is a stand-in.
+STAND_IN_TEXT = (
+    "model is stand-in: its bounds are made of slots.interval alone, and nothing says that they hold for these series; "
+    "where a series forgets more slowly, the noise is too little and the loss more than the ledger says",
+    "- fit a model on series that are not published: `quiltstream fit SETTINGS --cover 0.9 --exclude roster.csv`, and "
+    "set model: model.json",
+    "- or give bounds that you can defend by hand, model: {pi_min: ..., gap: ...}",
+    "- or publish under the stand-in all the same: run --accept-stand-in, or PrivateHistograms(..., "
+    "accept_stand_in=True); every row says so in model_provenance",
+)
 
 #: Runners whose workers are processes of this machine.
 _ONE_HOST = frozenset(
@@ -148,3 +222,22 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
             "of windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
         ]
     )
+
+
+def check_live(plan: Plan) -> None:
+    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
+
+    Raises:
+        SettingsError: naming each setting that is missing, or a first window of another age.
+    """
+    problems: list[str] = []
+    if plan.schedule.start is None:
+        problems.append("windows.start is missing: a live source never ends, so its first window must be set")
+    elif plan.grid.time_of(plan.schedule.first) < 0:
+        first = format_instant(plan.grid.time_of(plan.schedule.first))
+        problems.append(
+            f"windows.start is {first}, and a live job publishes every window from there on, also those without "
+            "readings; it starts in 1970 at the earliest: set it to where the readings begin"
+        )
+    if problems:
+        raise SettingsError(problems)

@@ -1,0 +1,182 @@
+"""The checks of a job, in the order in which every way of running it makes them, before anything is charged or written.
+
+First :func:`check_command`: what follows from the settings and Beam's options alone, before a ledger is looked for or a
+file is read. Then, with a plan, :func:`preflight`: the plan itself (``transforms.checks``, which also checks a
+``PrivateHistograms`` of a pipeline of one's own), the source, whether the sink can be written, and the ledger with what
+is known of it. What differs between a run that ends and a live one is a :class:`Way`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from ..schemas.settings.job import Settings
+from ..store.address import StoreAddress
+from ..store.store import Store
+from ..transforms.checks import check_hosts, check_plan
+from ..transforms.plan import Plan, ledger_address
+from .connectors.files import check_apart
+from .continuity import Memory, with_ledger
+from .on_record import Unknown, check_history, check_ledger, unknown_releases
+from .runners import options_of, runner_name
+
+__all__ = ["Preflight", "Way", "Word", "check_command", "preflight"]
+
+
+class Way(Protocol):
+    """How a job is run: until its data end, or live."""
+
+    @property
+    def live(self) -> bool:
+        """Whether its source never ends."""
+        ...
+
+    def check_kinds(self, settings: Settings) -> None:
+        """See that there is a sink, and that source, sink and rejects are of the kinds that such a job has.
+
+        Raises:
+            SettingsError: one is not.
+        """
+        ...
+
+    def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
+        """See that the runner can read the source, and that secrets are there.
+
+        Raises:
+            SettingsError: a secret is missing.
+            CommandError: it cannot.
+        """
+        ...
+
+    def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
+        """The names of the releases in the sink which may be on no record.
+
+        Raises:
+            SettingsError: the rows there are another query's.
+            CommandError: sink or rejects hold something else.
+        """
+        ...
+
+    def source(self, settings: Settings, plan: Plan) -> Any:
+        """The reading of the source, whose mistakes are found now.
+
+        Raises:
+            SettingsError: there is none, or it cannot be read so.
+            CommandError: a file cannot be read.
+        """
+        ...
+
+    def make_places(self, settings: Settings) -> None:
+        """Make the folders of sink and rejects, and try to write there.
+
+        Raises:
+            SettingsError: nothing can be written.
+            SinkError: no room is left.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What an operator says about a ledger that lacks what was published.
+
+    Attributes:
+        history_lost: go on although it does.
+        emptied: by that word, a ledger was made just now in the place of one that was emptied.
+        forgiven: releases of the sink that an earlier job of the command went on without, by that word.
+    """
+
+    history_lost: bool = False
+    emptied: bool = False
+    forgiven: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """A job whose checks have passed.
+
+    Attributes:
+        settings: with the name of their ledger, where there is one.
+        plan: in that ledger.
+        source: the reading of the source.
+        memory: what is remembered of the ledger.
+        unknown: releases of the sink that are not on record, and that the operator gave up.
+        lost: what is wrong with the ledger, by what is remembered of it.
+        emptied: whether it was made just now in the place of one that was emptied.
+    """
+
+    settings: Settings
+    plan: Plan
+    source: Any
+    memory: Memory
+    unknown: Unknown
+    lost: str | None
+    emptied: bool
+
+    @property
+    def marked(self) -> bool:
+        """Whether the account is to be marked as one that charges are missing from."""
+        return bool(self.unknown.names or self.lost or self.emptied)
+
+
+def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> PipelineOptions:
+    """What can be said before a ledger is looked for and a file is read.
+
+    Args:
+        settings: the job.
+        beam_options: Beam's, as words.
+        way: how it is run.
+
+    Returns:
+        Beam's options.
+
+    Raises:
+        SettingsError: an option would break the promise, the ledger is a file of one of several machines, a place is
+            of another kind, or a file would be written over.
+        CommandError: a word is no option.
+    """
+    options = options_of(beam_options)
+    check_hosts(runner_name(options), StoreAddress(settings.ledger_url))
+    way.check_kinds(settings)
+    check_apart(settings)
+    return options
+
+
+def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way, word: Word) -> Preflight:
+    """Everything else, in one order.
+
+    Args:
+        settings: the job, for which :func:`check_command` passed.
+        plan: made from them.
+        options: Beam's.
+        way: how it is run.
+        word: what the operator says.
+
+    Raises:
+        SettingsError: source or sink is missing, cannot be used, or does not fit; the belief is a stand-in; or the
+            noise drowns the counts.
+        CommandError: a file cannot be read, the sink holds something else, or releases that are not on record.
+        StoreError: the ledger of record cannot be used, or does not fit the job.
+    """
+    way.check_kinds(settings)
+    check_plan(plan, live=way.live)
+    way.check_reading(settings, options)
+    source = way.source(settings, plan)
+    emptied = word.emptied
+    if plan.address.store_id is None:
+        settings, made = with_ledger(settings, history_lost=word.history_lost)
+        plan, emptied = replace(plan, address=ledger_address(settings)), emptied or made
+    way.make_places(settings)
+    memory = Memory(settings)
+    with Store(plan.address) as store:
+        ids = way.unknown_ids(settings, store)
+    unknown = unknown_releases(settings, ids).without(word.forgiven)
+    lost = memory.lost(history_lost=word.history_lost)
+    if not word.history_lost:
+        check_history(settings, unknown, lost)
+    check_ledger(plan.address)
+    return Preflight(settings, plan, source, memory, unknown, lost, emptied)

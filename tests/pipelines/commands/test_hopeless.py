@@ -1,0 +1,86 @@
+"""``run`` where the noise drowns the counts or the belief is a stand-in, and what the dry run says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..jobs import Job, call, job
+from .test_run import change
+
+ONE: dict[str, Any] = {"windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"}, "most_error": 0.5}
+
+
+def course(made: Job, *words: str) -> dict[str, Any]:
+    done = call("run", "--dry-run", "--json", *words, made.settings)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_a_run_whose_noise_drowns_the_counts_charges_nothing_unasked(tmp_path: Path) -> None:
+    made = job(tmp_path, **ONE)
+    done = call("run", made.settings)
+    assert done.code == 2
+    for text in (
+        "most_error is 0.5: the expected error of a count is",
+        "- a roster with all 6 series in one group: ",
+        "- privacy.mechanism: forward-backward: ",
+        "- or publish it all the same: run --accept-noise",
+    ):
+        assert done.said(text), text
+    assert not made.ledger.exists()
+    assert not made.sink.exists()
+    said = course(made)
+    assert said["run"] == {
+        "code": 2,
+        "text": "it stops before anything is charged, unless it is run with --accept-noise",
+    }
+    assert "\n".join(said["hopeless"]) == done.err.removeprefix("Error: ").replace("\n       ", "\n").strip()
+    assert call("run", "--dry-run", made.settings).said("THE NOISE DROWNS THE COUNTS")
+
+    accepted = call("run", "--accept-noise", "--json", made.settings)
+    assert accepted.code == 0, accepted.err
+    summary = json.loads(accepted.out)
+    (row, *_) = made.rows()
+    assert (summary["scale"], summary["half_width_95"]) == (row.scale, row.half_width_95)
+    assert summary["median_share"] == pytest.approx(said["median_share"])
+    again = call("run", made.settings)  # on record: nothing is charged, and nothing is asked
+    assert again.code == 0, again.err
+    assert again.said("expected error is")
+
+
+def test_a_dry_run_says_what_a_run_will_do_on_a_domain_already_charged(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert course(made)["run"] == {"code": 0, "text": "it publishes every window"}
+    assert call("run", made.settings).code == 0
+    assert course(made)["run"]["text"].startswith("nothing is charged: every window is on record")
+    before = made.ledger.read_bytes()
+    change(made, query="another", sink={"parquet": "another.parquet"})
+    said = course(made)
+    assert said["budget"] == 1.0
+    assert said["run"] == {"code": 3, "text": "it publishes the first 1 window, and the rest is refused for ever"}
+    change(made, privacy={"epsilon": 4.0, "budget": 1.0})
+    said = course(made)
+    assert said["run"]["code"] == call("run", made.settings).code == 3
+    assert said["run"]["text"].startswith("nothing is published: the first window of query 'another' would cost")
+    change(made, query="daily", states={"edges": [250], "unit": "W"})
+    assert course(made)["run"]["code"] == call("run", made.settings).code == 4
+    assert made.ledger.read_bytes() == before
+
+
+def test_a_stand_in_is_loud_and_refused_and_in_every_row(tmp_path: Path) -> None:
+    made = job(tmp_path, model="stand-in", windows=ONE["windows"])
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("model is stand-in: its bounds are made of slots.interval alone"), done.err
+    assert done.said("quiltstream fit SETTINGS --cover 0.9")
+    assert not made.ledger.exists()
+    assert call("run", "--dry-run", made.settings).said("THE BELIEF IS A STAND-IN")
+    accepted = call("run", "--accept-stand-in", made.settings)
+    assert accepted.code == 0, accepted.err
+    assert accepted.said("THE BELIEF IS A STAND-IN")
+    assert {row.model_provenance for row in made.rows()} == {"stand-in: not fitted to any data"}
+    assert call("run", made.settings).code == 2

@@ -1,0 +1,185 @@
+"""The noise of a plan beside the counts that it hides, and what would leave less of it.
+
+The number of cells of a histogram is public: the slots of a window times the series that the roster has in the group;
+without a roster a histogram is of one series, or of a group of which one series is known to be there. No data are read,
+so whether a job stops says nothing about them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..privacy.analysis.baselines import entry_dp
+from ..privacy.models.markov_chain import ChainError
+from ..privacy.quilts.calibration import Calibration
+from ..schemas.roster import Roster
+from ..schemas.settings.base import SettingsError
+from ..schemas.slots import Schedule, Window, format_duration
+from .plan import Plan, choose
+
+__all__ = ["Remedy", "error_shares", "fewest_slots", "noise_problem", "remedies"]
+
+#: How often a longer window is tried, where the noise of a window depends on its length.
+_TRIES = 6
+
+#: Windows are not stretched beyond so many slots for an offer.
+_LONGEST = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would leave less noise beside the counts.
+
+    Attributes:
+        text: the change.
+        share: expected error of a count of the smallest histogram then, as a share of an evenly filled bin.
+    """
+
+    text: str
+    share: float
+
+
+def fewest_slots(plan: Plan) -> int:
+    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
+    first = 0 if plan.schedule.start is None else plan.schedule.first
+    slots = plan.classes.slots_of(plan.grid, Window(first, first + plan.schedule.size))
+    return int(slots[slots > 0].min())
+
+
+def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.float64]:
+    """Expected absolute error of a count, divided by the cells of an evenly filled bin, of each histogram.
+
+    Args:
+        plan: the plan.
+        roster: the roster, where another one is known than the plan's.
+
+    Returns:
+        Shape (n,) for n series or groups, in the order of the roster's keys; shape (1,) where no roster is known.
+    """
+    roster = plan.roster if roster is None else roster
+    members = np.ones(1, np.int64) if roster is None or not roster.entries else roster.members
+    return plan.noisy.mean_abs * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
+
+
+def noise_problem(plan: Plan) -> tuple[str, ...]:
+    """How much the noise is, and what would help; nothing where the expected error is within ``most_error``."""
+    shares = error_shares(plan)
+    worst, limit = float(shares.max()), plan.most_error
+    if worst <= limit:
+        return ()
+    cells = plan.noisy.mean_abs / worst
+    number = "" if len(shares) == 1 else f" in the smallest, {int((shares > limit).sum())} of {len(shares)} are above"
+    unknown = plan.roster is None
+    series = " of a single series, as no roster says how many there are" if unknown and plan.group_column else ""
+    head = (
+        f"most_error is {limit:g}: the expected error of a count is {plan.noisy.mean_abs:,.4g} cells, "
+        f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
+        "counts, and the budget would be spent on it. What would help, each alone, and the error that it leaves:"
+    )
+    found = [f"- {one.text}: {_percent(one.share)}" for one in remedies(plan)]
+    last = "- or publish it all the same: run --accept-noise, or PrivateHistograms(..., accept_noise=True)"
+    return head, *found, last
+
+
+def remedies(plan: Plan) -> tuple[Remedy, ...]:
+    """Changes of the settings that leave less noise beside the counts, each with the error of its own plan."""
+    before = float(error_shares(plan).max())
+    found: list[Remedy] = []
+    for offer in (_grouped, _longer, _fewer_bins, _without_classes, _forward_backward, _fitted):
+        with suppress(ChainError, SettingsError, ValueError):  # an offer that cannot be made is none
+            found += [one for one in offer(plan) if one.share < before]
+    return tuple(found)
+
+
+def _share(plan: Plan) -> float:
+    return float(error_shares(plan).max())
+
+
+def _grouped(plan: Plan) -> Iterator[Remedy]:
+    roster = plan.roster
+    if roster is None or not roster.entries:
+        needed = math.ceil(_share(plan) / plan.most_error)
+        yield Remedy(f"a roster with {needed:,} series or more in one group", _share(plan) / needed)
+        return
+    if len(roster.keys) == 1:
+        return
+    whole = Roster(tuple((name, "all") for name in roster.series))
+    grouped = replace(plan, roster=whole).with_share(plan.share // roster.multiplicity)
+    yield Remedy(f"a roster with all {len(roster.series):,} series in one group", _share(grouped))
+
+
+def _longer(plan: Plan) -> Iterator[Remedy]:
+    schedule, window, made = plan.schedule, plan.domain.guarantee == "window", plan
+    most = _LONGEST if schedule.start is None or schedule.stop is None else schedule.stop - schedule.first
+    most = min(most, _LONGEST) // schedule.size
+    times = 1
+    for _ in range(_TRIES if window else 1):
+        times = min(most, max(times + 1, math.ceil(times * _share(made) / plan.most_error)))
+        if times < 2:  # noqa: PLR2004 - no longer than they are
+            return
+        made = _with_windows(plan, schedule.size * times)
+        if _share(made) <= plan.most_error:
+            break
+    yield Remedy(f"windows.size: {format_duration(made.schedule.size * plan.grid.interval_us)}", _share(made))
+
+
+def _with_windows(plan: Plan, size: int) -> Plan:
+    """The plan with tumbling windows of another size."""
+    given = plan.schedule
+    schedule = Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor)
+    stretched = replace(plan, schedule=schedule)
+    if plan.domain.guarantee == "stream":
+        return stretched.with_share(plan.share // given.overlap)
+    return stretched.calibrated(_chosen(stretched, plan.mechanism))
+
+
+def _fewer_bins(plan: Plan) -> Iterator[Remedy]:
+    edges = plan.histogram.edges
+    if len(edges) < 2:  # noqa: PLR2004 - two bins are the fewest
+        return
+    middle = edges[len(edges) // 2]
+    coarse = replace(plan, histogram=plan.space.merged((middle,)))
+    yield Remedy(f"bins: [{middle:g}], {coarse.histogram.size} counts instead of {plan.histogram.size}", _share(coarse))
+
+
+def _without_classes(plan: Plan) -> Iterator[Remedy]:
+    if len(plan.classes) > 1:
+        yield Remedy("by left out, one histogram of all slots", _share(replace(plan, by=())))
+
+
+def _forward_backward(plan: Plan) -> Iterator[Remedy]:
+    if plan.mechanism != "forward-backward":
+        noise = _chosen(plan, "forward-backward")
+        yield Remedy("privacy.mechanism: forward-backward", _share(plan.calibrated(noise)))
+
+
+def _fitted(plan: Plan) -> Iterator[Remedy]:
+    """The least that any belief needs is the noise of slots that tell nothing of each other, sigma 1 / epsilon."""
+    if plan.model.states is not None:
+        return
+    least = replace(plan.calibration, sigma=entry_dp(plan.epsilon).sigma)
+    text = "a model fitted on series that are not published (`quiltstream fit SETTINGS --cover 0.9`), at best"
+    yield Remedy(text, _share(plan.calibrated(least)))
+
+
+def _chosen(plan: Plan, mechanism: str) -> Calibration:
+    """The noise of a mechanism for the model and the windows of a plan."""
+    return choose(
+        mechanism,
+        plan.model.belief,
+        states=plan.space.size,
+        epsilon=plan.epsilon,
+        window=plan.schedule.size,
+        guarantee=plan.domain.guarantee,
+        interval_us=plan.grid.interval_us,
+    ).calibration
+
+
+def _percent(share: float) -> str:
+    return f"{share:,.0%}" if share >= 0.1 else f"{share:.1%}"  # noqa: PLR2004 - two digits of small shares
