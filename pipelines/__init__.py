@@ -1,10 +1,23 @@
 """Whole jobs and the command line ``quiltstream``.
 
-The command line is ``cli``; what all commands share lies beside it. ``commands`` has what each of them does, ``live``
-the jobs that do not end, ``gateway`` the process between an MQTT broker and the rest, ``connectors`` where a job reads
-and writes, ``estimation`` the models that jobs estimate themselves, ``data`` the shipped samples.
-
-The commands' modules are imported when they are called, so that asking for help does not wait for Beam.
+``cli``, ``command``, ``console``, ``errors``
+    arguments of every command, what all commands do, what they print, and their exit codes
+``commands``
+    what each command does; imported when it is called, so that help does not wait for Beam
+``runners``
+    Beam as the commands use it
+``connectors``
+    where a job reads and writes
+``live``
+    jobs that do not end
+``estimation``
+    models that a job estimates itself
+``gateway``
+    the process between an MQTT broker and the rest
+``on_record``, ``continuity``, ``released_series``
+    a job's record before and after it, what is remembered of a ledger between runs, released rows as series
+``data``
+    the sample data
 """
 
 from __future__ import annotations

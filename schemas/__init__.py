@@ -1,6 +1,19 @@
-"""The words everyone shares: readings, slots, states, models, releases, ledger entries and settings.
+"""The values that every portion shares: readings, slots, states, models, releases, ledger entries and settings.
 
-Plain frozen types without behaviour of the other portions; each has the Arrow and Avro forms that cross a boundary.
+Plain frozen types with the Arrow and Avro forms that cross a boundary; they import no other portion.
+
+``slots``, ``states``, ``readings``, ``roster``
+    public time and windows, the bins of a value, readings and rejects, which series there are
+``models``
+    the model file: a belief with its provenance
+``releases``, ``released_files``, ``ledger``
+    the published rows with their columns, read back from files, and the entries of the ledger
+``settings``
+    the documents of a job and of the gateway
+``files``, ``table_files``, ``dead_letters``
+    files opened and written whole, tables in four formats, encrypted content of rejected messages
+``digests``, ``errors``, ``contents``, ``ports``, ``process``
+    stable names, the base class of errors, lazy tables of contents, TLS of a port, memory kept out of core files
 """
 
 from __future__ import annotations

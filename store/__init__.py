@@ -1,7 +1,24 @@
 """The ledger of record: what was charged and what was published, in SQLite or PostgreSQL.
 
-``Store`` registers queries, publishes blocks and answers what is on record; ``StoreAddress`` says where it is. The
-values that go in and out are in :mod:`quiltstream.store.specs`.
+``Store`` registers queries, publishes blocks and answers what is on record; ``StoreAddress`` says where it is.
+
+``store``, ``address``, ``specs``
+    the facade, the URL, and the plain values that go in and out
+``registration``, ``publishing``, ``domain_changes``
+    what writes: a query with its budget, a block with its charge, a belief or a budget that changes
+``queries``, ``lookups``, ``accounts``, ``shared_series``, ``source_ids``
+    what reads: the queries of the facade, rows that several tasks need, the loss of a domain, series of two domains,
+    the ids of a broker's topics
+``tables``, ``codec``, ``release_rows``, ``exports``
+    tables and columns, values to and from them, released rows of a block, files for publication
+``connection``, ``sqlite_file``, ``table_versions``, ``migrations``
+    engines and transactions, the SQLite file, and the version of the tables
+``integrity``, ``verification``, ``continuity``
+    digests checked at each reading, a whole ledger checked, and a ledger that vanished or was replaced
+``errors``, ``driver_errors``
+    the store's errors, and a driver's errors in these words
+``merge``
+    ledgers that were kept apart, merged into a new one
 """
 
 from __future__ import annotations

@@ -1,4 +1,20 @@
-"""Beam transforms: decode, encode, collect, release, estimate; file sources and sinks."""
+"""Beam transforms: from a source's bytes to rows of record, and rows to a sink.
+
+``private_histograms``, ``plan``
+    the one composite transform, and the plan of a job: belief, noise, charges
+``sources``, ``kafka``, ``pubsub``
+    where readings come from: files, standard input, topics, subscriptions
+``formats``, ``payloads``
+    bytes to columns: files, and messages with their presets
+``aggregate``
+    readings to rows: encode, collect, panes, charge, release
+``completeness``
+    which windows a live source has read completely
+``sinks``
+    rows and rejects to files, folders and topics
+``common``
+    batches, rejects, and checks that several steps share
+"""
 
 from __future__ import annotations
 

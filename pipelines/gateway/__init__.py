@@ -1,7 +1,18 @@
-"""The gateway between an MQTT broker and everything else: a process of its own, which imports nothing of Beam.
+"""The MQTT gateway: a process of its own, without Beam.
 
-A message is acknowledged to the broker only when the next hop has it, on its own disk. What the gateway holds in
-between is bounded, and may be lost with the process: the broker sends it again.
+A message is acknowledged at the broker when the delivery target has stored it. What the gateway holds in between is
+bounded, and may be lost with the process: the broker sends it again.
+
+``run``
+    the command: its parts from the settings
+``connection``, ``mqtt_client``, ``credentials``
+    the MQTT connection, the library's client, passwords and certificates
+``forward``, ``to_kafka``, ``to_folder``
+    messages to a delivery target
+``publish_back``
+    released rows to the broker
+``contracts``, ``metrics``, ``rejects``, ``pseudonyms``
+    messages and delivery targets, counters, dropped messages, names as keyed hashes
 """
 
 from __future__ import annotations

@@ -1,1 +1,11 @@
-"""Live jobs: how they are begun, followed, watched and ended, on which runner."""
+"""Live jobs: started, monitored, restarted and ended.
+
+``command``, ``job``
+    ``quiltstream run --live``, and the graph that it builds
+``runner``, ``flink``, ``lifeline``
+    which runners can follow a source, a job in a Flink cluster, processes that end with the command
+``monitor``, ``watchdog``, ``metrics``
+    what is printed, why a job stopped producing, and the same for Prometheus
+``restarts``
+    when a failed job is restarted
+"""

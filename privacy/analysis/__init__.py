@@ -1,4 +1,16 @@
-"""Questions about releases: planning, baselines, the audit by enumeration, and close adversaries."""
+"""Questions about releases, before and after them.
+
+``methods``
+    the calibration table: every mechanism that settings can name
+``planning``
+    what a release will be worth
+``baselines``
+    group privacy, per-entry privacy, weak correlation
+``audit``
+    the loss of a small chain by enumeration
+``close_adversaries``
+    beliefs near the class
+"""
 
 from __future__ import annotations
 

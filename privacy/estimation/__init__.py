@@ -6,8 +6,8 @@
     classes that hold for a history, or for most of its series
 ``private_counts``, ``released_bounds``
     a belief from noisy counts or from released rows
-``drift``, ``belief_checks``
-    whether a belief in force is contradicted, and what richer beliefs would cost
+``released_histograms``, ``drift``, ``belief_checks``
+    stretches of released rows; whether a belief in force is contradicted, and what richer beliefs would cost
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How values are randomised: exact discrete Laplace noise and the mechanisms on top of it.
 
-``sampling``, ``discrete_laplace``, ``zero_sum``
-    random bits, exact events, and the two laws of noise
+``sampling``, ``discrete_laplace``, ``zero_sum``, ``noise_sums``
+    random bits, exact events, the two laws of noise, and errors of their sums
 ``histogram``, ``projection``
     noisy counts, and their estimate with a known total
 ``exponential``, ``randomised_response``, ``wasserstein``

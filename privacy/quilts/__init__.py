@@ -1,7 +1,16 @@
-"""The Markov Quilt Mechanism: influence tables, calibration, networks and influence curves.
+"""The Markov Quilt Mechanism of [SWC17], and the influence curves of [BHGKM].
 
-Sources: [SWC17] Song, Wang and Chaudhuri, "Pufferfish Privacy Mechanisms for Correlated Data" (SIGMOD 2017), and
-[BHGKM], influence curves.
+``influence``
+    how much a slot at some distance tells about the state now (Equation 5, Lemma 4.8)
+``calibration``
+    noise by MQMApprox, MQMExact and pairwise quilts
+``network``
+    quilts of a Bayesian network (Algorithm 2)
+``influence_curves``
+    a(b) of chains and of Gaussian series
+
+Sources: Song, Wang and Chaudhuri, "Pufferfish Privacy Mechanisms for Correlated Data" (SIGMOD 2017); Bai et al.,
+"Composition for Pufferfish Privacy".
 """
 
 from __future__ import annotations

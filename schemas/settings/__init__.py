@@ -1,11 +1,11 @@
-"""The settings documents: what a job, an estimated model, a broker connection and the gateway are told.
+"""The settings documents: what a job and the gateway read. Every field has its description here.
 
-``base``
-    sections, documents and their errors
 ``job``, ``gateway``
     the two documents
 ``mappings``, ``brokers``, ``model``
-    sections of a job: where readings stand in a message, Kafka and Pub/Sub, and models estimated by the job
+    sections of a job: where a message has its reading and which preset, Kafka and Pub/Sub, models that a job estimates
 ``secrets``, ``pseudonyms``
     where keys and passwords are, never what they are
+``base``
+    sections, field types, errors, and the reading of a document
 """

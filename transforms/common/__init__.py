@@ -1,1 +1,11 @@
-"""What all steps share: batches of readings, rejects, prefetching, checks of the runner and waits for the ledger."""
+"""What several steps share.
+
+``batches``
+    record batches of readings, and their coder
+``rejects``
+    where rejected rows were, and why
+``prefetch``
+    work that runs ahead in a thread of its own
+``runner_checks``, ``ledger_waits``
+    a job checked against its runner, and workers that wait for a ledger
+"""

@@ -1,5 +1,8 @@
-"""What makes a window complete: punctuation of the source, and sequence numbers of what it sent.
+"""What makes a window complete.
 
-Punctuation is that of Tucker, Maier, Sheard and Fegaras, "Exploiting punctuation semantics in continuous data streams"
-(TKDE 2003).
+``punctuation``
+    a source's statements about windows that it has read completely (Tucker, Maier, Sheard and Fegaras, "Exploiting
+    punctuation semantics in continuous data streams", TKDE 2003)
+``sequence_numbers``
+    numbers of its batches, by which a window shows that it lacks none
 """

@@ -1,13 +1,11 @@
-"""Sources: the contract of a source that never ends, its splittable reader, and the sources of files.
+"""Where readings come from, except brokers (``transforms.kafka``, ``transforms.pubsub``).
 
 ``contract``
-    what a source gives: partitions and batches with an offset behind them
-``reader``
-    the unbounded splittable DoFn over the partitions
-``progress``
-    restrictions, partition watermarks and heartbeats
-``batch_files``, ``file_registers``
-    files that are read once
+    what a live source gives: partitions, and batches with an offset behind them
+``reader``, ``progress``
+    the unbounded splittable DoFn over the partitions, and its restrictions, watermarks and heartbeats
 ``arriving_files``, ``stdin``
-    files that appear in a folder, and lines of standard input
+    live sources: files that appear in a folder, lines of standard input
+``batch_files``, ``file_registers``
+    files that are read once, and increments of meter registers in them
 """

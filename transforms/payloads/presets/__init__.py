@@ -1,1 +1,7 @@
-"""The payload formats of platforms: EdgeX, NGSI, ThingsBoard, DSMR, Green Button, SenML and Sparkplug B."""
+"""The payload formats of platforms; the settings name them in ``readings.preset``.
+
+``json_documents``
+    EdgeX, NGSI and ThingsBoard
+``senml``, ``sparkplug``, ``dsmr``, ``green_button``
+    one format each
+"""
