@@ -4,8 +4,8 @@
     arguments of every command, what all commands do, what they print, and their exit codes
 ``commands``
     what each command does; imported when it is called, so that help does not wait for Beam
-``runners``
-    Beam as the commands use it
+``preflight``, ``runners``
+    all checks of a job in their order, and Beam as the commands use it
 ``connectors``
     where a job reads and writes
 ``live``

@@ -14,6 +14,8 @@ What a calibration and its account need is here. The rest is in the folders:
     from histories or released rows to a belief
 ``analysis``
     planning, baselines, the audit by enumeration
+``errors``, ``validation``, ``exact_fractions``
+    the base class of errors, checks of plain arguments, probabilities without rounding
 """
 
 from __future__ import annotations

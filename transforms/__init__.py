@@ -2,6 +2,8 @@
 
 ``private_histograms``, ``plan``
     the one composite transform, and the plan of a job: belief, noise, charges
+``checks``, ``expected_error``
+    checks of a query that need no data, and its noise beside its counts
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, topics, subscriptions
 ``formats``, ``payloads``
