@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from pyarrow import csv as arrow_csv
 
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.sources.batch_files import ReadReadings
 

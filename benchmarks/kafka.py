@@ -30,7 +30,7 @@ import fastavro
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.connectors.kafka import kafka_feed, topic_of
+from quiltstream.pipelines.connectors.kafka import Topics, topic_of
 from quiltstream.pipelines.live.runner import live_pipeline
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import parse_instant
@@ -40,7 +40,7 @@ from quiltstream.transforms.completeness.sequence_numbers import Steps
 from quiltstream.transforms.kafka.source import KafkaReader
 from quiltstream.transforms.sinks.messages import SendReleases, single_object_head
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.reader import Pace, ReadLive
+from quiltstream.transforms.sources.reader import Pace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
 from tests.e2e.kafka import KafkaBroker, find_kafka
@@ -219,14 +219,12 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
         histograms = PrivateHistograms(settings)
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
         pace = Pace(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end, steps=steps)
-        source, out = settings.source, settings.sink
-        if source is None or source.kafka is None or out is None:
-            sys.exit("the settings have lost their topics")
-        out_topic = topic_of(settings, out)
-        if out_topic is None:
+        out = settings.sink
+        if out is None or out.kafka is None:
             sys.exit("the settings have lost their sink")
+        out_topic = topic_of(settings, out.kafka)
         pipeline = live_pipeline(PipelineOptions([]))
-        decoded = pipeline | "Read" >> ReadLive(kafka_feed(settings, source.kafka, pace), pace)
+        decoded = pipeline | "Read" >> Topics(settings).read(pace)
         published = decoded.readings | "Publish" >> histograms
         _ = published.releases | "Sink" >> SendReleases(out_topic)
         result: Any = pipeline.run()
@@ -240,10 +238,7 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
     """Fetch a topic without Beam, and decode it if wanted; seconds."""
     with tempfile.TemporaryDirectory() as name:
         settings = settings_of(load, servers, topic, topic, Path(name))
-        source = settings.source
-        if source is None or source.kafka is None:
-            sys.exit("the settings have lost their topics")
-        feed = kafka_feed(settings, source.kafka, Pace(0))
+        feed = Topics(settings).feed(Pace(0))
         reader = feed.reader(0, BEGIN)
         began, count = 0.0, 0
         if not decode:

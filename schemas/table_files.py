@@ -27,7 +27,7 @@ from .releases import RELEASE_AVRO, RELEASE_SCHEMA
 from .slots import format_instant, parse_instant
 
 if TYPE_CHECKING:
-    from .settings.job import FileFormat  # settings take half a second to import, and readers of rows need none
+    from .settings.connectors import FileFormat  # settings take half a second to import, and readers of rows need none
 
 #: Rows that are plain Python objects at a time.
 _ROWS = 4_096

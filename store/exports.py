@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..schemas import files
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
-from ..schemas.settings.job import FileFormat
+from ..schemas.settings.connectors import FileFormat
 from ..schemas.table_files import ENTRIES, RELEASES, RowForm, write_stream
 from .address import StoreAddress
 from .errors import ExportError

@@ -29,7 +29,7 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ...schemas.files import open_regular, reason
-from ...schemas.settings.job import FileFormat
+from ...schemas.settings.connectors import FileFormat
 from ...transforms.formats.avro import whole_records
 from ..errors import CommandError, ExitCode
 

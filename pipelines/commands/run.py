@@ -37,11 +37,11 @@ from ..connectors.files import (
     check_rejects,
     check_writable,
     labelled,
+    refuse_topics,
     released_ids,
     write_rejects,
     write_releases,
 )
-from ..connectors.topics import refuse_topics
 from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..continuity import Memory, with_ledger, with_newest

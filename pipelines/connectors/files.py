@@ -156,6 +156,45 @@ def _matches(path: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
+def check_topics(settings: Settings) -> None:
+    """See that no topic is written that is read, or that holds something else of the job.
+
+    Raises:
+        SettingsError: one is.
+    """
+    named = {} if settings.source is None else dict.fromkeys(settings.source.topics, settings.source.setting)
+    problems: list[str] = []
+    for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
+        if sink is None or sink.topic is None:
+            continue
+        field = f"{place}.{sink.kind}"
+        other = named.setdefault(sink.topic, field)
+        if other != field:
+            problems.append(
+                f"{other} and {field} name the same topic, {sink.topic[1]}; give {field} a topic of its own"
+            )
+    if problems:
+        raise SettingsError(problems)
+
+
+def refuse_topics(settings: Settings) -> None:
+    """Refuse a job that ends whose settings name topics, which never do.
+
+    Raises:
+        SettingsError: they do.
+    """
+    source, named = settings.source, (("sink", settings.sink), ("rejects", settings.rejects))
+    fields = [] if source is None or source.broker is None else [source.broker]
+    fields += [f"{field}.{sink.kind}" for field, sink in named if sink is not None and not sink.is_files]
+    problems = [
+        f"{field} is for live jobs: use quiltstream run --live, or name files"
+        + ("; a live job ends by itself at windows.stop" if field.startswith("source") else "")
+        for field in fields
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
 def check_writable(settings: Settings) -> None:
     """Make the folders of the files of sink and rejects, and try to write there.
 

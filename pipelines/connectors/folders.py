@@ -1,54 +1,48 @@
-"""The folders a live job adds files to: what they may hold, and what of the record they lack."""
+"""Files as source and sink of live jobs: folders that are followed or added to, and standard input."""
 
 from __future__ import annotations
 
+import glob
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.job import FileFormat, FileSink, Settings
+from ...schemas.settings.connectors import FileFormat, FileSink, RejectSink
+from ...schemas.settings.job import Settings
 from ...store.errors import StoreMissing
 from ...store.release_rows import rows_of
+from ...store.source_ids import SourceId
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.formats.paths import is_local
-from ...transforms.sinks.files import block_name, in_folder, write_block
-from .files import Place, check_places, ids_in, places_of, try_folder, try_places
-from .kafka import SinkTopic, topic_of
-from .pubsub import SinkPubSub, pubsub_topic_of
-from .topics import check_message_topics
-from .undelivered import recorded_blocks
+from ...transforms.formats.paths import everywhere, is_local
+from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects, block_name, in_folder, write_block
+from ...transforms.sources.arriving_files import ArrivingFiles
+from ...transforms.sources.batch_files import decoder_of
+from ...transforms.sources.contract import Feed
+from ...transforms.sources.reader import Pace, ReadLive
+from ...transforms.sources.stdin import StandardInput
+from .files import Place, check_places, check_topics, ids_in, places_of, try_folder, try_places
+from .table import LiveSink, LiveSource
+from .undelivered import Field, recorded_blocks
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
 _LIKE = "20130101T000000-0123456789abcdef"
-
-
-def sink_of(settings: Settings) -> FileSink:
-    """The settings' sink.
-
-    Raises:
-        SettingsError: there is none.
-    """
-    if settings.sink is None:
-        raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
-    return settings.sink
 
 
 def check_folders(settings: Settings) -> None:
     """See that sink and rejects are folders of their own; nothing is made yet.
 
     Raises:
-        SettingsError: one is missing, is a file, or is where the source is looked for.
+        SettingsError: one is a file, or is where the source is looked for.
     """
-    check_message_topics(settings)
-    sink, rejects = sink_of(settings), settings.rejects
-    named = [("sink", sink), *([] if rejects is None else [("rejects", rejects)])]
-    found = [(field, settings.path(one.path), one.format) for field, one in named if one.is_files]
+    check_topics(settings)
+    named = (("sink", settings.sink), ("rejects", settings.rejects))
+    found = [(field, settings.path(one.path), one.format) for field, one in named if one is not None and one.is_files]
     problems = [
         f"{field}: {folder} is a file, and a live job adds files to a folder; name a folder"
         for field, folder, _ in found
@@ -70,31 +64,65 @@ def make_folders(settings: Settings) -> None:
     try_places(settings, lambda folder: try_folder(folder, "trial"), "mend it, or name another folder")
 
 
-def sink_place(settings: Settings) -> SinkPlace:
-    """What is in the settings' sink."""
-    sink = sink_of(settings)
-    if (there := pubsub_topic_of(sink)) is not None and sink.pubsub is not None:
-        return SinkPubSub(settings, there, sink.pubsub.resend)
-    topic = topic_of(settings, sink)
-    return SinkFolder(settings) if topic is None else SinkTopic(settings, topic)
+class FollowedFiles(LiveSource):
+    """Files that appear in folders, or standard input.
+
+    Args:
+        settings: the job.
+        group: the column of the group, where readings name one.
+
+    Raises:
+        SettingsError: its columns cannot be read so, or a folder is not there.
+    """
+
+    def __init__(self, settings: Settings, group: str | None) -> None:
+        source, readings = settings.source, settings.readings
+        if source is None or readings is None:
+            raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+        decoder = decoder_of(source, readings, timezone=settings.slots.timezone, group=group)
+        self._grouped = group is not None
+        self._feed: Feed
+        if source.stdin:
+            self._feed = StandardInput(decoder)
+            return
+        patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
+        for pattern in patterns:
+            folder = Path(pattern).parent
+            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
+                raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
+        self._feed = ArrivingFiles(decoder, patterns)
+
+    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
+        """The reading of the files."""
+        return ReadLive(self._feed, pace, grouped=self._grouped)
 
 
-class SinkFolder:
-    """What is in the sink of a live job.
+class SinkFolder(LiveSink):
+    """A folder that a live job adds files to.
 
     The record is gone through once, block by block, and each block's file is looked for; what is kept in memory does
     not grow with the record, but for sixteen bytes for a block that has no file.
 
     Args:
         settings: the job.
+        given: its sink, or that of its rejects.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        sink = sink_of(settings)
+    def __init__(self, settings: Settings, given: FileSink) -> None:
         self._settings = settings
-        self._format: FileFormat = sink.format
-        self._folder = settings.path(sink.path)
+        self._given = given
+        self._format: FileFormat = given.format
+        self._folder = settings.path(given.path)
         self._absent: list[array[int]] | None = None
+
+    def releases(self) -> WriteBlocks:
+        """The writing of blocks, each a file."""
+        return WriteBlocks(everywhere(self._folder), self._format)
+
+    def rejects(self) -> WriteRejects:
+        """The writing of rejects, those of a bundle a file."""
+        encrypted = isinstance(self._given, RejectSink) and self._given.encrypted is not None
+        return (WriteLetters if encrypted else WriteRejects)(everywhere(self._folder), self._format)
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in files that are not those of blocks on record.
@@ -172,5 +200,11 @@ class SinkFolder:
         yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
 
 
-SinkPlace = SinkFolder | SinkTopic | SinkPubSub
-"""What is in the sink of a live job."""
+def source(settings: Settings, group: str | None) -> LiveSource:
+    """The source of settings that name files or standard input."""
+    return FollowedFiles(settings, group)
+
+
+def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa: ARG001 - of topics
+    """A sink of settings that name a folder."""
+    return SinkFolder(settings, given)

@@ -1,4 +1,4 @@
-"""Kafka topics as source and sink of a live job."""
+"""Kafka topics as source and sinks of a live job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.brokers import KafkaSink, KafkaSource
-from ...schemas.settings.job import FileSink, Settings
+from ...schemas.settings.connectors import FileSink, KafkaSink, KafkaSource
+from ...schemas.settings.job import Settings
 from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
 from ...schemas.table_files import RELEASES
@@ -30,26 +30,14 @@ from ...transforms.kafka.sink import Topic
 from ...transforms.kafka.source import KafkaFeed
 from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.payloads.messages import MessageDecoder
 from ...transforms.sinks.files import LETTERS
-from ...transforms.sources.reader import Pace
+from ...transforms.sinks.messages import SendRejects, SendReleases
+from ...transforms.sources.reader import Pace, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
-from .undelivered import recorded_blocks, send_blocks
+from .table import LiveSink, LiveSource, SourceRecord
+from .undelivered import Field, recorded_blocks, send_blocks
 
-__all__ = [
-    "SinkTopic",
-    "TopicRecord",
-    "check_source",
-    "check_written",
-    "cluster_of",
-    "decoder_of",
-    "kafka_feed",
-    "patiently",
-    "start_of",
-    "topic_of",
-    "topic_record",
-]
-
+__all__ = ["SinkTopic", "TopicRecord", "Topics", "patiently", "sink", "source", "start_of", "topic_of"]
 
 #: Seconds that brokers may be away when a job begins, and the longest pause between two attempts.
 _PATIENCE_S = 60.0
@@ -58,22 +46,19 @@ _LONGEST_PAUSE_S = 10.0
 _Made = TypeVar("_Made")
 
 
-def cluster_of(settings: Settings, servers: str, options: KafkaSink) -> Cluster:
-    """The brokers of a sink; secrets in files are found from the settings' folder."""
-    return Cluster(servers, located(options.options, settings.path))
+def _cluster_of(settings: Settings, given: KafkaSource | KafkaSink) -> Cluster:
+    """The brokers of a source or sink; secrets in files are found from the settings' folder."""
+    return Cluster(given.servers, located(given.options, settings.path))
 
 
-def topic_of(settings: Settings, sink: FileSink) -> Topic | None:
-    """The topic that a sink is; ``None`` where it is files."""
-    given = sink.kafka
-    if given is None:
-        return None
+def topic_of(settings: Settings, given: KafkaSink) -> Topic:
+    """The topic that a sink is."""
     registry = given.registry
     numbers = None
     if registry is not None:
         options = located(registry.options, settings.path)
         numbers = RegistryNumbers(registry.url, options, auto_register=registry.auto_register)
-    return Topic(cluster_of(settings, given.servers, given), given.topic, given.format, numbers)
+    return Topic(_cluster_of(settings, given), given.topic, given.format, numbers)
 
 
 def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _PATIENCE_S) -> _Made:
@@ -102,60 +87,17 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def check_written(settings: Settings, *, patience_s: float = _PATIENCE_S) -> None:
-    """Look whether the topics of sink and rejects are there and may be written, before anything is on record.
-
-    Where their rows are Avro with the number of a schema, it is asked for, and given to the registry if need be.
-
-    What cannot be sent fails its bundle, and the one after every restart: by then windows may be charged. Where a
-    secret is with the workers only, that is said, and the job begins.
-
-    Args:
-        settings: the job.
-        patience_s: how long the brokers may be away.
-
-    Raises:
-        CommandError: one is not, or its brokers do not answer for so long.
-    """
-    for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        topic = None if sink is None else topic_of(settings, sink)
-        if topic is None:
-            continue
-        field = f"{place}.{topic.kind}"
-        if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
-            patiently(field, partial(look_to_write, topic), patience_s=patience_s)
-        if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
-            ask = partial(topic.head, RELEASES.avro if place == "sink" else LETTERS.avro)
-            patiently(field, ask, patience_s=patience_s)
-
-
-def check_secrets(settings: Settings) -> None:
-    """See that every secret of a broker's options is here: of a job whose workers are of this process.
-
-    Raises:
-        SettingsError: one is not; a line for each.
-    """
-    source = None if settings.source is None else settings.source.kafka
-    named = (
-        ("source.kafka", source),
-        ("sink.kafka", None if settings.sink is None else settings.sink.kafka),
-        ("rejects.kafka", None if settings.rejects is None else settings.rejects.kafka),
-    )
-    problems: list[str] = []
-    for field, broker in named:
-        if broker is None:
-            continue
-        given = [(f"{field}.options", broker.options)]
-        if broker.registry is not None:
-            given.append((f"{field}.registry.options", broker.registry.options))
-        for place, options in given:
-            problems += [
-                f"{place}: {name}: {why}"
-                for name, option in located(options, settings.path).items()
-                if (why := _missing({name: option})) is not None
-            ]
-    if problems:
-        raise SettingsError(problems)
+def _missing_secrets(settings: Settings, field: str, broker: KafkaSource | KafkaSink) -> list[str]:
+    """A line for each secret of a broker's options that is not here."""
+    given = [(f"{field}.options", broker.options)]
+    if broker.registry is not None:
+        given.append((f"{field}.registry.options", broker.registry.options))
+    return [
+        f"{place}: {name}: {why}"
+        for place, options in given
+        for name, option in located(options, settings.path).items()
+        if (why := _missing({name: option})) is not None
+    ]
 
 
 def _missing(options: Mapping[str, Option]) -> str | None:
@@ -175,23 +117,57 @@ def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
     return why is None
 
 
-class SinkTopic:
-    """What is in the topic that a live job sends its rows to.
+class SinkTopic(LiveSink):
+    """A topic that a live job sends its rows or rejects to.
 
     The topic is read to its end once. What is kept of it in memory is eight bytes a row.
 
     Args:
         settings: the job.
-        topic: its sink.
-        patience_s: how long the brokers may be away.
+        topic: its sink, or that of its rejects.
+        field: which of the two.
+        patience_s: how long the brokers may be away; a minute if left out.
     """
 
-    def __init__(self, settings: Settings, topic: Topic, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, settings: Settings, topic: Topic, field: Field = "sink", *, patience_s: float | None = None
+    ) -> None:
         self._settings = settings
         self._topic = topic
-        self._patience_s = patience_s
+        self._field: Field = field
+        self._patience_s = _PATIENCE_S if patience_s is None else patience_s
         self._there: npt.NDArray[np.uint64] | None = None
         self._trimmed = False
+
+    def missing_secrets(self) -> list[str]:
+        """A line for each secret of the sink's options that is not in this process."""
+        given = getattr(self._settings, self._field).kafka
+        return _missing_secrets(self._settings, f"{self._field}.kafka", given)
+
+    def check(self) -> None:
+        """Look whether the topic is there and may be written, before anything is on record.
+
+        Where its rows are Avro with the number of a schema, it is asked for, and given to the registry if need be.
+        What cannot be sent fails its bundle, and the one after every restart: by then windows may be charged. Where a
+        secret is with the workers only, that is said, and the job begins.
+
+        Raises:
+            CommandError: it is not, or its brokers do not answer for so long.
+        """
+        topic, field = self._topic, f"{self._field}.kafka"
+        if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
+            patiently(field, partial(look_to_write, topic), patience_s=self._patience_s)
+        if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
+            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else LETTERS.avro)
+            patiently(field, ask, patience_s=self._patience_s)
+
+    def releases(self) -> SendReleases:
+        """The sending of releases."""
+        return SendReleases(self._topic)
+
+    def rejects(self) -> SendRejects:
+        """The sending of rejects."""
+        return SendRejects(self._topic)
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in the topic that are not of blocks on record.
@@ -277,7 +253,7 @@ _ANSWER_S = 2.0
 _IDS_S = 30.0
 
 
-class TopicRecord:
+class TopicRecord(SourceRecord):
     """Keeps on record which topics a job reads, by the ids that brokers give them.
 
     A job that begins from the ledger compares: a topic that was made anew has another id, and what the first one held
@@ -312,79 +288,106 @@ class TopicRecord:
             self._ids.made_anew(self._topics, _ANSWER_S)
         except KafkaUnavailableError:
             return  # a secret is with the workers only
-        seen, known = self._ids.known, self._on_record
+        seen, known = self._ids.known, self.known
         if any(topic not in known or known[topic].id != one for topic, one in seen.items()):
             self._known = self._store.note_source_ids(self._registration, seen)
 
     @property
-    def known(self) -> dict[str, KnownTopic]:
+    def known(self) -> dict[str, SourceId]:
         """What is on record of the topics.
 
         Raises:
             StoreError: the ledger of record cannot be used.
         """
-        return {topic: KnownTopic(one.id, one.lost_us) for topic, one in self._on_record.items()}
-
-    @property
-    def _on_record(self) -> dict[str, SourceId]:
         if self._known is None:
             self._known = self._store.source_ids(self._registration.domain.name)
         return self._known
 
 
-def topic_record(settings: Settings, store: Store, registration: Registration) -> TopicRecord | None:
-    """What keeps the topics of the settings' source on record; ``None`` where it is none of Kafka.
+class Topics(LiveSource):
+    """Topics that a live job reads.
 
     Args:
         settings: the job.
-        store: the ledger.
-        registration: the query on record.
-    """
-    given = None if settings.source is None else settings.source.kafka
-    return None if given is None else TopicRecord(settings, given, store, registration)
-
-
-def kafka_feed(
-    settings: Settings,
-    given: KafkaSource,
-    pace: Pace,
-    group: str | None = None,
-    known: Mapping[str, KnownTopic] | None = None,
-) -> KafkaFeed:
-    """The feed of the settings' topics.
-
-    Args:
-        settings: the job.
-        given: its source.
-        pace: when windows close.
         group: where the group of a reading is, if the grouping comes from the data.
-        known: what is on record of the topics.
 
     Raises:
         SettingsError: the mapping of the messages cannot be used.
     """
-    decoder = decoder_of(settings, given, group)
-    return KafkaFeed(
-        cluster=_cluster_of(settings, given),
-        topics=given.all_topics,
-        decoder=decoder,
-        lanes=given.lanes,
-        start=_again(settings, start_of(settings, given, pace, decoder.lookback_us), pace),
-        group=given.group,
-        discover_s=parse_duration(given.discover) / 1e6,
-        known=known or {},
-    )
+
+    def __init__(self, settings: Settings, group: str | None = None) -> None:
+        self._settings = settings
+        self._given = _given_source(settings)
+        self._grouped = group is not None
+        registry = self._given.registry
+        schemas = None if registry is None else RegistrySchemas(registry.url, located(registry.options, settings.path))
+        self._decoder = PayloadDecoder.of(settings, group=group, schemas=schemas)
+
+    def missing_secrets(self) -> list[str]:
+        """A line for each secret of the source's options that is not in this process."""
+        return _missing_secrets(self._settings, "source.kafka", self._given)
+
+    def check(self) -> None:
+        """Look whether the topics are there, before anything is on record.
+
+        Brokers that do not answer here may answer the workers: that is said, and the job begins.
+
+        Raises:
+            SettingsError: a topic is not there, or may not be seen, or an option is wrong.
+        """
+        cluster = _cluster_of(self._settings, self._given)
+        try:
+            resolved(cluster.options)
+            look(cluster, self._given.all_topics)
+        except SecretError as error:
+            click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
+        except KafkaUnavailableError as error:
+            if not error.passing:
+                raise SettingsError([f"source.kafka: {error}"]) from None
+            click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
+
+    def record(self, store: Store, registration: Registration) -> TopicRecord:
+        """What keeps the ids of the topics on record.
+
+        Args:
+            store: the ledger.
+            registration: the query on record.
+        """
+        return TopicRecord(self._settings, self._given, store, registration)
+
+    def feed(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> KafkaFeed:
+        """The partitions of the topics, and where a run begins in them.
+
+        Args:
+            pace: when windows close.
+            known: what is on record of the topics.
+        """
+        settings, given = self._settings, self._given
+        return KafkaFeed(
+            cluster=_cluster_of(settings, given),
+            topics=given.all_topics,
+            decoder=self._decoder,
+            lanes=given.lanes,
+            start=_again(settings, start_of(settings, given, pace, self._decoder.lookback_us), pace),
+            group=given.group,
+            discover_s=parse_duration(given.discover) / 1e6,
+            known={topic: KnownTopic(one.id, one.lost_us) for topic, one in (known or {}).items()},
+        )
+
+    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadLive:
+        """The reading of the topics."""
+        return ReadLive(self.feed(pace, known), pace, grouped=self._grouped)
 
 
-def decoder_of(settings: Settings, given: KafkaSource, group: str | None = None) -> MessageDecoder:
-    """What takes the messages apart.
+def _given_source(settings: Settings) -> KafkaSource:
+    """The topics of the settings' source.
 
     Raises:
-        SettingsError: the mapping cannot be used.
+        SettingsError: it is none of Kafka.
     """
-    registry = given.registry
-    schemas = None if registry is None else RegistrySchemas(registry.url, located(registry.options, settings.path))
-    return PayloadDecoder.of(settings, group=group, schemas=schemas)
+    if settings.source is None or settings.source.kafka is None:
+        raise SettingsError(["source.kafka is missing: it names the topics to read"])
+    return settings.source.kafka
 
 
 def start_of(settings: Settings, given: KafkaSource, pace: Pace, lookback_us: int = 0) -> Start:
@@ -432,35 +435,17 @@ def _first_of(settings: Settings, given: KafkaSource) -> Start:
     return Start("instant", max(0, parse_instant(given.start, settings.slots.timezone)))
 
 
-def _cluster_of(settings: Settings, given: KafkaSource) -> Cluster:
-    return Cluster(given.servers, located(given.options, settings.path))
+def source(settings: Settings, group: str | None) -> LiveSource:
+    """The source of settings that name topics."""
+    return Topics(settings, group)
 
 
-def check_source(settings: Settings) -> None:
-    """Look whether the topics of the job are there, before anything is on record: those it reads, and those it writes.
-
-    A broker of the source that does not answer here may answer the workers: that is said, and the job begins. What is
-    written is another matter (see :func:`check_written`).
+def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
+    """A sink of settings that name a topic.
 
     Raises:
-        SettingsError: a topic of the source is not there, or may not be seen, or an option is wrong.
-        CommandError: a topic of sink or rejects is not there, or may not be written, or its brokers do not answer.
+        SettingsError: it is none of Kafka.
     """
-    _check_read(settings)
-    check_written(settings)
-
-
-def _check_read(settings: Settings) -> None:
-    given = None if settings.source is None else settings.source.kafka
-    if given is None:
-        return
-    cluster = _cluster_of(settings, given)
-    try:
-        resolved(cluster.options)
-        look(cluster, given.all_topics)
-    except SecretError as error:
-        click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
-    except KafkaUnavailableError as error:
-        if not error.passing:
-            raise SettingsError([f"source.kafka: {error}"]) from None
-        click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
+    if given.kafka is None:
+        raise SettingsError([f"{field}.kafka is missing: it names the topic to write"])
+    return SinkTopic(settings, topic_of(settings, given.kafka), field)

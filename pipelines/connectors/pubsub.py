@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -12,34 +12,39 @@ import click
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.brokers import PubSubSource
-from ...schemas.settings.job import FileSink, Settings
+from ...schemas.settings.connectors import FileSink, PubSubSource
+from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
+from ...store.source_ids import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.sink import PubSubTopic
-from ...transforms.pubsub.source import PubSubFeed
+from ...transforms.pubsub.source import PubSubFeed, ReadSubscription
+from ...transforms.sinks.messages import SendRejects, SendReleases
 from ...transforms.sources.reader import Pace
 from ..errors import AwayError, ExitCode
-from .undelivered import send_blocks
+from .table import LiveSink, LiveSource
+from .undelivered import Field, send_blocks
 
 #: How long the service may take to answer what a run begins with.
 _ANSWER_S = 60.0
 
 
-def pubsub_feed(settings: Settings, given: PubSubSource, group: str | None = None) -> PubSubFeed:
+def pubsub_feed(settings: Settings, group: str | None = None) -> PubSubFeed:
     """The feed of the settings' subscription.
 
     Args:
         settings: the job.
-        given: its source.
         group: where the group of a reading is, if the grouping comes from the data.
 
     Raises:
         SettingsError: the messages cannot be used in this way.
     """
+    given = None if settings.source is None else settings.source.pubsub
+    if given is None:
+        raise SettingsError(["source.pubsub is missing: it names the subscription to read"])
     decoder = PayloadDecoder.of(settings, group=group)
     problems: list[str] = []
     if decoder.lookback_us:
@@ -159,18 +164,39 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
     return now_us - int(max(kept) * 1e6)
 
 
-def pubsub_topic_of(sink: FileSink) -> PubSubTopic | None:
-    """The topic of Pub/Sub that a sink is; ``None`` where it is something else."""
-    given = sink.pubsub
-    return None if given is None else PubSubTopic(given.topic, given.format)
-
-
-class SinkPubSub:
-    """A topic of Pub/Sub as the sink of a live job: nobody can look into it, so the last windows are sent again.
+class Subscription(LiveSource):
+    """A subscription that a live job reads.
 
     Args:
         settings: the job.
-        topic: its sink.
+        group: where the group of a reading is, if the grouping comes from the data.
+
+    Raises:
+        SettingsError: the messages cannot be used in this way.
+    """
+
+    def __init__(self, settings: Settings, group: str | None) -> None:
+        self._settings = settings
+        self._grouped = group is not None
+        self._feed = pubsub_feed(settings, group)
+
+    def begun(self, pace: Pace, options: PipelineOptions) -> Pace:
+        """Seek to where a run without a runner's state begins: see :func:`begun_in_subscription`."""
+        return begun_in_subscription(self._settings, pace, options)
+
+    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadSubscription:  # noqa: ARG002 - of topics
+        """The reading of the subscription."""
+        return ReadSubscription(self._feed, pace, grouped=self._grouped)
+
+
+class SinkPubSub(LiveSink):
+    """A topic of Pub/Sub that a live job sends its rows or rejects to.
+
+    What it holds cannot be read, so the rows of the last windows are sent again.
+
+    Args:
+        settings: the job.
+        topic: its sink, or that of its rejects.
         resend: how many windows.
     """
 
@@ -179,7 +205,15 @@ class SinkPubSub:
         self._topic = topic
         self._resend = resend
 
-    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is every place's
+    def releases(self) -> SendReleases:
+        """The sending of releases."""
+        return SendReleases(self._topic)
+
+    def rejects(self) -> SendRejects:
+        """The sending of rejects."""
+        return SendRejects(self._topic)
+
+    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is that of every sink
         """None that could be known."""
         return []
 
@@ -201,10 +235,20 @@ class SinkPubSub:
         return send_blocks(self._topic, registration, records)
 
 
-__all__ = [
-    "SinkPubSub",
-    "begun_in_subscription",
-    "goes_on",
-    "pubsub_feed",
-    "pubsub_topic_of",
-]
+def source(settings: Settings, group: str | None) -> LiveSource:
+    """The source of settings that name a subscription."""
+    return Subscription(settings, group)
+
+
+def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
+    """A sink of settings that name a topic.
+
+    Raises:
+        SettingsError: it is none of Pub/Sub.
+    """
+    if given.pubsub is None:
+        raise SettingsError([f"{field}.pubsub is missing: it names the topic to write"])
+    return SinkPubSub(settings, PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
+
+
+__all__ = ["SinkPubSub", "Subscription", "begun_in_subscription", "goes_on", "pubsub_feed", "sink", "source"]

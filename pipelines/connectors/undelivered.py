@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...schemas.releases import release_ids
-from ...schemas.settings.job import FileSink, Settings
+from ...schemas.settings.connectors import FileSink
+from ...schemas.settings.job import Settings
 from ...schemas.slots import SlotGrid
 from ...store.release_rows import rows_of
 from ...store.specs import Record, Registration

@@ -32,7 +32,8 @@ from ...privacy.models.reading import belief_from_dict
 from ...schemas.models import Model, Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.job import FileSource, Settings, read_roster
+from ...schemas.settings.connectors import FileSource
+from ...schemas.settings.job import Settings, read_roster
 from ...schemas.settings.model import Estimate
 from ...schemas.slots import Schedule, Window, format_duration
 from ...store.errors import RegistrationConflict, StoreMissing, UnknownNameError

@@ -26,7 +26,7 @@ from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
-from ..connectors.folders import sink_place
+from ..connectors.table import live_sink
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..continuity import Memory, with_ledger, with_newest
@@ -174,7 +174,7 @@ def _fill_sink(one: Generation, say: Say) -> None:
         held = store.registered(plan.domain.name, plan.query_name)
         if held is not None:  # a worker that was cancelled may not have logged what it put on record
             Memory(one.settings).note(store, plan.query_name, held, underway=True)
-        written = 0 if held is None else sink_place(one.settings).complete(store, held)
+        written = 0 if held is None else live_sink(one.settings).complete(store, held)
     if written:
         say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")
 

@@ -22,24 +22,20 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.job import RejectSink, Settings, read_settings
+from ...schemas.settings.job import Settings, read_settings
 from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.aggregate.discovery import register
 from ...transforms.common.ledger_waits import wait_without_end
 from ...transforms.completeness.sequence_numbers import Steps
-from ...transforms.formats.paths import everywhere, is_local
+from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
-from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects
-from ...transforms.sinks.messages import SendRejects, SendReleases
-from ...transforms.sources.reader import Pace, ReadLive
+from ...transforms.sources.reader import Pace
 from ..connectors.files import labelled_so_far
-from ..connectors.folders import SinkPlace, check_folders, make_folders, sink_of, sink_place
-from ..connectors.kafka import check_secrets, check_source, topic_record
-from ..connectors.pubsub import begun_in_subscription
-from ..connectors.topics import message_topic
+from ..connectors.folders import check_folders, make_folders
+from ..connectors.table import LiveSink, LiveSource, check_secrets, live_sinks, live_source
 from ..connectors.undelivered import filling, outputs_of
 from ..estimation.drift import DriftWatch
 from ..on_record import note_lost_history
@@ -47,7 +43,7 @@ from ..preflight import Word, check_command, preflight
 from ..runners import on_prism, options_of, reads_here
 from .flink import flink_job
 from .monitor import Follower, LiveJob
-from .runner import check_standard_input, live_pipeline, live_source, worker_pool
+from .runner import check_standard_input, live_pipeline, worker_pool
 
 __all__ = ["LiveWay", "graph_of", "launch", "live_job", "pace_of", "stay_of"]
 
@@ -117,6 +113,8 @@ def live_job(
     word = Word(history_lost=history_lost, emptied=emptied, forgiven=forgiven)
     ready = preflight(settings, histograms.plan, options, way, word)
     settings, plan, memory, unknown = ready.settings, ready.plan, ready.memory, ready.unknown
+    source: LiveSource = ready.source
+    sink, rejects = way.sinks(settings)
     plan = plan.opened()
     histograms = histograms.in_ledger(plan.address)
     follower = Follower(plan, register(plan))
@@ -129,7 +127,7 @@ def live_job(
     histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)))
     outputs = outputs_of(settings)
     with filling(outputs):
-        restored = way.place(settings).complete(follower.store, follower.registration)
+        restored = sink.complete(follower.store, follower.registration)
     if settings.source is not None and settings.source.stdin:
         wait_without_end()
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
@@ -137,17 +135,15 @@ def live_job(
     pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
     if until_us is not None:
         pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
-    pace = begun_in_subscription(settings, pace, options)
-    topics = topic_record(settings, follower.store, follower.registration)
+    pace = source.begun(pace, options)
+    topics = source.record(follower.store, follower.registration)
     if topics is not None:
         topics.look()
-    known = None if topics is None else topics.known
-    decoded = pipeline | "Read" >> live_source(settings, pace, plan.group_column, known)
+    decoded = pipeline | "Read" >> source.read(pace, None if topics is None else topics.known)
     published = decoded.readings | "Publish" >> histograms
-    _ = published.releases | "Sink" >> _release_writer(settings)
-    if settings.rejects is not None:
-        rejects = _reject_writer(settings, settings.rejects)
-        _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects
+    _ = published.releases | "Sink" >> sink.releases()
+    if rejects is not None:
+        _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects.rejects()
     drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
     return LiveJob(
         pipeline,
@@ -164,20 +160,6 @@ def live_job(
         memory,
         forgiven | frozenset(unknown.names),
     )
-
-
-def _release_writer(settings: Settings) -> beam.PTransform[Any, Any]:
-    sink = sink_of(settings)
-    topic = message_topic(settings, sink)
-    return WriteBlocks(everywhere(settings.path(sink.path)), sink.format) if topic is None else SendReleases(topic)
-
-
-def _reject_writer(settings: Settings, sink: RejectSink) -> beam.PTransform[Any, Any]:
-    topic = message_topic(settings, sink)
-    if topic is not None:
-        return SendRejects(topic)
-    write = WriteRejects if sink.encrypted is None else WriteLetters
-    return write(everywhere(settings.path(sink.path)), sink.format)
 
 
 def _check_endless(plan: Plan, registration: Registration) -> None:
@@ -203,32 +185,38 @@ class LiveWay:
     live = True
 
     def __init__(self) -> None:
-        self._place: SinkPlace | None = None
+        self._sinks: tuple[LiveSink, LiveSink | None] | None = None
+        self._here = False
 
-    def place(self, settings: Settings) -> SinkPlace:
-        """What is in the sink, which is gone through once."""
-        if self._place is None:
-            self._place = sink_place(settings)
-        return self._place
+    def sinks(self, settings: Settings) -> tuple[LiveSink, LiveSink | None]:
+        """The sink, whose content is gone through once, and that of the rejects."""
+        if self._sinks is None:
+            self._sinks = live_sinks(settings)
+        return self._sinks
 
     def check_kinds(self, settings: Settings) -> None:
         """See that sink and rejects are folders or topics of their own."""
+        self.sinks(settings)
         check_folders(settings)
 
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
-        """See that standard input is read here, and that secrets are there where the source is read."""
+        """See that standard input is read here."""
         check_standard_input(settings, options)
-        if reads_here(options):
-            check_secrets(settings)
+        self._here = reads_here(options)
 
     def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
         """The names of the releases in the sink that are not those of blocks on record."""
-        return self.place(settings).unknown_ids(store)
+        return self.sinks(settings)[0].unknown_ids(store)
 
-    def source(self, settings: Settings, plan: Plan) -> ReadLive:
-        """The following of the source from the beginning of time: its mistakes before anything is on record."""
-        source = live_source(settings, pace_of(settings, plan.grid, plan.schedule, 0), plan.group_column)
-        check_source(settings)
+    def source(self, settings: Settings, plan: Plan) -> LiveSource:
+        """The source; it and the sinks are there, and so are their secrets where the source is read."""
+        source, (sink, rejects) = live_source(settings, plan.group_column), self.sinks(settings)
+        if self._here:
+            check_secrets(source, sink, rejects)
+        source.check()
+        sink.check()
+        if rejects is not None:
+            rejects.check()
         return source
 
     def make_places(self, settings: Settings) -> None:

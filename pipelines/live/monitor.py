@@ -25,7 +25,7 @@ from ...transforms.plan import Plan
 from ...transforms.sources.progress import Pulse
 from ...transforms.sources.reader import Pace
 from ..command import keep_quiet, settled
-from ..connectors.kafka import TopicRecord
+from ..connectors.table import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
 from ..continuity import Memory
@@ -221,7 +221,7 @@ class LiveJob:
     drift: DriftWatch | None = None
     flink: FlinkJob | None = None
     outputs: tuple[Output, ...] = ()
-    topics: TopicRecord | None = None
+    topics: SourceRecord | None = None
     pool: WorkerPool | None = None
     memory: Memory | None = None
     forgiven: frozenset[str] = frozenset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 from collections.abc import Generator, Mapping
@@ -18,16 +17,6 @@ from apache_beam.runners.worker import worker_pool_main
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
-from ...transforms.formats.paths import everywhere, is_local
-from ...transforms.kafka.partitions import KnownTopic
-from ...transforms.pubsub.source import ReadSubscription
-from ...transforms.sources.arriving_files import ArrivingFiles
-from ...transforms.sources.batch_files import FileDecoder
-from ...transforms.sources.contract import Feed
-from ...transforms.sources.reader import Pace, ReadLive
-from ...transforms.sources.stdin import StandardInput
-from ..connectors.kafka import kafka_feed
-from ..connectors.pubsub import pubsub_feed
 from ..errors import CommandError, ExitCode
 from ..runners import on_prism, reads_here, runner_name
 from .flink import LEAVE, OPTION, FlinkJob, RestError, WorkerPool, flink_place, leaves
@@ -220,38 +209,3 @@ def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
             "other ones, to which it is empty: leave the runner out for Prism, or write the readings to files of a "
             "folder and follow these"
         )
-
-
-def live_source(
-    settings: Settings, pace: Pace, group: str | None = None, known: Mapping[str, KnownTopic] | None = None
-) -> ReadLive:
-    """The following of the settings' source.
-
-    Args:
-        settings: the job.
-        pace: when windows close.
-        group: the column of the group, where readings name one.
-        known: what is on record of its topics.
-
-    Raises:
-        SettingsError: there is no source, or its columns cannot be read so.
-    """
-    source, readings = settings.source, settings.readings
-    if source is None or readings is None:
-        raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    if source.kafka is not None:
-        return ReadLive(kafka_feed(settings, source.kafka, pace, group, known), pace, grouped=group is not None)
-    if source.pubsub is not None:
-        return ReadSubscription(pubsub_feed(settings, source.pubsub, group), pace, grouped=group is not None)
-    decoder = FileDecoder.of(source, readings, timezone=settings.slots.timezone, group=group)
-    feed: Feed
-    if source.stdin:
-        feed = StandardInput(decoder)
-    else:
-        patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
-        for pattern in patterns:
-            folder = Path(pattern).parent
-            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
-                raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
-        feed = ArrivingFiles(decoder, patterns)
-    return ReadLive(feed, pace, grouped=group is not None)

@@ -2,8 +2,8 @@
 
 ``job``, ``gateway``
     the two documents
-``mappings``, ``brokers``, ``model``
-    sections of a job: where a message has its reading and which preset, Kafka and Pub/Sub, models that a job estimates
+``connectors``, ``mappings``, ``model``
+    sections of a job: sources and sinks, where a message has its reading and which preset, models that a job estimates
 ``secrets``, ``pseudonyms``
     where keys and passwords are, never what they are
 ``base``

@@ -26,8 +26,8 @@ from pydantic import (
 from ..dead_letters import Letters
 from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section, SettingsError
-from .brokers import Servers
-from .brokers import Topic as KafkaTopic
+from .connectors import Servers
+from .connectors import Topic as KafkaTopic
 from .pseudonyms import Pseudonyms
 from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
 

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
-from ..dead_letters import Letters
 from ..models import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
@@ -36,7 +35,7 @@ from ..slots import (
 from ..states import StateSpace
 from .base import Document, Duration, Instant, Name, Number, Positive, Section
 from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
-from .brokers import KafkaSink, KafkaSource, PubSubSink, PubSubSource
+from .connectors import FileSink, FileSource, RejectSink
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
 from .model import STAND_IN, Estimate, EstimatedModel
@@ -148,9 +147,6 @@ class Accepted:
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]
 """How the noise may be calibrated."""
 
-FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
-FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
-
 
 def _zone(name: str) -> str:
     time_zone(name)
@@ -166,117 +162,6 @@ def _classes(given: Any) -> Any:
         )
     SlotClasses(tuple(names))
     return given
-
-
-class FileSource(Section):
-    """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
-
-    parquet: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    csv: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    jsonl: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    avro: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    stdin: Literal["csv", "jsonl"] | None = Field(
-        default=None, description="lines of standard input in this format; only live"
-    )
-    kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
-    pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
-    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
-
-    @model_validator(mode="after")
-    def _one_format(self) -> FileSource:
-        kinds = (*FILE_FORMATS, "stdin", "kafka", "pubsub")
-        given = [f for f in kinds if getattr(self, f)]
-        if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
-        return self
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of the files that are given.
-
-        Raises:
-            ValueError: no files are given.
-        """
-        if self.broker is not None:
-            raise ValueError(f"{self.broker} names no files, and has no format of files")
-        return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
-
-    @property
-    def setting(self) -> str:
-        """Name of the setting that is given, for messages."""
-        return self.broker or ("source.stdin" if self.stdin else f"source.{self.format}")
-
-    @property
-    def broker(self) -> str | None:
-        """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
-        return next((f"source.{kind}" for kind in ("kafka", "pubsub") if getattr(self, kind) is not None), None)
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The paths or patterns, as written; none where the source is no files."""
-        if self.stdin or self.broker is not None:
-            return ()
-        given = getattr(self, self.format)
-        return (given,) if isinstance(given, str) else tuple(given)
-
-
-class FileSink(Section):
-    """Where rows go: exactly one of the formats and a path, or a topic."""
-
-    parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
-    csv: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
-    jsonl: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
-    avro: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
-    kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
-    pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
-
-    @model_validator(mode="after")
-    def _one_format(self) -> FileSink:
-        kinds = (*FILE_FORMATS, "kafka", "pubsub")
-        given = [f for f in kinds if getattr(self, f)]
-        if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
-        return self
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of the file that is given.
-
-        Raises:
-            ValueError: no file is given.
-        """
-        if not self.is_files:
-            raise ValueError("a topic is no file, and has no format of files")
-        return next(f for f in FILE_FORMATS if getattr(self, f))
-
-    @property
-    def path(self) -> str:
-        """The path, as written.
-
-        Raises:
-            ValueError: no file is given.
-        """
-        return str(getattr(self, self.format))
-
-    @property
-    def text(self) -> str:
-        """The place in words, as written."""
-        if self.pubsub is not None:
-            return f"topic {self.pubsub.topic}"
-        return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
-
-    @property
-    def is_files(self) -> bool:
-        """Whether it is a place for files."""
-        return self.kafka is None and self.pubsub is None
-
-
-class RejectSink(FileSink):
-    """Where rejected rows go: a sink of their own, without content, or with content encrypted to a public key."""
-
-    encrypted: Letters | None = Field(
-        default=None, description="keep the content of rejected messages, encrypted; only for messages of a broker"
-    )
 
 
 class Slots(Section):

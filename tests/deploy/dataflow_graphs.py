@@ -87,8 +87,8 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let graphs be built here that run nowhere: without brokers, and with a ledger in a file."""
     for module in ("pipelines.preflight", "transforms.private_histograms"):
         monkeypatch.setattr(f"quiltstream.{module}.check_hosts", lambda *_: None)
-    monkeypatch.setattr("quiltstream.pipelines.live.job.check_source", lambda _: None)
-    monkeypatch.setattr("quiltstream.pipelines.connectors.kafka.SinkTopic.unknown_ids", lambda *_: [])
+    for name, answer in (("Topics.check", None), ("SinkTopic.check", None), ("SinkTopic.unknown_ids", [])):
+        monkeypatch.setattr(f"quiltstream.pipelines.connectors.kafka.{name}", lambda *_, said=answer: said)
     monkeypatch.setattr("quiltstream.pipelines.connectors.kafka.SinkTopic.complete", lambda *_: 0)
 
 

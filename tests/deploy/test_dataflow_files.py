@@ -282,9 +282,7 @@ def settings(folder: Path) -> Settings:
 def test_the_example_settings_make_a_feed_over_what_terraform_makes(
     settings: Settings, terraform: dict[str, Any]
 ) -> None:
-    assert settings.source is not None
-    assert settings.source.pubsub is not None
-    feed = pubsub_feed(settings, settings.source.pubsub)
+    feed = pubsub_feed(settings)
     resources = terraform["resource"]
     assert feed.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
     for sink, topic in ((settings.sink, "releases"), (settings.rejects, "rejects")):

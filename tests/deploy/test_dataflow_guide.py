@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from quiltstream.schemas.settings.job import FileSink, FileSource, Windows
+from quiltstream.schemas.settings.connectors import FileSink, FileSource
+from quiltstream.schemas.settings.job import Windows
 from quiltstream.schemas.settings.mappings import Readings
 
 from ..house.assurance import claims

@@ -56,9 +56,7 @@ def rows(reader: PubSubReader, wanted: int) -> list[Piece]:
 
 def plain(tmp_path: Path) -> PubSubFeed:
     settings = read_settings(settings_file(tmp_path, "pubsub", group_by=None))
-    assert settings.source is not None
-    assert settings.source.pubsub is not None
-    return pubsub_feed(settings, settings.source.pubsub)
+    return pubsub_feed(settings)
 
 
 @pytest.mark.assures(

@@ -28,7 +28,7 @@ import yaml
 
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store, StoreMissing
 from quiltstream.store.errors import UnknownNameError

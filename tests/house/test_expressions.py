@@ -34,7 +34,7 @@ FUNCTIONS = {"match", "fullmatch", "search", "finditer", "findall", "sub", "spli
 #: Expressions that are made of a setting while a job runs, and so are no constants: (module, function).
 MADE = {
     # the name of a project and of a topic, in the settings of the operator
-    ("schemas.settings.brokers", "fullmatch"),
+    ("schemas.settings.connectors", "fullmatch"),
 }
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.batch_files import FileDecoder
 from quiltstream.transforms.sources.contract import Piece
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 
 ORIGIN = 1_356_998_400_000_000
 

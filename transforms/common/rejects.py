@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...schemas.readings import REJECT_SCHEMA, RejectReason
+from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
 
 #: Namespace of the Beam counters.
 METRICS = "quiltstream"
@@ -75,3 +75,10 @@ def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
         ],
         schema=REJECT_SCHEMA,
     )
+
+
+def all_with_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of rejects in the form of ``LETTER_SCHEMA``; those of readings have neither a size nor a letter."""
+    absent = {"size": pa.nulls(batch.num_rows, pa.int64()), "letter": pa.nulls(batch.num_rows, pa.utf8())}
+    columns = [batch.column(name) if name in batch.schema.names else absent[name] for name in LETTER_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(columns, schema=LETTER_SCHEMA)

@@ -12,7 +12,12 @@
 
 from __future__ import annotations
 
-from .avro import SchemaLookup
-from .decoder import PayloadDecoder
+from typing import TYPE_CHECKING
 
-__all__ = ["PayloadDecoder", "SchemaLookup"]
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .avro import SchemaLookup as SchemaLookup
+    from .decoder import PayloadDecoder as PayloadDecoder
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

@@ -87,11 +87,4 @@ def _content(messages: Messages, number: int) -> Content:
     )
 
 
-def all_with_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of rejects in the form of ``LETTER_SCHEMA``; those of readings have neither a size nor a letter."""
-    absent = {"size": pa.nulls(batch.num_rows, pa.int64()), "letter": pa.nulls(batch.num_rows, pa.utf8())}
-    columns = [batch.column(name) if name in batch.schema.names else absent[name] for name in LETTER_SCHEMA.names]
-    return pa.RecordBatch.from_arrays(columns, schema=LETTER_SCHEMA)
-
-
-__all__ = ["MOST_LETTERS", "all_with_letters", "check_letters", "sealed", "with_letters"]
+__all__ = ["MOST_LETTERS", "check_letters", "sealed", "with_letters"]

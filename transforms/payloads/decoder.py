@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,10 @@ from .mapped import Mapping, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
 from .parsing import Apart, Parsed, cbor_parser, collector_held_back, parse_json
-from .presets.dsmr import check_codes, dsmr_rows
-from .presets.green_button import DEFAULT_UNIT, check_unit, espi_rows, xml_parser
-from .presets.json_documents import Wanted, edgex_rows, ngsi_rows, thingsboard_rows
-from .presets.senml import parse_senml, senml_rows
-from .presets.sparkplug import Births, sparkplug_rows
+
+if TYPE_CHECKING:
+    from .presets.json_documents import Wanted
+    from .presets.sparkplug import Births
 
 __all__ = ["Convention", "PayloadDecoder", "SchemaLookup", "births_of", "convention_of", "time_unit_of"]
 
@@ -60,7 +59,11 @@ def births_of(readings: Readings, memory: str) -> Births | None:
         readings: the mapping.
         memory: what another one remembered, as text.
     """
-    return Births(_name_of(readings), readings.remember, memory) if readings.preset == "sparkplug" else None
+    if readings.preset != "sparkplug":
+        return None
+    from .presets.sparkplug import Births
+
+    return Births(_name_of(readings), readings.remember, memory)
 
 
 def convention_of(
@@ -115,11 +118,17 @@ def _name_of(readings: Readings) -> str:
     """The name that the value has under a preset."""
     value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
-    return DEFAULT_UNIT if name is None else str(name)
+    if name is not None:
+        return str(name)
+    from .presets.green_button import DEFAULT_UNIT
+
+    return DEFAULT_UNIT
 
 
 def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> Convention:
     """The convention of a preset that takes payloads apart by itself."""
+    from .presets.json_documents import Wanted
+
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
     find = _finder(readings, name, births)
 
@@ -140,22 +149,32 @@ def _named(readings: Readings, timezone: str, group: str | Place | None, births:
 
 
 def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
-    """What finds the readings of a preset."""
+    """What finds the readings of a preset, whose module is imported here: a job has one preset or none."""
     preset = str(readings.preset)
     if births is not None:
+        from .presets.sparkplug import sparkplug_rows
+
         return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
     if preset == "dsmr":
+        from .presets.dsmr import check_codes, dsmr_rows
+
         check_codes(name, readings.unit.strip())
         return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
     if preset == "green-button":
+        from .presets.green_button import check_unit, espi_rows, xml_parser
+
         check_unit(name)
         xml = xml_parser()
         return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
     if preset == "senml":
+        from .presets.senml import parse_senml, senml_rows
+
         cbor = cbor_parser()
         return lambda messages, chosen, wanted: senml_rows(
             messages, parse_senml(_payloads(messages, chosen), chosen, cbor), wanted
         )
+    from .presets.json_documents import edgex_rows, ngsi_rows, thingsboard_rows
+
     walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
     return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
 

@@ -28,12 +28,12 @@ from apache_beam.transforms.window import GlobalWindows
 
 from ...schemas.files import part_name
 from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
-from ...schemas.settings.job import FileFormat
+from ...schemas.settings.connectors import FileFormat
 from ...schemas.table_files import RELEASES, RowForm, read_rows, write_rows, write_stream
 from ..common import batches
 from ..common import batches as coders
+from ..common.rejects import all_with_letters
 from ..formats.paths import is_local
-from ..payloads.dead_letters import all_with_letters
 
 __all__ = [
     "LETTERS",

@@ -20,7 +20,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ...schemas.releases import RELEASE_VERSION
 from ...schemas.table_files import RELEASES, RowForm, write_stream
 from ..common import batches
-from ..payloads.dead_letters import all_with_letters
+from ..common.rejects import all_with_letters
 from .files import LETTERS, REJECTS
 
 MessageFormat = Literal["json", "avro", "avro-single-object"]

@@ -28,8 +28,8 @@ from ...schemas.settings.base import SettingsError
 from ..common.rejects import Rejects
 from ..formats.paths import SourceFileError, is_local, present
 from ..formats.rows import Decoded, RawRows
-from .batch_files import FileDecoder
 from .contract import Feed, Piece, Reader, piece_of
+from .file_decoder import FileDecoder
 
 #: How files are cut into pieces; another number makes half read files begin again.
 _CUT = 2

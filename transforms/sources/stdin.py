@@ -12,8 +12,8 @@ from typing import Any
 from ..formats.paths import SourceFileError
 from ..formats.rows import Decoded
 from ..formats.text import LONGEST_LINE
-from .batch_files import FileDecoder
 from .contract import Feed, Piece, Reader, piece_of
+from .file_decoder import FileDecoder
 
 
 @dataclass(frozen=True)

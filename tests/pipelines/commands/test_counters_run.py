@@ -10,11 +10,10 @@ import pytest
 
 from quiltstream.pipelines.commands.fit import transitions_in
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.pipelines.live.runner import live_source
+from quiltstream.pipelines.connectors.table import live_source
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.sources.reader import Pace
 
 from ..jobs import Job, Row, job, readings
 
@@ -67,4 +66,4 @@ def test_a_model_is_fitted_to_the_differences(tmp_path: Path) -> None:
 def test_a_live_job_over_files_refuses_counters(tmp_path: Path) -> None:
     (_, made) = jobs(tmp_path)
     with pytest.raises(SettingsError, match=r"readings\.value is a register.*quiltstream run without --live"):
-        live_source(read_settings(made.settings), Pace(begin_us=0))
+        live_source(read_settings(made.settings))

@@ -12,12 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.live.job import _reject_writer
+from quiltstream.pipelines.connectors.table import live_sinks
 from quiltstream.schemas.dead_letters import Letters, decoded_key, new_keys, seal
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.table_files import write_rows
-from quiltstream.transforms.payloads.dead_letters import all_with_letters, with_letters
+from quiltstream.transforms.common.rejects import all_with_letters
+from quiltstream.transforms.payloads.dead_letters import with_letters
 from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.sinks.files import LETTERS, WriteLetters, WriteRejects
 from quiltstream.transforms.sinks.messages import reject_messages
@@ -141,5 +142,6 @@ def test_a_live_jobs_folder_of_rejects_has_letters_only_where_a_key_is_named(tmp
     for encrypted, kind in ((None, WriteRejects), ({"public_key": made(key)}, WriteLetters)):
         rejects = {"jsonl": "rejects"} if encrypted is None else {"jsonl": "rejects", "encrypted": encrypted}
         settings = read_settings(job(tmp_path / "job", source=source, rejects=rejects).settings)
-        assert settings.rejects is not None
-        assert type(_reject_writer(settings, settings.rejects)) is kind
+        _, sink = live_sinks(settings)
+        assert sink is not None
+        assert type(sink.rejects()) is kind

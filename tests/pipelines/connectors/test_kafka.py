@@ -21,10 +21,11 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from pydantic import ValidationError
 
 from quiltstream.pipelines.connectors import kafka
-from quiltstream.pipelines.connectors.kafka import SinkTopic, check_written
+from quiltstream.pipelines.connectors.kafka import SinkTopic
+from quiltstream.pipelines.connectors.table import live_sinks
 from quiltstream.pipelines.errors import CommandError, ExitCode
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings.brokers import KafkaSink
+from quiltstream.schemas.settings.connectors import KafkaSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.secrets import FromFile
 from quiltstream.store import Store
@@ -143,7 +144,7 @@ def test_a_topic_of_something_else_or_out_of_reach_ends_the_job(bench: Bench) ->
 def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
     """A broker in memory that the settings' topics are at."""
     made = FakeBroker()
-    monkeypatch.setattr(kafka, "cluster_of", lambda *_: made.cluster)
+    monkeypatch.setattr(kafka, "_cluster_of", lambda *_: made.cluster)
     monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
     return made
 
@@ -187,6 +188,13 @@ def test_a_topic_that_cannot_be_written_ends_the_job_before_anything_is_charged(
     assert not one.ledger.exists()
 
 
+def check_written(settings: Settings) -> None:
+    """What a live job looks for of its sinks before it begins."""
+    for sink in live_sinks(settings):
+        if sink is not None:
+            sink.check()
+
+
 @pytest.mark.parametrize(
     "rights",
     [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)],
@@ -200,15 +208,18 @@ def test_a_topic_that_may_be_written_or_whose_broker_is_too_old_to_say_is_taken(
     assert all(one.closed for one in broker.consumers)
 
 
-def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(tmp_path: Path, broker: FakeBroker) -> None:
+def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(
+    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_PATIENCE_S", 0.1)
     settings = read_settings(written(tmp_path).settings)
     broker.away = True
     with pytest.raises(CommandError, match=r"sink\.kafka: brokers fake:9092: no broker answers\. Nothing was charged"):
-        check_written(settings, patience_s=0.1)
+        check_written(settings)
     broker.away = False
     broker.rights = {broker.topic(1, name): KafkaError(KafkaError._TIMED_OUT) for name in ("out", "bad")}
     with pytest.raises(CommandError, match="topic out at fake:9092: no broker answered in time"):
-        check_written(settings, patience_s=0.1)
+        check_written(settings)
 
 
 def test_a_secret_that_only_workers_have_leaves_the_topics_to_them(
@@ -281,7 +292,7 @@ def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
     answer: Exception,
     said: str,
 ) -> None:
-    monkeypatch.setattr(kafka.check_written, "__kwdefaults__", {"patience_s": 0.1})
+    monkeypatch.setattr(kafka, "_PATIENCE_S", 0.1)
     for name in ("out", "bad"):
         broker.topic(1, name)
     registry.answer = answer
@@ -323,8 +334,8 @@ def test_the_registrys_settings_reach_the_topic_with_secrets_by_reference(tmp_pa
     options = {"basic.auth.user.info": {"file": "login"}}
     settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
     assert settings.sink is not None
-    topic = kafka.topic_of(settings, settings.sink)
-    assert topic is not None
+    assert settings.sink.kafka is not None
+    topic = kafka.topic_of(settings, settings.sink.kafka)
     place = FromFile(file=settings.path("login"))
     expected = RegistryNumbers("https://registry:8081", {"basic.auth.user.info": place}, auto_register=False)
     assert (topic.format, topic.numbers) == ("avro", expected)

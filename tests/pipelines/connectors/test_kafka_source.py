@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.connectors import kafka as kafka_source
-from quiltstream.pipelines.connectors.kafka import TopicRecord, kafka_feed, patiently, start_of, topic_record
-from quiltstream.pipelines.connectors.topics import refuse_topics
+from quiltstream.pipelines.connectors.files import refuse_topics
+from quiltstream.pipelines.connectors.kafka import TopicRecord, Topics, patiently, start_of
+from quiltstream.pipelines.connectors.table import live_source
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
@@ -21,7 +22,7 @@ from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
-from quiltstream.transforms.kafka.partitions import EARLIEST, KnownTopic, Start
+from quiltstream.transforms.kafka.partitions import EARLIEST, Start
 from quiltstream.transforms.plan import make_plan
 
 from ...transforms.kafka.fake import FakeBroker
@@ -80,26 +81,23 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
 def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path: Path) -> None:
     register = READINGS | {"value": {"register": {"path": "kwh", "rollover": 100_000}}}
     settings = made(tmp_path, {"reread": "6h"}, readings=register)
-    kafka = settings.source.kafka if settings.source is not None else None
-    assert kafka is not None
     grid, schedule = settings.grid, settings.schedule
     slot = schedule.first + 2 * schedule.every + schedule.size - 1
-    feed = kafka_feed(settings, kafka, pace_of(settings, grid, schedule, grid.time_of(slot)))
+    feed = Topics(settings).feed(pace_of(settings, grid, schedule, grid.time_of(slot)))
     assert feed.decoder.lookback_us >= 2 * SLOT_US
     assert feed.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - feed.decoder.lookback_us)
 
 
 def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
     settings = made(tmp_path, {"start": "latest"}, query="begun-again")
-    kafka = settings.source.kafka if settings.source is not None else None
-    assert kafka is not None
-    check, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
+    first, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
     before = time.time_ns() // 1_000
-    starts = [kafka_feed(settings, kafka, pace).start for pace in (check, real, check, real, real)]
+    source = Topics(settings)
+    starts = [source.feed(pace).start for pace in (first, real, real, real)]
     after = time.time_ns() // 1_000
-    assert [one.kind for one in starts] == ["latest", "latest", "latest", "instant", "instant"]
-    assert starts[3] == starts[4]
-    assert before <= starts[3].instant_us + 60_000_000 <= after
+    assert [one.kind for one in starts] == ["latest", "latest", "instant", "instant"]
+    assert starts[2] == starts[3]
+    assert before <= starts[2].instant_us + 60_000_000 <= after
 
 
 @pytest.mark.assures("brokers", "Kafka: the configuration of a source travels to the workers without secrets")
@@ -113,10 +111,8 @@ def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
         tmp_path,
         {"topic": None, "topics": ["a", "b"], "lanes": 3, "group": "seen", "discover": "1min", "options": options},
     )
-    assert settings.source is not None
-    assert settings.source.kafka is not None
     pace = pace_of(settings, settings.grid, settings.schedule, 0)
-    feed = kafka_feed(settings, settings.source.kafka, pace)
+    feed = Topics(settings).feed(pace)
     assert (feed.topics, feed.lanes, feed.group, feed.discover_s) == (("a", "b"), 3, "seen", 60.0)
     given: list[Any] = []
     replace(feed.cluster, consumer=given.append).consume({})
@@ -128,7 +124,7 @@ def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
             "bootstrap.servers": "127.0.0.1:1",
         }
     ]
-    text = repr(settings) + repr(feed) + str(pickle.dumps(kafka_feed(settings, settings.source.kafka, pace)))
+    text = repr(settings) + repr(feed) + str(pickle.dumps(Topics(settings).feed(pace)))
     assert "hunter" not in text
 
 
@@ -227,8 +223,7 @@ def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
     with Store(settings.ledger_url, create=True) as store:
 
         def begun_again() -> TopicRecord:
-            record = topic_record(settings, store, registration)
-            assert record is not None
+            record = Topics(settings).record(store, registration)
             record.look()
             return record
 
@@ -241,7 +236,9 @@ def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
         assert record.known == {}
         record._look_at = 0.0
         record.look()
-        assert record.known == {topic: KnownTopic(str(broker.ids[topic]))}
+        assert {name: (one.id, one.lost_us) for name, one in record.known.items()} == {
+            topic: (str(broker.ids[topic]), None)
+        }
         assert begun_again().known == record.known
         broker.make_anew(topic, 1)
         (_, anew), (_, later) = begun_again().known.popitem(), begun_again().known.popitem()
@@ -257,4 +254,4 @@ def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
 def test_a_source_that_is_no_topic_has_no_ids(tmp_path: Path) -> None:
     settings = read_settings(job(tmp_path).settings)
     with Store(settings.ledger_url, create=True) as store:
-        assert topic_record(settings, store, register(make_plan(settings))) is None
+        assert live_source(settings).record(store, register(make_plan(settings))) is None

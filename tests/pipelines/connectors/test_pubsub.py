@@ -15,12 +15,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.connectors.folders import sink_place
+from quiltstream.pipelines.connectors import pubsub
+from quiltstream.pipelines.connectors.files import refuse_topics
 from quiltstream.pipelines.connectors.pubsub import SinkPubSub, begun_in_subscription, goes_on, pubsub_feed
-from quiltstream.pipelines.connectors.topics import refuse_topics
+from quiltstream.pipelines.connectors.table import live_sink
 from quiltstream.pipelines.errors import AwayError
 from quiltstream.pipelines.live import job as build
-from quiltstream.pipelines.live import runner
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
@@ -92,10 +92,8 @@ def test_a_mistake_in_the_section_is_named(tmp_path: Path, pubsub: dict[str, Any
 )
 def test_what_pub_sub_cannot_promise_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     settings = made(tmp_path, **changes)
-    assert settings.source is not None
-    assert settings.source.pubsub is not None
     with pytest.raises(SettingsError, match=said):
-        pubsub_feed(settings, settings.source.pubsub)
+        pubsub_feed(settings)
 
 
 def test_rows_and_rejects_do_not_go_to_one_topic(tmp_path: Path) -> None:
@@ -129,7 +127,7 @@ def test_the_feed_is_what_the_settings_say(tmp_path: Path) -> None:
     settings = made(tmp_path, {"timestamp_attribute": "at", "id_attribute": "nonce", "settle": "2min"})
     assert settings.source is not None
     assert settings.source.pubsub is not None
-    feed = pubsub_feed(settings, settings.source.pubsub)
+    feed = pubsub_feed(settings)
     assert (feed.subscription, feed.timestamp_attribute, feed.id_attribute) == (SUBSCRIPTION, "at", "nonce")
     assert (feed.settle_s, feed.outstanding, feed.parts) == (120.0, 100_000, 1)
 
@@ -299,8 +297,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     """The job's subscription in memory, and a runner that ends with the schedule."""
     _SHARED["service"] = FakeService(START.timestamp() + 9 * 86_400)
 
-    def faked(settings: Settings, given: Any, group: str | None = None) -> PubSubFeed:
-        feed = pubsub_feed(settings, given, group)
+    def faked(settings: Settings, group: str | None = None) -> PubSubFeed:
+        feed = pubsub_feed(settings, group)
         return replace(
             feed, subscription="projects/grid/subscriptions/meters", subscriber=service, stream=begin, now=clock
         )
@@ -316,8 +314,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
 
     monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.001)
     monkeypatch.setattr(build, "live_pipeline", pipeline)
-    monkeypatch.setattr(build, "begun_in_subscription", begun)
-    monkeypatch.setattr(runner, "pubsub_feed", faked)
+    monkeypatch.setattr(pubsub, "begun_in_subscription", begun)
+    monkeypatch.setattr(pubsub, "pubsub_feed", faked)
     yield _SHARED["service"]
     _SHARED["service"] = FakeService()
 
@@ -411,6 +409,6 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
 
 def test_a_topic_is_the_place_that_the_settings_name(tmp_path: Path) -> None:
     settings = made(tmp_path, sink={"pubsub": {"topic": "projects/my-grid/topics/out"}})
-    assert isinstance(sink_place(settings), SinkPubSub)
+    assert isinstance(live_sink(settings), SinkPubSub)
     assert settings.sink is not None
     assert settings.sink.text == "topic projects/my-grid/topics/out"

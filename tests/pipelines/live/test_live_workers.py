@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from quiltstream.pipelines.connectors.table import live_source
 from quiltstream.pipelines.continuity import Memory
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.job import stay_of
-from quiltstream.pipelines.live.runner import live_source
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.block_log import BlockLog
@@ -50,7 +50,7 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     (tmp_path / "inbox").mkdir()
     job(tmp_path, source={"csv": "inbox/*.csv"}, sink={"parquet": "releases"})
     monkeypatch.chdir(tmp_path)
-    source: Any = live_source(read_settings(Path("settings.yaml")), Pace(0))
+    source: Any = live_source(read_settings(Path("settings.yaml"))).read(Pace(0))
     assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
 
 

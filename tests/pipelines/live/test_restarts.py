@@ -16,7 +16,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.connectors import pubsub
+from quiltstream.pipelines.connectors import folders, pubsub
 from quiltstream.pipelines.connectors.undelivered import Output
 from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
 from quiltstream.pipelines.live import command, monitor, restarts
@@ -25,8 +25,7 @@ from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveStanding
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
 from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.brokers import PubSubSource
-from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.settings.connectors import PubSubSource
 from quiltstream.store import Store
 from quiltstream.store.errors import (
     BudgetRefused,
@@ -593,13 +592,13 @@ def test_a_subscription_that_is_away_at_a_restart_is_waited_for(
     def away() -> None:
         raise clients_error("ServiceUnavailable")
 
-    def begun(_settings: Settings, pace: Pace, _options: Any) -> Pace:
+    def begun(_source: Any, pace: Pace, _options: Any) -> Pace:
         tries.append(clock.now)
         if len(tries) > 1 and clock.now < 120:
             pubsub._sought(subscription, 0, 0, away)
         return pace
 
-    monkeypatch.setattr(build, "begun_in_subscription", begun)
+    monkeypatch.setattr(folders.FollowedFiles, "begun", begun)
     one = made(tmp_path, live={"poll": "10ms", "restarts": 1})
     attempts += [Pipeline(Failing(PANIC))]
     done = run(one, "--json")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.batch_files import FileDecoder, ReadReadings
+from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 
 READINGS = Readings(series="id", time="ts", value="kwh")
 

@@ -17,7 +17,7 @@ import pytest
 
 from quiltstream.pipelines.commands.data_preview import look_at
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.transforms.formats.avro import MOST_BYTES, Blocks, LargeBlockError
 from quiltstream.transforms.formats.paths import SourceFileError
 
@@ -137,7 +137,7 @@ LIMITED = """
 import resource, sys
 import pyarrow as pa
 from quiltstream.schemas.settings.job import Readings
-from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 from quiltstream.transforms.formats.times import TimeReader
 readings = Readings.model_validate({"series": "id", "time": "ts", "value": "kwh"} | eval(sys.argv[3]))
 decoder = FileDecoder(sys.argv[2], ",", readings)

@@ -11,13 +11,13 @@ import fastavro
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.formats.avro import Meaning
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import FileDecoder
 from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 
 from .decoding import READINGS, decode
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
 from quiltstream.transforms.sources.batch_files import ReadReadings
 

@@ -18,7 +18,7 @@ import pytest
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources.batch_files import ReadReadings

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.transforms.formats.jsonl import jsonl_rows
 from quiltstream.transforms.formats.rows import Columns, RowDecoder
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Constant, Readings
 from quiltstream.transforms.formats.times import LocalClock, TimePattern, TimeReader
 

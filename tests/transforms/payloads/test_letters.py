@@ -22,10 +22,10 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import load_settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.common.rejects import Rejects, reject_batch
+from quiltstream.transforms.common.rejects import Rejects, all_with_letters, reject_batch
 from quiltstream.transforms.kafka.source import KafkaFeed
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.dead_letters import MOST_LETTERS, all_with_letters, check_letters, with_letters
+from quiltstream.transforms.payloads.dead_letters import MOST_LETTERS, check_letters, with_letters
 from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.sinks.files import LETTERS, WriteLetters
 from quiltstream.transforms.sinks.messages import reject_messages

@@ -9,10 +9,11 @@ import cbor2
 import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.batch_files import decoder_of
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 
 from .payloads import NOON_MS, NOON_S, NOON_US, decode, messages, outcome
 
@@ -274,7 +275,7 @@ def test_what_is_no_group_makes_a_malformed_message():
 
 def test_files_refuse_what_only_messages_have():
     with pytest.raises(SettingsError, match=r"readings\.series is topic level 2, and the source is files"):
-        FileDecoder.of(FileSource(jsonl="a.jsonl"), PLAIN)
+        decoder_of(FileSource(jsonl="a.jsonl"), PLAIN)
     with pytest.raises(SettingsError, match=r"readings\.series is topic level 2"):
         FileDecoder("jsonl", ",", PLAIN).rows()
 

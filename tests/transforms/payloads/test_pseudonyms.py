@@ -10,7 +10,8 @@ import pytest
 
 from quiltstream.pipelines.runners import new_pipeline, options_of
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import EXAMPLE, FileSource, load_settings
+from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.mappings import Preset, Readings
 from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 from quiltstream.store.address import StoreAddress

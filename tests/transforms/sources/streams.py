@@ -25,7 +25,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps, Tickets
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 from quiltstream.transforms.sources.progress import Span, SpanTracker
 from quiltstream.transforms.sources.reader import Pace, ReadLive, ReadPart
 

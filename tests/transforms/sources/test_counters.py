@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.batch_files import FileDecoder, ReadReadings
+from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
 from quiltstream.transforms.sources.file_registers import CompareCounters, LastOfSlots
 
 from ..formats.decoding import plain
@@ -251,4 +251,4 @@ def test_what_files_cannot_serve_is_refused(
 
 def test_files_that_are_followed_refuse_counters(tmp_path: Path):
     with pytest.raises(SettingsError, match="quiltstream run without --live"):
-        FileDecoder.of(write(tmp_path, "jsonl"), Readings.model_validate(COLUMNS))
+        decoder_of(write(tmp_path, "jsonl"), Readings.model_validate(COLUMNS))

@@ -15,7 +15,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
-from quiltstream.schemas.settings.job import FileFormat
+from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.sinks.files import REJECTS, WriteRejects, block_name

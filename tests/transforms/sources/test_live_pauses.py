@@ -14,8 +14,8 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.completeness.punctuation import mark_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import FileDecoder
 from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece, Reader
+from quiltstream.transforms.sources.file_decoder import FileDecoder
 from quiltstream.transforms.sources.progress import Progress, Pulse, Span, SpanTracker
 from quiltstream.transforms.sources.reader import Pace, ReadPart
 

@@ -26,7 +26,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
-from quiltstream.transforms.sources.batch_files import FileDecoder
+from quiltstream.transforms.sources.batch_files import decoder_of
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PIECES = 40
@@ -39,7 +39,7 @@ def readings_of(job: Settings) -> pa.RecordBatch:
     """All readings of a job's source in one batch."""
     assert job.source is not None
     assert job.readings is not None
-    decoder = FileDecoder.of(job.source, job.readings, timezone=job.slots.timezone)
+    decoder = decoder_of(job.source, job.readings, timezone=job.slots.timezone)
     rows = decoder.rows()
     (pattern,) = job.source.patterns
     decoded = [

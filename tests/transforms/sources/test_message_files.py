@@ -14,13 +14,15 @@ from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.to_folder import FolderHop
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.sinks.files import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import FileDecoder, MessageFileDecoder, ReadReadings
+from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
 from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.message_files import MessageFileDecoder
 
 from ..formats.decoding import decode, plain
 from ..payloads.payloads import NOON_MS, NOON_US
@@ -96,7 +98,7 @@ def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
         _ = decoded.rejected | WriteRows(str(tmp_path / "rejects"), "jsonl", REJECTS)
     told = read_rows(tmp_path / "rejects", REJECTS).to_pylist()
     assert [(one["position"], one["size"]) for one in told] == expected
-    feed = ArrivingFiles(FileDecoder.of(source, READINGS), (str(tmp_path / "*.avro"),))
+    feed = ArrivingFiles(decoder_of(source, READINGS), (str(tmp_path / "*.avro"),))
     piece = feed.reader(0, "").read()
     assert piece is not None
     found = [one for batch in piece.rejects for one in batch.to_pylist()]
@@ -125,7 +127,7 @@ def test_a_preset_reads_files_of_messages_as_well(tmp_path: Path):
 
 def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
     write(tmp_path / "a.avro", [record(0), record(1, b"{")])
-    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    decoder = decoder_of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
     assert isinstance(pickle.loads(pickle.dumps(decoder)), MessageFileDecoder)
     reader = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN)
     piece = reader.read()
@@ -140,7 +142,7 @@ def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
 
 
 def test_avro_files_of_columns_are_what_they_were():
-    decoder = FileDecoder.of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
+    decoder = decoder_of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
     assert type(decoder) is FileDecoder
 
 
@@ -157,7 +159,7 @@ def test_avro_files_of_columns_are_what_they_were():
 )
 def test_a_mapping_that_files_of_messages_cannot_serve_is_refused(readings: dict[str, Any], message: str):
     with pytest.raises(SettingsError) as caught:
-        FileDecoder.of(FileSource(avro="a.avro"), Readings.model_validate(readings))
+        decoder_of(FileSource(avro="a.avro"), Readings.model_validate(readings))
     assert message in str(caught.value)
 
 
@@ -215,7 +217,7 @@ def test_a_record_with_a_value_of_another_kind_costs_its_own_row_alone(
 def test_a_live_job_calls_no_file_damaged_for_values_of_another_kind(tmp_path: Path):
     records = [record(number) for number in range(1, 6)] + [record(7) | held for held, _ in MIXED]
     several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
-    decoder = FileDecoder.of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
+    decoder = decoder_of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
     piece = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()
     assert piece is not None
     assert piece.lost_us is None

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from quiltstream.schemas.settings.job import FileSource
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Constant, Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.paths import SourceFileError

@@ -12,8 +12,8 @@ import pytest
 from quiltstream.transforms.kafka.source import KafkaFeed
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import MessageFileDecoder
 from quiltstream.transforms.sources.contract import Feed, Piece
+from quiltstream.transforms.sources.message_files import MessageFileDecoder
 from quiltstream.transforms.sources.progress import Reach
 
 from ..kafka.contract import pieces_until

@@ -1,4 +1,9 @@
-"""The settings of message brokers: topics of Kafka and of Google Cloud Pub/Sub.
+"""The settings of sources and sinks: files, standard input, topics of Kafka and of Google Cloud Pub/Sub.
+
+>>> FileSource(parquet="readings.parquet").kind, FileSink(jsonl="releases").text
+('parquet', 'releases')
+
+Topics of Kafka.
 
 >>> source = KafkaSource(servers="localhost:9092", topic="meters", start="2024-03-01")
 >>> source.all_topics, source.start, source.lanes
@@ -18,17 +23,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from ..dead_letters import Letters
 from ..slots import parse_duration, parse_instant
 from .base import Duration, Instant, Name, Section
 from .secrets import Option, checked_options
 
 __all__ = [
+    "FILE_FORMATS",
+    "FileFormat",
+    "FileSink",
+    "FileSource",
     "KafkaSink",
     "KafkaSource",
     "Options",
     "PubSubSink",
     "PubSubSource",
     "Registry",
+    "RejectSink",
     "Servers",
     "SinkRegistry",
     "Topic",
@@ -255,4 +266,149 @@ class PubSubSink(Section):
     format: Literal["json", "avro-single-object"] = Field(default="json", description="encoding of a row")
     resend: int = Field(
         default=1, ge=0, le=100_000, description="windows on record whose rows are sent again when a run begins"
+    )
+
+
+FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
+FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
+
+_SOURCES = (*FILE_FORMATS, "stdin", "kafka", "pubsub")
+_SINKS = (*FILE_FORMATS, "kafka", "pubsub")
+
+
+def _only(section: Section, kinds: tuple[str, ...]) -> str:
+    """The one of some settings that is given.
+
+    Raises:
+        ValueError: none is, or several are.
+    """
+    given = [kind for kind in kinds if getattr(section, kind)]
+    if len(given) != 1:
+        raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
+    return given[0]
+
+
+class FileSource(Section):
+    """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
+
+    parquet: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    csv: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    jsonl: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    avro: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    stdin: Literal["csv", "jsonl"] | None = Field(
+        default=None, description="lines of standard input in this format; only live"
+    )
+    kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
+    pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
+    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FileSource:
+        _only(self, _SOURCES)
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which of the sources is given: a format of files, ``stdin``, or a broker's name."""
+        return _only(self, _SOURCES)
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of the files that are given.
+
+        Raises:
+            ValueError: no files are given.
+        """
+        if self.broker is not None:
+            raise ValueError(f"{self.broker} names no files, and has no format of files")
+        return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting that is given, for messages."""
+        return f"source.{self.kind}"
+
+    @property
+    def broker(self) -> str | None:
+        """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
+        return None if self.kind in (*FILE_FORMATS, "stdin") else self.setting
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The paths or patterns, as written; none where the source is no files."""
+        if self.stdin or self.broker is not None:
+            return ()
+        given = getattr(self, self.format)
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    @property
+    def topics(self) -> tuple[tuple[str, str], ...]:
+        """The topics that are read, each after the broker's name; a subscription does not say which topic it is of."""
+        return () if self.kafka is None else tuple(("kafka", name) for name in self.kafka.all_topics)
+
+
+class FileSink(Section):
+    """Where rows go: exactly one of the formats and a path, or a topic."""
+
+    parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    csv: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    jsonl: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    avro: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
+    kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
+    pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FileSink:
+        _only(self, _SINKS)
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which of the sinks is given: a format of files, or a broker's name."""
+        return _only(self, _SINKS)
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of the file that is given.
+
+        Raises:
+            ValueError: no file is given.
+        """
+        if not self.is_files:
+            raise ValueError("a topic is no file, and has no format of files")
+        return next(f for f in FILE_FORMATS if getattr(self, f))
+
+    @property
+    def path(self) -> str:
+        """The path, as written.
+
+        Raises:
+            ValueError: no file is given.
+        """
+        return str(getattr(self, self.format))
+
+    @property
+    def text(self) -> str:
+        """The place in words, as written."""
+        if self.pubsub is not None:
+            return f"topic {self.pubsub.topic}"
+        return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it is a place for files."""
+        return self.topic is None
+
+    @property
+    def topic(self) -> tuple[str, str] | None:
+        """The broker's name and that of the topic; ``None`` where rows go to files."""
+        given = self.kafka or self.pubsub
+        return None if given is None else (self.kind, given.topic)
+
+
+class RejectSink(FileSink):
+    """Where rejected rows go: a sink of their own, without content, or with content encrypted to a public key."""
+
+    encrypted: Letters | None = Field(
+        default=None, description="keep the content of rejected messages, encrypted; only for messages of a broker"
     )

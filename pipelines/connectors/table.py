@@ -1,0 +1,212 @@
+"""The connectors of live jobs: what a source and a sink must do, and the one table of them.
+
+A connector is the module of this folder that has its setting's name: ``source.kafka`` and ``sink.kafka`` are ``kafka``;
+all formats of files and standard input are ``folders``. It has two functions, ``source`` and ``sink``. A connector is
+imported when the settings name it, so that a job loads the client and the decoders of its own broker only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.connectors import FILE_FORMATS, FileSink, RejectSink
+from ...schemas.settings.job import Settings
+from ...store.source_ids import SourceId
+from ...store.specs import Registration
+from ...store.store import Store
+from ...transforms.sources.reader import Pace
+from .undelivered import Field
+
+__all__ = ["LiveSink", "LiveSource", "SourceRecord", "check_secrets", "live_sink", "live_sinks", "live_source"]
+
+
+class SourceRecord(ABC):
+    """Keeps on record what a job reads, so that the next job notices that it was replaced."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Ask the source, if it is time to, and put on record what is new; one that does not answer changes nothing.
+
+        Raises:
+            StoreError: the ledger of record cannot be used.
+        """
+
+    @property
+    @abstractmethod
+    def known(self) -> Mapping[str, SourceId]:
+        """What is on record, by name.
+
+        Raises:
+            StoreError: the ledger of record cannot be used.
+        """
+
+
+class LiveSource(ABC):
+    """The source of a live job, made once from its settings; a mistake in them is an error when it is made."""
+
+    def missing_secrets(self) -> list[str]:
+        """A line for each secret of the settings that is not in this process."""
+        return []
+
+    def check(self) -> None:
+        """Look whether the source is there, before anything is on record.
+
+        A source that does not answer here may answer the workers: that is said, and the job begins.
+
+        Raises:
+            SettingsError: it is not there, or may not be read.
+        """
+        return
+
+    def begun(self, pace: Pace, options: PipelineOptions) -> Pace:  # noqa: ARG002 - of sources that seek
+        """Seek to where a run without a runner's state begins.
+
+        Args:
+            pace: when windows close; its begin is in the first missing window.
+            options: Beam's.
+
+        Returns:
+            The pace, with a begin that leaves out the windows that cannot be read as a whole.
+
+        Raises:
+            SettingsError: the source cannot be read again, or is not there.
+            AwayError: it does not answer.
+        """
+        return pace
+
+    def record(self, store: Store, registration: Registration) -> SourceRecord | None:  # noqa: ARG002 - as above
+        """What keeps the source on record; ``None`` where it has no identity that could change.
+
+        Args:
+            store: the ledger.
+            registration: the query on record.
+        """
+        return None
+
+    @abstractmethod
+    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> beam.PTransform[Any, Any]:
+        """The reading of the source.
+
+        Args:
+            pace: when windows close.
+            known: what is on record of it.
+        """
+
+
+class LiveSink(ABC):
+    """Where a live job writes released rows or rejects, and what is there of the record."""
+
+    def missing_secrets(self) -> list[str]:
+        """A line for each secret of the settings that is not in this process."""
+        return []
+
+    def check(self) -> None:
+        """Look whether rows can be written there, before anything is on record.
+
+        Raises:
+            CommandError: they cannot, or the sink does not answer.
+        """
+        return
+
+    @abstractmethod
+    def releases(self) -> beam.PTransform[Any, Any]:
+        """The writing of batches of releases."""
+
+    @abstractmethod
+    def rejects(self) -> beam.PTransform[Any, Any]:
+        """The writing of batches of rejects."""
+
+    @abstractmethod
+    def unknown_ids(self, store: Store) -> list[str]:
+        """The names of the releases in the sink that are not of blocks on record.
+
+        Args:
+            store: the ledger; it may not be there yet, or not know the query.
+
+        Raises:
+            SettingsError: the sink holds another query's rows.
+            CommandError: it cannot be read, or holds something else.
+        """
+
+    @abstractmethod
+    def complete(self, store: Store, registration: Registration) -> int:
+        """Write the blocks on record that are not in the sink: a job that was killed may have left some out.
+
+        Returns:
+            How many were written.
+
+        Raises:
+            CommandError: the sink cannot be read or written.
+        """
+
+
+class _Connector(Protocol):
+    """What the module of a connector has."""
+
+    def source(self, settings: Settings, group: str | None) -> LiveSource:
+        """The source of the settings."""
+        ...
+
+    def sink(self, settings: Settings, field: Field, given: FileSink) -> LiveSink:
+        """A sink of the settings."""
+        ...
+
+
+def _connector(kind: str) -> _Connector:
+    name = "folders" if kind in (*FILE_FORMATS, "stdin") else kind
+    return cast("_Connector", import_module(f".{name}", __package__))
+
+
+def live_source(settings: Settings, group: str | None = None) -> LiveSource:
+    """The source of a live job.
+
+    Args:
+        settings: the job.
+        group: the column of the group, where readings name one.
+
+    Raises:
+        SettingsError: there is none, or its readings cannot be read so.
+    """
+    if settings.source is None or settings.readings is None:
+        raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+    return _connector(settings.source.kind).source(settings, group)
+
+
+def live_sink(settings: Settings) -> LiveSink:
+    """The sink of a live job.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if settings.sink is None:
+        raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
+    return _connector(settings.sink.kind).sink(settings, "sink", settings.sink)
+
+
+def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
+    """The sink of a live job, and that of its rejects if they go somewhere.
+
+    Raises:
+        SettingsError: there is no sink.
+    """
+    rejects: RejectSink | None = settings.rejects
+    made = None if rejects is None else _connector(rejects.kind).sink(settings, "rejects", rejects)
+    return live_sink(settings), made
+
+
+def check_secrets(*places: LiveSource | LiveSink | None) -> None:
+    """See that every secret of a broker's options is here: of a job whose workers are of this process.
+
+    Raises:
+        SettingsError: one is not; a line for each.
+    """
+    problems = [problem for place in places if place is not None for problem in place.missing_secrets()]
+    if problems:
+        raise SettingsError(problems)

@@ -1,0 +1,91 @@
+"""The table of connectors: every setting has one, and a job imports no other than those that its settings name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.connectors import table
+from quiltstream.schemas.settings.connectors import FileSink, FileSource
+
+from ..jobs import job, readings, write_as
+
+#: Clients of brokers, and modules of ours that are for brokers or for the payloads of messages.
+CLIENTS = ("confluent_kafka", "paho", "cbor2", "google.pubsub", "google.cloud.pubsub")
+KAFKA = ("quiltstream.transforms.kafka", "quiltstream.pipelines.connectors.kafka")
+PUBSUB = ("quiltstream.transforms.pubsub", "quiltstream.pipelines.connectors.pubsub")
+MESSAGES = ("quiltstream.transforms.payloads", "quiltstream.transforms.sources.message_files")
+LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway", "quiltstream.pipelines.connectors.table")
+WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-02"}
+PRESETS = "quiltstream.transforms.payloads.presets."
+
+
+def imported(code: str, folder: Path) -> list[str]:
+    """The modules that a process of its own has imported after some code."""
+    program = f"import json, sys\n{code}\nprint('\\n' + json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def among(modules: list[str], packages: tuple[str, ...]) -> list[str]:
+    return [name for name in modules if name.startswith(packages)]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_job_over_files_imports_no_broker_and_no_payload_decoder(tmp_path: Path, form: str) -> None:
+    source = write_as(form, tmp_path / f"readings.{form}", readings(days=1))
+    one = job(tmp_path, source={form: str(source)}, windows=WINDOWS)
+    modules = imported(
+        "from quiltstream.pipelines.cli import main\n"
+        "for words in (['--dry-run'], []):\n"
+        "    try:\n"
+        f"        main(['run', *words, {str(one.settings)!r}], standalone_mode=False)\n"
+        "    except SystemExit as end:\n"
+        "        assert not end.code",
+        tmp_path,
+    )
+    assert one.ledger.exists()
+    assert "quiltstream.transforms.private_histograms" in modules
+    assert among(modules, (*CLIENTS, *KAFKA, *PUBSUB, *MESSAGES, *LIVE)) == []
+
+
+def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
+    topic = {"servers": "127.0.0.1:1", "topic": "meters"}
+    one = job(
+        tmp_path,
+        source={"kafka": topic},
+        windows=WINDOWS,
+        readings={"series": "message.key", "time": {"path": "ts"}, "value": {"path": "kwh"}, "unit": "kWh"},
+        sink={"kafka": topic | {"topic": "out"}},
+        group_by=None,
+    )
+    modules = imported(
+        "from pathlib import Path\n"
+        "import quiltstream.pipelines.live.command\n"
+        "from quiltstream.pipelines.connectors.table import live_sinks, live_source\n"
+        "from quiltstream.schemas.settings.job import read_settings\n"
+        f"settings = read_settings(Path({str(one.settings)!r}))\n"
+        "live_source(settings), live_sinks(settings)",
+        tmp_path,
+    )
+    assert "quiltstream.transforms.kafka.source" in modules
+    assert among(modules, (*PUBSUB, "quiltstream.pipelines.gateway", "paho", "google.pubsub", PRESETS)) == []
+
+
+def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
+    plain = {"delimiter", "encrypted"}
+    kinds = {*FileSource.model_fields, *FileSink.model_fields} - plain
+    assert {"parquet", "stdin", "kafka", "pubsub"} <= kinds
+    for kind in kinds:
+        connector: Any = table._connector(kind)
+        assert callable(connector.source)
+        assert callable(connector.sink)
