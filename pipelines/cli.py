@@ -362,6 +362,25 @@ def fit(
     show(results(), fitted)
 
 
+@main.command(short_help="Say what is in the data of a settings file; charge and publish nothing.")
+@click.argument("settings", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def check(settings: Path, *, as_json: bool) -> None:
+    r"""Say what is in the data of a settings file; charge and publish nothing, and open no ledger.
+
+    Readings, series, span, rejected rows with their places, cells with several readings, counters that never fall,
+    series in another unit, and what is outside the roster and the windows. All of it are exact statistics of the data,
+    for the operator's eyes. Exit code 5 if no reading counts, as of a run.
+
+    \b
+    Example:
+      quiltstream check settings.yaml
+    """
+    from .commands.check import check_file
+
+    raise SystemExit(check_file(settings, as_json=as_json))
+
+
 @main.command(short_help="Publish what a settings file says, once and within the budget.")
 @click.argument("settings", type=_FILE)
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)

@@ -31,6 +31,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
     assert {" ".join(path) for path in ALL} == {
         "demo",
         "init",
+        "check",
         "fit",
         "run",
         "show",

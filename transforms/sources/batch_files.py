@@ -119,6 +119,11 @@ class ReadReadings(beam.PTransform[Any, Any]):
             return [], (f"source.{self._decoder.format}: {error}",)
 
     @property
+    def decoder(self) -> FileDecoder:
+        """What decodes a part; of a register the counters as they are."""
+        return self._decoder
+
+    @property
     def tasks(self) -> tuple[FileTask, ...]:
         """The parts that are read, each at once."""
         return tuple(self._tasks)

@@ -1,0 +1,391 @@
+"""``quiltstream check``: what is in the data of a settings file, before anything is charged or published.
+
+Every number is an exact statistic of the data, for the operator's eyes: nothing is charged, no row is published, and no
+ledger is made or opened. The files are decoded as a run decodes them; all readings are in memory at once, 24 bytes
+each, and twice while they are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from ...schemas.readings import RejectReason
+from ...schemas.roster import Roster
+from ...schemas.settings.job import Settings, read_roster, read_settings
+from ...schemas.settings.mappings import Constant, RegisterValue
+from ...schemas.slots import format_duration, format_instant
+from ...transforms.common.batches import reading_columns
+from ...transforms.formats.rows import Decoded
+from ...transforms.sources.batch_files import ReadReadings
+from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..errors import ExitCode
+from ..runners import read_source
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Places that are shown for each reason of a reject, and names of series.
+_SHOWN = 3
+
+#: A series that has so many readings, and never falls, is most likely a meter's counter.
+_LONG = 24
+
+#: A series whose usual value is so many times that of the others is most likely in another unit; and the factor between
+#: usual units.
+_APART, _THOUSAND = 300.0, 1000.0
+
+#: Share of the readings in one bin at which the edges tell nothing of them.
+_CROWDED = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Rows that are no readings for one reason.
+
+    Attributes:
+        reason: its name.
+        rows: how many there are.
+        places: the first of them, ``FILE:LINE``, or row of files without lines.
+    """
+
+    reason: str
+    rows: int
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is in the data of a job; for the operator only.
+
+    Attributes:
+        files: files that were read.
+        readings: rows that are readings.
+        series: distinct series among them.
+        first: instant of the earliest reading; ``None`` without readings.
+        last: instant of the latest.
+        timezone: zone of times without an offset.
+        fewest: fewest readings of a series.
+        most: most readings of a series.
+        step: most frequent distance between two readings of a series, microseconds; ``None`` if there are no two.
+        rejected: the other rows, by reason.
+        doubled: readings in a cell that had one already.
+        contradicting: those of them whose value differs from that of the reading before in the cell.
+        never_fall: series of many readings whose value never falls and rises somewhere.
+        apart: series whose usual value is hundreds of times that of the others, or a small part of it.
+        bins: share of the readings in each bin.
+        not_in_roster: readings of series that the roster does not have.
+        before: readings before the first window.
+        after: readings after the last window.
+        counts: readings in a window of a series of the roster; those of one cell each count here.
+        filled: share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given.
+        silent: series of the roster without a reading that counts.
+        remarks: what to look at.
+    """
+
+    files: int
+    readings: int
+    series: int
+    first: str | None
+    last: str | None
+    timezone: str
+    fewest: int
+    most: int
+    step: int | None
+    rejected: tuple[Rejected, ...]
+    doubled: int
+    contradicting: int
+    never_fall: tuple[str, ...]
+    apart: tuple[str, ...]
+    bins: dict[str, float]
+    not_in_roster: int
+    before: int
+    after: int
+    counts: int
+    filled: float | None
+    silent: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code: that of a run, which publishes nothing where no reading counts."""
+        return ExitCode.OK if self.counts else ExitCode.SOURCE
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All readings in the order of their series and times, and the rejects.
+
+    Attributes:
+        names: the series.
+        series: position of each reading's series in ``names``, shape (n,).
+        times: microseconds since the epoch, shape (n,).
+        values: in the unit of the edges, shape (n,).
+        rejects: rows and first places by reason.
+        files: files that were read.
+    """
+
+    names: tuple[str, ...]
+    series: Ints
+    times: Ints
+    values: Floats
+    rejects: dict[RejectReason, tuple[int, list[str]]]
+    files: int
+
+    def runs(self) -> Iterator[tuple[str, slice]]:
+        """Each series with the place of its readings."""
+        ends = np.searchsorted(self.series, np.arange(len(self.names)), side="right").tolist()
+        begin = 0
+        for name, end in zip(self.names, ends, strict=True):
+            yield name, slice(begin, end)
+            begin = end
+
+
+@dataclass
+class _Gathering:
+    numbers: dict[str, int] = field(default_factory=dict)
+    parts: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
+    rejects: dict[RejectReason, tuple[int, list[str]]] = field(default_factory=dict)
+
+    def add(self, path: str, decoded: Decoded) -> None:
+        for one in decoded.rejects:
+            count, places = self.rejects.setdefault(one.reason, (0, []))
+            room = _SHOWN - len(places)
+            places += [f"{path}:{position}" for position in one.positions[: max(room, 0)].tolist()]
+            self.rejects[one.reason] = (count + len(one.positions), places)
+        if decoded.readings is None:
+            return
+        columns = reading_columns(decoded.readings)
+        names = cast("list[str]", columns.names.to_pylist())
+        numbers = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in names], dtype=np.int64)
+        good = columns.good
+        self.parts.append((numbers[columns.series[good]], columns.times[good], columns.values[good]))
+
+
+def gather(source: ReadReadings) -> Gathered:
+    """Read every file of a source as a run does, without Beam.
+
+    Raises:
+        SourceFileError: a file is damaged.
+    """
+    decoder, found = source.decoder, _Gathering()
+    rows = decoder.rows()
+    for task in source.tasks:
+        for raw in decoder.raw_rows(task):
+            found.add(task.path, rows.decode(raw))
+    empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
+    # in the order of the names, so that two readings of the same files say the same
+    names = sorted(name for name in found.numbers if found.numbers[name] in set(np.unique(series).tolist()))
+    rank = np.zeros(max(len(found.numbers), 1), dtype=np.int64)
+    rank[[found.numbers[name] for name in names]] = np.arange(len(names))
+    series = rank[series] if len(series) else series
+    order = np.lexsort((times, series))
+    files = len({task.path for task in source.tasks})
+    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files)
+
+
+def check(settings: Settings) -> Checked:
+    """Look at the data of a job.
+
+    Raises:
+        SettingsError: the source is missing, is none of files, or names what is not there.
+        RosterError: the roster cannot be read.
+        CommandError: a file cannot be read.
+    """
+    roster = read_roster(settings)
+    only = None if settings.readings is None else settings.readings.series
+    if roster is None and isinstance(only, Constant):
+        roster = Roster.of([only.constant])
+    group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
+    return examine(settings, gather(read_source(settings, group)), roster)
+
+
+def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:
+    """What is to be said of readings.
+
+    Args:
+        settings: the job.
+        data: the readings.
+        roster: the series that are published; ``None`` where they come from the data.
+    """
+    grid, space, schedule = settings.grid, settings.space, settings.schedule
+    slots = grid.slots_of(data.times)
+    same = (np.diff(data.series) == 0) & (np.diff(slots) == 0)
+    steps = np.diff(data.times)[(np.diff(data.series) == 0) & (np.diff(data.times) > 0)]
+    known = None if roster is None else set(roster.series)
+    inside = np.ones(len(slots), dtype=np.bool_)
+    if known is not None:
+        inside = np.array([name in known for name in data.names], dtype=np.bool_)[data.series] if len(slots) else inside
+    first = schedule.first if schedule.start is not None else None
+    stop = schedule.covered.stop if schedule.bounded else schedule.stop
+    early = np.zeros(len(slots), dtype=np.bool_) if first is None else slots < first
+    late = np.zeros(len(slots), dtype=np.bool_) if stop is None else slots >= stop
+    counted = inside & ~early & ~late
+    cells = len(np.unique(np.stack([data.series[counted], slots[counted]]), axis=1).T)
+    heard = {data.names[at] for at in np.unique(data.series[counted]).tolist()}
+    filled = None
+    if roster is not None and first is not None and stop is not None:
+        filled = cells / (len(roster.series) * (stop - first))
+    shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
+    numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
+    found = Checked(
+        files=data.files,
+        readings=len(slots),
+        series=len(data.names),
+        first=format_instant(int(data.times.min())) if len(slots) else None,
+        last=format_instant(int(data.times.max())) if len(slots) else None,
+        timezone=settings.slots.timezone,
+        fewest=int(numbers.min()),
+        most=int(numbers.max()),
+        step=_most_frequent(steps),
+        rejected=tuple(
+            Rejected(reason.value, count, tuple(places)) for reason, (count, places) in sorted(data.rejects.items())
+        ),
+        doubled=int(same.sum()),
+        contradicting=int((same & (np.diff(data.values) != 0)).sum()),
+        never_fall=() if _is_register(settings) else tuple(_counters(data)),
+        apart=tuple(_apart(data)),
+        bins=dict(zip(space.labels, shares.tolist(), strict=False)),
+        not_in_roster=int((~inside).sum()),
+        before=int((inside & early).sum()),
+        after=int((inside & late).sum()),
+        counts=int(counted.sum()),
+        filled=filled,
+        silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
+        remarks=(),
+    )
+    return _with_remarks(found, settings, data)
+
+
+def _most_frequent(steps: Ints) -> int | None:
+    if not len(steps):
+        return None
+    found, counts = np.unique(steps, return_counts=True)
+    return int(found[np.argmax(counts)])
+
+
+def _is_register(settings: Settings) -> bool:
+    return settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
+
+
+def _counters(data: Gathered) -> Iterator[str]:
+    """Series of many readings whose value rises and never falls."""
+    for name, at in data.runs():
+        values = data.values[at]
+        if len(values) >= _LONG and (np.diff(values) >= 0).all() and values[-1] > values[0]:
+            yield name
+
+
+def _apart(data: Gathered) -> Iterator[str]:
+    """Series whose usual value is far from that of the others, by orders of magnitude."""
+    usual: dict[str, float] = {}
+    for name, at in data.runs():
+        sizes = np.abs(data.values[at])
+        sizes = sizes[sizes > 0]
+        if len(sizes):
+            usual[name] = float(np.median(sizes))
+    middle = float(np.median(list(usual.values()))) if usual else 0.0
+    yield from (name for name, size in usual.items() if not middle / _APART < size < middle * _APART)
+
+
+def _with_remarks(found: Checked, settings: Settings, data: Gathered) -> Checked:
+    remarks: list[str] = []
+    interval = settings.grid.interval_us
+    if found.never_fall:
+        remarks.append(
+            f"{_named(found.never_fall, 'series')} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's "
+            "counter does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the "
+            "counter rose in it"
+        )
+    if found.apart:
+        remarks.append(
+            f"the usual value of {_named(found.apart, 'series')} is more than {_APART:g} times, or less than a "
+            f"{_APART:g}th of, that of the others: look whether they are in another unit, such as W and kW"
+        )
+    remarks += _of_edges(found, settings, data)
+    if found.step is not None and found.step != interval:
+        remarks.append(
+            f"most readings of a series are {format_duration(found.step)} apart, and slots.interval is "
+            f"{format_duration(interval)}: "
+            + ("of the readings in a slot only the latest counts" if found.step < interval else "most cells stay empty")
+        )
+    if found.contradicting:
+        remarks.append(
+            f"{found.contradicting:,} readings are in a cell that had another value: the latest counts, of equally "
+            "late ones that in the higher bin"
+        )
+    if found.silent:
+        remarks.append(f"no reading counts of {_named(found.silent, 'series')} of the roster: a typing error, or gone?")
+    if found.not_in_roster:
+        share = found.not_in_roster / found.readings
+        remarks.append(f"{share:.1%} of the readings are of series that the roster does not have")
+    if found.before + found.after:
+        share = (found.before + found.after) / found.readings
+        remarks.append(f"{share:.1%} of the readings are before the first window or after the last")
+    if not found.counts:
+        remarks.append("no reading counts: a run stops before anything is charged, with exit code 5")
+    return replace(found, remarks=tuple(remarks))
+
+
+def _of_edges(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+    """One bin has nearly all readings; another unit may be why."""
+    label, share = max(found.bins.items(), key=lambda pair: pair[1])
+    if not found.readings or share < _CROWDED:
+        return
+    text = f"{share:.1%} of the values are in the bin {label!r}"
+    for factor in (_THOUSAND, 1 / _THOUSAND):
+        other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
+        if other.max() < _CROWDED * found.readings:
+            text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
+            break
+    yield text
+
+
+def _named(names: tuple[str, ...], noun: str) -> str:
+    shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+    return f"{len(names):,} {noun} ({shown})"
+
+
+def check_file(path: Path, *, as_json: bool) -> int:
+    """Check the data of a settings file, print what was found, return the exit code."""
+    settings = read_settings(path)
+    with working(f"reading what {path.name} names"):
+        found = check(settings)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        show(results(), found)
+    return found.code
+
+
+def show(console: Console, found: Checked) -> None:
+    """Print what was found."""
+    heading(console, "For the operator only, not to be published: exact statistics of the data")
+    rows: list[tuple[str, Any]] = [
+        ("readings", f"{found.readings:,} in {plural(found.files, 'file')}, of {found.series:,} series"),
+        ("span", f"{found.first} to {found.last}" if found.first else "none"),
+        ("zone", f"times without an offset are read in {found.timezone}"),
+        ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
+        ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
+        ("in a bin", ", ".join(f"{label}: {share:.1%}" for label, share in found.bins.items())),
+        ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
+        ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
+                    "roster"),
+        ("counts", f"{plural(found.counts, 'reading')}"
+                   + ("" if found.filled is None else f"; {found.filled:.1%} of the cells have one")),
+    ]  # fmt: skip
+    for one in found.rejected:
+        places = ", ".join(one.places) + (" and others" if one.rows > len(one.places) else "")
+        rows.append(("rejected", f"{one.rows:,}: {RejectReason(one.reason).text} ({places})"))
+    facts(console, rows if found.rejected else [*rows, ("rejected", "none")])
+    if found.remarks:
+        heading(console, "Look at this")
+        notes(console, found.remarks)
+    paragraph(console, "Nothing was charged or published, and no ledger was opened.")

@@ -1,0 +1,85 @@
+"""``quiltstream check``: what it finds in data, and that it charges, publishes and opens nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..jobs import Job, Row, call, job, readings
+
+
+def found(made: Job, code: int = 0) -> dict[str, Any]:
+    done = call("check", "--json", made.settings)
+    assert done.code == code, done.err
+    return json.loads(done.out)
+
+
+def test_sound_data_are_counted_and_nothing_is_made(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    said = found(made)
+    assert (said["readings"], said["series"], said["files"]) == (6 * 8 * 48, 6, 1)
+    assert (said["first"], said["last"]) == ("2024-03-01T00:00:00Z", "2024-03-08T23:30:00Z")
+    assert (said["before"], said["after"], said["counts"]) == (0, 6 * 48, 6 * 7 * 48)
+    assert (said["filled"], said["step"], said["rejected"]) == (1.0, 1_800_000_000, [])
+    assert said["remarks"] == ["12.5% of the readings are before the first window or after the last"]
+    shown = call("check", made.settings)
+    assert shown.said("For the operator only, not to be published")
+    assert shown.said("Nothing was charged or published, and no ledger was opened.")
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_rejects_are_told_with_file_and_line(tmp_path: Path) -> None:
+    rows: list[Row] = readings(days=2)
+    rows[4:4] = [("m1", "2024-03-01T01:30Z", "broken"), ("", "2024-03-01T01:30Z", 1.0), ("m1", "soon", 1.0)]
+    said = found(job(tmp_path, rows))
+    path = tmp_path / "readings.csv"
+    assert {one["reason"]: (one["rows"], one["places"]) for one in said["rejected"]} == {
+        "not-a-number": (1, [f"{path}:6"]),
+        "missing-series": (1, [f"{path}:7"]),
+        "unparsable-time": (1, [f"{path}:8"]),
+    }
+
+
+def test_doubled_cells_and_contradictions_are_counted(tmp_path: Path) -> None:
+    rows = readings(days=2)
+    again = [rows[0], (rows[1][0], rows[1][1], 9.0)]
+    said = found(job(tmp_path, [*rows, *again]))
+    assert (said["doubled"], said["contradicting"]) == (2, 1)
+
+
+def test_a_counter_and_a_series_in_another_unit_are_noticed(tmp_path: Path) -> None:
+    rows: list[Row] = [row for row in readings(days=2) if row[0] not in ("m2", "m5")]
+    rows += [("m2", stamp, 100.0 + at) for at, (_, stamp, _) in enumerate(rows[:96])]
+    rows += [("m5", stamp, value * 1000) for _, stamp, value in rows[:96]]
+    said = found(job(tmp_path, rows))
+    assert said["never_fall"] == ["m2"]
+    assert "m5" in said["apart"]
+    assert any("register" in one for one in said["remarks"])
+
+
+def test_values_a_thousand_times_too_small_for_the_edges_are_noticed(tmp_path: Path) -> None:
+    rows: list[Row] = [(home, stamp, value / 1000) for home, stamp, value in readings(days=2)]
+    (remark,) = [one for one in found(job(tmp_path, rows))["remarks"] if "readings.scale" in one]
+    assert "times 1000 they would spread over the bins" in remark
+
+
+def test_series_outside_the_roster_and_silent_ones_are_told(tmp_path: Path) -> None:
+    rows: list[Row] = [("x9" if home == "m3" else home, stamp, value) for home, stamp, value in readings(days=2)]
+    said = found(job(tmp_path, rows))
+    assert (said["not_in_roster"], said["silent"]) == (96, ["m3"])
+
+
+def test_data_of_which_nothing_counts_end_with_the_exit_code_of_a_run(tmp_path: Path) -> None:
+    rows: list[Row] = [(home, stamp.replace("2024", "2034"), value) for home, stamp, value in readings(days=2)]
+    made = job(tmp_path, rows)
+    assert found(made, code=5)["counts"] == 0
+    assert call("run", made.settings).code == 5
+    assert not made.sink.exists()
+
+
+def test_a_source_that_never_ends_is_refused(tmp_path: Path) -> None:
+    done = call("check", job(tmp_path, source={"stdin": "csv"}).settings)
+    assert done.code == 2
+    assert done.said("source.stdin is read as it comes")
