@@ -647,6 +647,40 @@ def show(
         show_view(releases, View(**view), as_json=as_json)
 
 
+@main.command(short_help="Write an HTML report of what was released and what it cost.")
+@click.argument("ledger_", metavar="LEDGER")
+@click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True, help="HTML file to write.")
+@click.option("--domain", help="Of this domain only.")
+@click.option(
+    "--model",
+    type=_FILE,
+    help="Model file: adds how many series of its history lie inside the belief, which is for the operator alone.",
+)
+@click.option("--title", default="What was released, and what it cost", show_default=True, help="Of the report.")
+@click.option(
+    "--figures",
+    "pictured",
+    type=click.IntRange(min=0, max=1000),
+    default=12,
+    show_default=True,
+    help="How many series or groups of a domain get figures.",
+)
+def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None, title: str, pictured: int) -> None:
+    r"""Write one HTML file: what is promised and to whom, what it cost, the belief, and what was released.
+
+    LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one. The file needs no network and runs no
+    script; figures, tables and the data are in it. Without --model it holds only what may be published.
+
+    \b
+    Examples:
+      quiltstream report quiltstream-demo/settings.yaml
+      quiltstream report quiltstream-demo/ledger.db --model quiltstream-demo/model.json -o operator.html
+    """
+    from .commands.report import write_report
+
+    write_report(ledger_, output, domain=domain, model=model, title=title, pictured=pictured)
+
+
 @main.command()
 @click.option("--gateway", "of_gateway", is_flag=True, help="Of a gateway's settings instead of a job's.")
 def schema(*, of_gateway: bool) -> None:

@@ -35,6 +35,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "fit",
         "run",
         "show",
+        "report",
         "ledger",
         "ledger show",
         "ledger export",

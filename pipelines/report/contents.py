@@ -1,0 +1,230 @@
+"""What a report says, as plain values read from a ledger of record.
+
+Only what may be published is read: released rows, entries, accounts and decisions, as ``quiltstream ledger export`` has
+them. What a model file knows of its history is added only where that file is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from ...privacy.accounting.ledger import Ledger
+from ...privacy.analysis.slower_beliefs import slowed
+from ...privacy.models.markov_chain import ChainError
+from ...privacy.models.reading import read_belief
+from ...schemas.ledger import LedgerEntry
+from ...schemas.models import Model
+from ...schemas.releases import RELEASE_SCHEMA
+from ...schemas.slots import format_duration
+from ...store.accounts import adjoined, ledger_of
+from ...store.queries import DomainSummary
+from ...store.specs import TRANSITIONS, DomainSpec
+from ...store.store import Store
+from ..released_series import ReleasedSeries, series_in
+
+#: How many times less often states change, in the table of wrong beliefs.
+SLOWER = (1.25, 1.5, 2.0, 4.0)
+
+#: Losses for which the longest event is said.
+ACCEPTED = (1.0, 2.0, 4.0)
+
+#: Lengths of the event curve go up to here, in slots.
+_LONGEST = 4096
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One way in which a belief may be wrong.
+
+    Attributes:
+        what: in words.
+        loss: epsilon of everything charged then; infinite where nothing bounds it, ``None`` where it is not known.
+    """
+
+    what: str
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """What is on record of a query.
+
+    Attributes:
+        name: the query.
+        series: how many series its newest roster has.
+        groups: how many groups, or series where there are none.
+        row: a released row as plain values, for what all rows share; ``None`` where none is released.
+    """
+
+    name: str
+    series: int
+    groups: int
+    row: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class DomainFacts:
+    """Everything that the report says of one domain.
+
+    Attributes:
+        said: the account.
+        head: what tells later whether the ledger is as it was.
+        domain: what is frozen of it.
+        queries: its queries.
+        entries: charges and refusals.
+        naive: what adding up says after each entry; ``None`` where a query does not say its epsilon.
+        series: released series and groups.
+        table: the released rows.
+        events: (slots, epsilon) of the event curve.
+        longest: (accepted loss, slots or ``None`` for any number).
+        wrong: what the charges cost if the belief is wrong.
+        slot: length of a slot, for people.
+        slot_hours: the same in hours.
+    """
+
+    said: DomainSummary
+    head: str
+    domain: DomainSpec
+    queries: tuple[QueryFacts, ...]
+    entries: tuple[LedgerEntry, ...]
+    naive: tuple[float, ...] | None
+    series: tuple[ReleasedSeries, ...]
+    table: pa.Table
+    events: tuple[tuple[int, float], ...]
+    longest: tuple[tuple[float, int | None], ...]
+    wrong: tuple[Wrong, ...]
+    slot: str
+    slot_hours: float
+
+    @property
+    def refusals(self) -> tuple[LedgerEntry, ...]:
+        """The windows that the budget refused."""
+        return tuple(entry for entry in self.entries if entry.decision == "refused")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole report.
+
+    Attributes:
+        domains: by name.
+        model: the model file, where one is named.
+    """
+
+    domains: tuple[DomainFacts, ...]
+    model: Model | None = None
+
+
+def read_report(store: Store, domain: str | None = None, model: Model | None = None) -> Report:
+    """Read what a report says.
+
+    Args:
+        store: the ledger.
+        domain: of this domain only.
+        model: a model file whose exact statistics of its history the report is to hold.
+
+    Raises:
+        StoreError: the ledger cannot be read, or has no such domain.
+    """
+    names = store.domains() if domain is None else (domain,)
+    return Report(tuple(facts for name in names if (facts := _read_domain(store, name)) is not None), model)
+
+
+def _read_domain(store: Store, name: str) -> DomainFacts | None:
+    said, entries = store.summary(name), tuple(store.entries(name))
+    queries: list[QueryFacts] = []
+    tables: list[pa.Table] = []
+    spec: DomainSpec | None = None
+    for one in said.queries:
+        held = store.registered(name, one.name)
+        if held is None:
+            continue
+        spec, roster = held.domain, held.query.roster
+        row = None
+        if held.query.mechanism != TRANSITIONS:
+            table = pa.Table.from_batches(store.releases(name, one.name), RELEASE_SCHEMA)
+            tables.append(table)
+            row = table.slice(0, 1).to_pylist()[0] if table.num_rows else None
+        queries.append(QueryFacts(one.name, int(roster.members.sum()), len(roster.keys), row))
+    if spec is None:
+        return None
+    table = pa.concat_tables([RELEASE_SCHEMA.empty_table(), *tables])
+    ledger = ledger_of(spec)
+    spans = [(entry.window_start, entry.window_stop, entry.epsilon_dp) for entry in entries if _charged(entry)]
+    ledger.replay(spans)
+    interval = int(spec.grid["interval_us"])
+    return DomainFacts(
+        said,
+        str(store.head(name)),
+        spec,
+        tuple(queries),
+        entries,
+        _naive(said, entries),
+        tuple(series_in(table)),
+        table,
+        event_curve(ledger),
+        tuple((accepted, ledger.longest_event(accepted)) for accepted in ACCEPTED) if spans else (),
+        wrong_beliefs(spec, ledger.loss, spans),
+        format_duration(interval),
+        interval / 3.6e9,
+    )
+
+
+def _charged(entry: LedgerEntry) -> bool:
+    return entry.decision == "charged"
+
+
+def _naive(said: DomainSummary, entries: Sequence[LedgerEntry]) -> tuple[float, ...] | None:
+    """What adding the epsilons of all charged windows up says after each entry, each taken as published alone."""
+    epsilons = {query.name: query.epsilon for query in said.queries}
+    if any(epsilons.get(entry.query) is None for entry in entries if _charged(entry)):
+        return None
+    return tuple(accumulate((epsilons[entry.query] or 0.0) if _charged(entry) else 0.0 for entry in entries))
+
+
+def event_curve(ledger: Ledger) -> tuple[tuple[int, float], ...]:
+    """What an event of 1, 2, 4, ... slots loses at most, as far as that is bounded; none where nothing is charged."""
+    found: list[tuple[int, float]] = []
+    length = 1
+    while ledger.loss > 0 and length <= _LONGEST:
+        loss = ledger.event_loss(length)
+        if not math.isfinite(loss):
+            break
+        found.append((length, loss))
+        length *= 2
+    return tuple(found)
+
+
+def wrong_beliefs(spec: DomainSpec, loss: float, spans: Sequence[tuple[int, int, float]]) -> tuple[Wrong, ...]:
+    """What the same charges cost where the belief is wrong."""
+    if not spans:
+        return ()
+    found = [Wrong("the belief is right", loss)]
+    found += [
+        Wrong(f"a belief within max-divergence {delta:g} of the class ([SWC17] section 2.4)", loss + 2 * delta)
+        for delta in (0.1, 0.5)
+    ]
+    if spec.changes:
+        found.append(Wrong("states change less often than believed: not computed, the belief changed", None))
+    else:
+        found += [_slower(spec, factor, spans) for factor in SLOWER]
+    mass = math.fsum((stop - start) * density for start, stop, density in spans)
+    found.append(Wrong("a series never changes its state: all slots tell the same", mass))
+    return tuple(found)
+
+
+def _slower(spec: DomainSpec, factor: float, spans: Sequence[tuple[int, int, float]]) -> Wrong:
+    what = f"states change {factor:g} times less often than believed"
+    form = slowed(spec.belief, factor)
+    if form is None:
+        return Wrong(what, None)
+    try:
+        return Wrong(what, Ledger(read_belief(form)).replay(adjoined(list(spans))))
+    except ChainError:  # so slow that the form bounds nothing
+        return Wrong(what, math.inf)

@@ -1,0 +1,359 @@
+"""The report as one HTML file: texts and tables by a template that escapes every value, figures and data inside it.
+
+The file runs no script, and its policy (Content-Security-Policy in its head) lets a browser load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jinja2 import Environment, StrictUndefined
+from pyarrow import csv
+
+from ...schemas.ledger import LEDGER_SCHEMA
+from ...schemas.models import Model
+from ...schemas.releases import RELEASE_SCHEMA, tidy
+from ..console import number, plural
+from ..released_series import ReleasedSeries, day_of
+from . import figures
+from .contents import DomainFacts, Report
+
+#: So many series or groups have figures of their own; all are in the table and the data.
+PICTURED = 12
+
+#: Rows of a table; the data have the rest.
+_MOST_ROWS = 500
+
+#: What the kinds of beliefs mean.
+_KINDS = {
+    "mixing-bounds": "every chain whose rarest state has at least probability pi_min and whose spectral gap is at "
+                     "least the one given",
+    "dobrushin-bounds": "every chain, also one that changes in time, that forgets as fast as the curves below say: "
+                        "what a slot tells of another is bounded in total variation by their distance, both ways",
+    "markov-chain": "one Markov chain with the transitions below",
+    "finite-class": "a list of Markov chains; the loss is the largest of any of them",
+    "any-initial": "Markov chains with the transitions below and any initial distribution",
+    "binary-interval": "every chain of two states whose probabilities of staying lie in the intervals below",
+    "periodic-chain": "a chain with transitions of its own for each slot of the day",
+    "neighbourhood": "every chain whose rows are within tau, in total variation, of those of the chain below",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Download:
+    """Data in the page.
+
+    Attributes:
+        name: of the file.
+        said: what it is.
+        source: its bytes as a data URL.
+    """
+
+    name: str
+    said: str
+    source: str
+
+
+def page_of(report: Report, *, title: str, version: str, pictured: int = PICTURED) -> str:
+    """The report as HTML.
+
+    Args:
+        report: what it says.
+        title: its title.
+        version: of this program.
+        pictured: how many series or groups of each domain have figures.
+    """
+    text = resources.files(__package__ or "").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
+    domains = [_domain(facts, place, report.model, pictured) for place, facts in enumerate(report.domains)]
+    downloads = list(_downloads(report))
+    return template.render(title=title, version=version, model=report.model, domains=domains, downloads=downloads)
+
+
+def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) -> dict[str, Any]:
+    said = facts.said
+    shown = facts.series[:pictured]
+    pictures = [picture for series in shown for picture in (figures.bins_over_time(series), figures.profile(series))]
+    columns, latest = _latest(facts.series)
+    return {
+        "name": said.name,
+        "anchor": f"domain-{place + 1}",
+        "summary": _summary(facts),
+        "warnings": list(_warnings(facts)),
+        "promise": list(_promise(facts)),
+        "epsilon": figures.epsilon_over_time(facts),
+        "cost": list(_cost(facts)),
+        "refusals": [
+            (f"{entry.sequence}", entry.query, _window(entry.start_us, entry.stop_us), f"{entry.loss_after:.6g}")
+            for entry in facts.refusals[:_MOST_ROWS]
+        ],
+        "event_curve": figures.event_curve(facts),
+        "belief": list(_belief(facts, model)),
+        "belief_form": json.dumps(facts.domain.belief, indent=1, ensure_ascii=False),
+        "wrong_picture": figures.wrong_beliefs(facts),
+        "wrong": [(f"{row}", one.what, _loss(one.loss)) for row, one in enumerate(facts.wrong, 1)],
+        "released_note": _note(facts, len(shown)),
+        "latest_columns": columns,
+        "latest": latest,
+        "pictures": pictures,
+        "entries_note": _entries_note(facts),
+        "entries": [
+            (
+                f"{entry.sequence}", entry.query, _window(entry.start_us, entry.stop_us), entry.decision,
+                f"{entry.loss_before:.9f}", f"{entry.loss_after:.9f}", f"{entry.budget:g}", entry.rule,
+            )
+            for entry in facts.entries[-_MOST_ROWS:]
+        ],
+    }  # fmt: skip
+
+
+def _summary(facts: DomainFacts) -> str:
+    said = facts.said
+    naive = "" if said.naive is None else f" Adding the windows up would say {said.naive:g}."
+    return (
+        f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {plural(said.charged, 'window')}. Who knows of "
+        "a series that it follows a chain of the belief, and holds two states of one of its slots equally likely, "
+        f"gives one of them at most {_odds(said.loss):.1%} against the other after reading all that was released."
+        f"{naive}"
+    )
+
+
+def _odds(epsilon: float) -> float:
+    """What a guess of one half becomes at most."""
+    return 1 / (1 + math.exp(-epsilon))
+
+
+def _warnings(facts: DomainFacts) -> Iterator[str]:
+    said = facts.said
+    if said.given_model:
+        yield "the loss holds only given the model, which was estimated from series that it protects."
+    if said.history_lost:
+        yield "charges made elsewhere are missing from this account, by an operator's word: its loss is too small."
+    if said.closed:
+        yield "the ledgers it was merged from have lost more than the budget; nothing is charged any more."
+    if said.flagged_charges or said.flagged_blocks:
+        yield (
+            f"a merge found {plural(said.flagged_charges, 'charge')} and {plural(said.flagged_blocks, 'block')} beside "
+            "those of record; everything charged is part of the loss."
+        )
+    for one in said.shares:
+        yield one.text
+
+
+def _promise(facts: DomainFacts) -> Iterator[tuple[str, str]]:
+    said, rows = facts.said, [query.row for query in facts.queries if query.row is not None]
+    people = "; ".join(
+        f"query {query.name}: {query.series:,} series"
+        + (f" in {plural(query.groups, 'group')}" if query.groups < query.series else "")
+        for query in facts.queries
+    )
+    yield "privacy parameter", f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}"
+    yield (
+        "definition",
+        (
+            "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two states "
+            "that a slot of a series can be in, what is published is at most e^epsilon times as likely under the one "
+            "as under the other, for every chain of the belief. It is not differential privacy with independent records"
+        ),
+    )
+    yield (
+        "unit of privacy",
+        (
+            f"one slot ({facts.slot}) of one series, for example one meter; not a day and not a habit. Longer events "
+            "lose more, as drawn below"
+        ),
+    )
+    yield "to whom", f"{people}; to series that follow the belief, and to no others"
+    yield (
+        "privacy budget",
+        (
+            f"{said.budget:g} for everything published of the domain, by all queries together, now and later; a window "
+            "that does not fit is refused, and that is final"
+        ),
+    )
+    yield (
+        "composition",
+        (
+            "the ledger prices all charges together by the forward-backward account: what overlaps in time adds its "
+            "density, windows that adjoin do not add their epsilons"
+        ),
+    )
+    laws = sorted({str(row["noise_law"]) for row in rows}) or ["none released"]
+    yield (
+        "mechanism",
+        (
+            f"histograms with exact integer noise, {', '.join(laws)}; calibrated by "
+            f"{', '.join(sorted({str(row['mechanism']) for row in rows})) or 'nothing yet'}"
+        ),
+    )
+    yield (
+        "trust model",
+        (
+            "central: the operator, its machines and the ledger of record see readings or noise and are trusted; "
+            "readers of releases and of this report are not"
+        ),
+    )
+    yield (
+        "public by assumption",
+        (
+            "settings, roster, schedule, bins; with the rule for missing cells "
+            f"{', '.join(sorted({str(row['missing']) for row in rows})) or facts.domain.missing!r}: "
+            "which cells have no reading"
+            if not facts.domain.missing.startswith("state")
+            else "settings, roster, schedule, bins; cells without a reading are a state of their own and protected"
+        ),
+    )
+    yield (
+        "not protected",
+        (
+            "what series have in common (weather, a holiday), what a better model than the belief knows, several "
+            "meters of the same people in different series, and the time at which a row appears (side channel)"
+        ),
+    )
+    yield (
+        "left to the operator",
+        (
+            "the lower layers of the guidelines' pyramid: security and access control of readings, ledger and logs, "
+            "exposure while data are collected, retention"
+        ),
+    )
+
+
+def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
+    said = facts.said
+    yield "loss", f"{said.loss:.9f}; with everything promised {said.reserved_loss:.9f}"
+    yield "left", f"{said.remaining:.6f} of the budget, {said.unreserved:.6f} of it promised to no query"
+    for query in said.queries:
+        windows = "an endless schedule" if query.windows is None else plural(query.windows, "window")
+        calibrated = "" if query.epsilon is None else f", calibrated to {query.epsilon:g}"
+        yield (
+            f"query {query.name}",
+            (
+                f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.epsilon_dp:.6g} a slot"
+                f"{calibrated}"
+            ),
+        )
+    for accepted, slots in facts.longest:
+        if slots is None:
+            text = "any event"
+        elif slots == 0:
+            text = "not even one slot"
+        else:
+            text = f"events up to {plural(slots, 'slot')} ({number(slots * facts.slot_hours)} h)"
+        yield f"within {accepted:g}", text
+    yield "head", f"{facts.head} (quiltstream ledger verify --expect tells later whether the record is as it was)"
+
+
+def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]]:
+    kind = str(facts.domain.belief.get("kind"))
+    yield "what is believed", f"{_KINDS.get(kind, kind)} ({kind})"
+    sources = sorted({str(query.row["model_provenance"]) for query in facts.queries if query.row is not None})
+    yield "where it is from", "; ".join(sources) or "nothing is released yet"
+    yield "model", facts.said.model_id
+    for change in facts.domain.changes:
+        since = "for the whole history" if change.slot is None else f"from slot {change.slot} on"
+        yield "changed", f"{since}: model {change.model_id}, {change.source}"
+    if model is None or model.model_id not in {one for _, one in facts.domain.beliefs}:
+        yield (
+            "share inside",
+            (
+                "how many series of the history lie inside the belief is an exact statistic of the history, which no "
+                "ledger counts; --model FILE adds it for the operator"
+            ),
+        )
+        return
+    origin, cover = model.provenance, model.diagnostics.get("cover")
+    yield "history", f"{origin.series:,} series, {origin.transitions:,} transitions; {origin.source}"
+    if cover is not None:
+        low, high = cover["range"]
+        yield (
+            "share inside",
+            (
+                f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
+                f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
+                f"history {low:.2f} to {high:.2f})"
+            ),
+        )
+    elif origin.outside is not None:
+        yield "share inside", f"{origin.series - origin.outside} of the {origin.series} series of the history"
+
+
+def _latest(series: Sequence[ReleasedSeries]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The last window of each series or group, where all have the same bins; else of those that have the first's."""
+    if not series:
+        return (), []
+    labels = _space(series[0])
+    rows: list[tuple[str, ...]] = []
+    for one in islice((one for one in series if _space(one) == labels), _MOST_ROWS):
+        span = one.spans()[-1]
+        found = span.histogram()
+        half = found.half_width()
+        total = "not public" if found.total is None else f"{found.total:,}"
+        cells = [f"{count:,}" for count in found.counts.tolist()]
+        rows.append((one.key, one.query, _window(span.start, span.stop), *cells, f"± {number(half)}", total))
+    return ("series or group", "query", "window", *labels, "band", "cells"), rows
+
+
+def _space(series: ReleasedSeries) -> tuple[str, ...]:
+    return series.spans()[-1].space.labels
+
+
+def _note(facts: DomainFacts, shown: int) -> str:
+    if not facts.series:
+        return "No histogram is released yet."
+    windows = sum(len(one.rows) for one in facts.series)
+    note = f"{plural(windows, 'released histogram')} of {len(facts.series):,} series or groups."
+    if shown < len(facts.series):
+        note += f" The first {shown} have figures; the table has the last window of up to {_MOST_ROWS}, the data all."
+    return note
+
+
+def _entries_note(facts: DomainFacts) -> str:
+    shown, total = min(len(facts.entries), _MOST_ROWS), len(facts.entries)
+    if not total:
+        return "No entry"
+    return f"All {total:,} entries" if shown == total else f"The last {shown} of {total:,} entries; the data have all"
+
+
+def _window(start: int, stop: int) -> str:
+    return f"{day_of(start)} to {day_of(stop)}"
+
+
+def _loss(loss: float | None) -> str:
+    if loss is None:
+        return "not known for this kind of belief"
+    return "no bound" if math.isinf(loss) else f"{loss:.4g}"
+
+
+def _downloads(report: Report) -> Iterator[Download]:
+    released = pa.concat_tables([RELEASE_SCHEMA.empty_table(), *(facts.table for facts in report.domains)])
+    cells = tidy(released)
+    made = io.BytesIO()
+    pq.write_table(cells, made, compression="zstd")
+    yield _download("counts.parquet", f"{plural(cells.num_rows, 'count')}, Parquet", made.getvalue())
+    yield _download("counts.csv.gz", "the same as CSV, compressed by gzip", _csv(cells))
+    entries = [entry.to_dict() for facts in report.domains for entry in facts.entries]
+    table = pa.Table.from_pylist(entries, schema=LEDGER_SCHEMA)
+    yield _download("ledger-entries.csv.gz", f"{len(entries):,} ledger entries, CSV, compressed by gzip", _csv(table))
+
+
+def _csv(table: pa.Table) -> bytes:
+    made = io.BytesIO()
+    csv.write_csv(table, made, csv.WriteOptions(quoting_style="needed"))
+    return gzip.compress(made.getvalue(), compresslevel=6, mtime=0)
+
+
+def _download(name: str, said: str, data: bytes) -> Download:
+    size = f"{len(data) / 1e6:.1f} MB" if len(data) >= 1e5 else f"{len(data) / 1e3:.1f} kB"  # noqa: PLR2004 - for people
+    return Download(name, f"{said}, {size}", f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}")

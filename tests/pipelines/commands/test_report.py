@@ -1,0 +1,212 @@
+"""``quiltstream report``: its numbers are the ledger's, it loads nothing, and no name in it is markup. No Beam.
+
+The page is read by a parser of HTML, and by headless Chromium where that is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import polars as pl
+import pytest
+
+from quiltstream.pipelines.commands import report as command
+from quiltstream.schemas.ledger import LedgerEntry
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.roster import Roster
+from quiltstream.store.queries import DomainSummary
+from quiltstream.store.store import Store
+
+from ...store.samples import BELIEF, SPACE, domain, drafts, query
+from ..jobs import call
+
+SCRIPT = "<script>alert(1)</script>\"'"
+NAMES = (SCRIPT, "$x^2$ & <b>bold</b>", "]]></svg><img src=x onerror=alert(1)>", "plain")
+DOMAIN = "<i>homes</i> {{ 7 * 7 }}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A ledger with hostile names, its account, and its report."""
+
+    ledger: Path
+    page: str
+    said: DomainSummary
+    entries: list[LedgerEntry]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("report")
+    with Store(f"sqlite:///{folder / 'ledger.db'}", create=True) as store:
+        spec = query(f"load {SCRIPT}", DOMAIN, windows=12, size=4, every=4, share=4.0, roster=Roster.of(NAMES))
+        held = store.register(domain(DOMAIN, budget=0.6), replace(spec, name=f"load {SCRIPT}"))
+        store.publish(held, drafts(held))
+        said, entries = store.summary(DOMAIN), store.entries(DOMAIN)
+    assert said.charged
+    assert said.refused
+    done = call("report", folder / "ledger.db", "-o", folder / "report.html")
+    assert done.code == 0, done.err
+    return Made(folder / "ledger.db", (folder / "report.html").read_text(encoding="utf-8"), said, entries)
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        self.text += " " if tag in {"td", "th"} else ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
+    text = " ".join(Page(made.page).text.split())
+    said = made.said
+    assert f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {said.charged} window" in text
+    assert f"Adding the windows up would say {said.naive:g}" in text
+    assert f"{said.loss:.9f}; with everything promised {said.reserved_loss:.9f}" in text
+    for entry in made.entries:
+        assert f"{entry.loss_before:.9f} {entry.loss_after:.9f}" in text, entry.sequence
+    refused = next(entry for entry in made.entries if entry.decision == "refused")
+    assert f"{refused.loss_after:.6g}" in text
+    (factor,) = re.findall(r"states change 2 times less often than believed ([\d.]+)", text)
+    assert float(factor) > said.loss
+    (never,) = re.findall(r"all slots tell the same ([\d.]+)", text)
+    charged = [entry for entry in made.entries if entry.decision == "charged"]
+    assert float(never) == pytest.approx(
+        sum((entry.window_stop - entry.window_start) * entry.epsilon_dp for entry in charged), rel=1e-3
+    )
+
+
+def test_the_words_of_the_guidelines_and_the_limits_are_there(made: Made) -> None:
+    text = " ".join(Page(made.page).text.split())
+    for words in (
+        "NIST SP 800-226", "unit of privacy", "trust model", "privacy budget", "one slot (30min) of one series",
+        "not protected", "It is not differential privacy with independent records", "--model FILE adds it",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, tmp_path: Path) -> None:
+    found = {one["download"]: base64.b64decode(one["href"].partition("base64,")[2])
+             for one in Page(made.page).all("a") if "download" in one}  # fmt: skip
+    assert call("ledger", "export", made.ledger, "-o", tmp_path).code == 0
+    cells = pl.read_parquet(io.BytesIO(found["counts.parquet"]))
+    rows = pl.read_parquet(tmp_path / "releases.parquet")
+    assert sorted(cells["count"].to_list()) == sorted(rows["counts"].explode().to_list())
+    text = gzip.decompress(found["counts.csv.gz"]).decode()
+    assert [int(row["count"]) for row in csv.DictReader(io.StringIO(text))] == cells["count"].to_list()
+    entries = list(csv.DictReader(io.StringIO(gzip.decompress(found["ledger-entries.csv.gz"]).decode())))
+    assert [row["entry_id"] for row in entries] == [entry.entry_id for entry in made.entries]
+
+
+def test_names_that_are_markup_stay_text(made: Made) -> None:
+    page = Page(made.page)
+    assert not {"script", "i", "b", "svg", "iframe", "object", "link", "base", "form"} & {tag for tag, _ in page.tags}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    for name in (*NAMES, DOMAIN):
+        assert name in page.text, name
+    assert "49" not in page.text.partition("homes")[2][:20]  # the name is no template
+
+
+def test_nothing_in_the_page_is_loaded_from_anywhere(made: Made) -> None:
+    page = Page(made.page)
+    (policy,) = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    places = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
+    assert {place.partition(":")[0] if not place.startswith("#") else "#" for place in places} == {"data", "#"}
+    assert {place for place in places if place.startswith("#")} >= {"#download", "#domain-1-promise"}
+    assert not re.search(r"url\(|@import", made.page)
+
+
+def test_every_figure_says_in_words_what_it_shows_and_is_a_picture_alone(made: Made) -> None:
+    images = Page(made.page).all("img")
+    assert len(images) == 3 + len(NAMES)
+    for image in images:
+        assert len(image["alt"]) > 40
+        svg = ET.fromstring(base64.b64decode(image["src"].partition("base64,")[2]))  # noqa: S314 - our own
+        names = {one.tag.rpartition("}")[2] for one in svg.iter()}
+        assert not {"script", "foreignObject", "image"} & names
+    assert f"{made.said.refused} windows refused" in images[0]["alt"]
+
+
+def test_the_model_file_adds_what_is_the_operators_and_says_so(made: Made, tmp_path: Path) -> None:
+    model = Model(BELIEF.to_dict(), SPACE, 1_800_000_000, Provenance("by counts", "a history", 30, 5000, outside=2))
+    path = tmp_path / "model.json"
+    model.save(path)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        held = store.register(domain(model_id=model.model_id), query(windows=2))
+        store.publish(held, drafts(held))
+    done = call("report", tmp_path / "ledger.db", "--model", path, "-o", tmp_path / "operator.html")
+    assert (done.code, done.said("for the operator")) == (0, True), done.err
+    text = " ".join(Page((tmp_path / "operator.html").read_text(encoding="utf-8")).text.split())
+    assert "28 of the 30 series of the history" in text
+    assert "For the operator: this file holds exact statistics" in text
+    assert (tmp_path / "operator.html").stat().st_mode & 0o777 == 0o600
+    assert "of the 30 series" not in made.page
+
+
+def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> None:
+    assert call("report", made.ledger, "-o", tmp_path / "again.html", "--figures", "1").code == 0
+    assert call("report", made.ledger, "-o", tmp_path / "twice.html", "--figures", "1").code == 0
+    again = (tmp_path / "again.html").read_bytes()
+    assert again == (tmp_path / "twice.html").read_bytes()
+    assert len(Page(again.decode()).all("img")) == 4
+
+
+def test_without_the_extra_the_command_says_what_to_install(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "matplotlib" else name)
+    done = call("report", made.ledger)
+    assert (done.code, done.said("pip install 'quiltstream[report]'")) == (2, True)
+
+
+def test_a_ledger_that_is_not_there_or_has_no_such_domain_is_told(made: Made, tmp_path: Path) -> None:
+    assert call("report", tmp_path / "absent.db").code == 2
+    assert call("report", made.ledger, "--domain", "others").code == 4
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def shown(page: str, folder: Path) -> tuple[int, str]:
+    """A page in a browser that can look up no name, on a phone's width: bytes of its picture, and its console."""
+    path, shot = folder / "report.html", folder / "shot.png"
+    path.write_text(page, encoding="utf-8")
+    words = [
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
+        f"--user-data-dir={folder / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run",
+        "--disable-background-networking", "--window-size=390,844", f"--screenshot={shot}", path.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    return shot.stat().st_size, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_browser_shows_the_page_without_a_request_or_an_error(made: Made, tmp_path: Path) -> None:
+    size, console = shown(made.page, tmp_path)
+    assert console == ""
+    assert size > 10_000
+    # and a page that asked for something would be told
+    loads = made.page.replace("</main>", '<img src="https://example.invalid/a.png"><script>alert(1)</script></main>')
+    assert "Content Security Policy" in shown(loads, tmp_path)[1]

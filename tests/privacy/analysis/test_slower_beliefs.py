@@ -1,0 +1,49 @@
+"""Beliefs in which states change less often: what stays the same, and that everything costs at least as much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quiltstream.privacy import Ledger
+from quiltstream.privacy.analysis.slower_beliefs import slowed
+from quiltstream.privacy.models.reading import read_belief
+
+CHAIN = {"kind": "markov-chain", "transition": [[0.9, 0.1], [0.4, 0.6]], "initial": None}
+BELIEFS = [
+    CHAIN,
+    {"kind": "finite-class", "chains": [CHAIN, CHAIN | {"transition": [[0.8, 0.2], [0.5, 0.5]]}]},
+    {"kind": "any-initial", "transitions": [CHAIN["transition"]]},
+    {"kind": "mixing-bounds", "pi_min": 0.2, "gap": 0.6, "gap_kind": "unknown"},
+    {"kind": "dobrushin-bounds", "forward": [[1, 0.9], [4, 0.5], [16, 0.05]], "backward": [[2, 0.8], [16, 0.05]]},
+]
+
+
+@pytest.mark.parametrize("belief", BELIEFS, ids=lambda belief: belief["kind"])
+def test_the_same_charges_cost_more_the_less_often_states_change(belief: dict[str, object]) -> None:
+    losses: list[float] = []
+    for factor in (1.0, 1.5, 2.0, 3.0):
+        form = slowed(belief, factor)
+        assert form is not None
+        ledger = Ledger(read_belief(form))
+        losses.append(ledger.replay([(start, start + 48, 0.02) for start in range(0, 480, 48)]))
+    assert losses[0] == pytest.approx(Ledger(read_belief(belief)).replay([(0, 480, 0.02)]))
+    assert losses == sorted(losses)
+    assert losses[-1] > losses[0]
+    assert losses[-1] <= 480 * 0.02 * (1 + 1e-9)  # what a series that never changes would lose
+
+
+def test_a_slowed_chain_keeps_its_stationary_distribution_and_divides_its_gap() -> None:
+    form = slowed(CHAIN, 3)
+    assert form is not None
+    kernel, slow = np.array(CHAIN["transition"]), np.array(form["transition"])
+    assert np.array([0.8, 0.2]) @ slow == pytest.approx([0.8, 0.2])
+    assert (1 - np.sort(np.linalg.eigvals(slow).real)[0]) * 3 == pytest.approx(
+        1 - np.sort(np.linalg.eigvals(kernel).real)[0]
+    )
+
+
+def test_a_kind_without_a_slower_one_is_none_and_a_faster_one_is_refused() -> None:
+    assert slowed({"kind": "binary-interval", "stay_0": [0.5, 0.9], "stay_1": [0.5, 0.9]}, 2) is None
+    with pytest.raises(ValueError, match="only slowed down"):
+        slowed(CHAIN, 0.5)
