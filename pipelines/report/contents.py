@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.slower_beliefs import slowed
 from ...privacy.models.markov_chain import ChainError
-from ...privacy.models.reading import read_belief
+from ...privacy.models.reading import belief_from_dict
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
 from ...schemas.releases import RELEASE_SCHEMA
@@ -225,6 +225,6 @@ def _slower(spec: DomainSpec, factor: float, spans: Sequence[tuple[int, int, flo
     if form is None:
         return Wrong(what, None)
     try:
-        return Wrong(what, Ledger(read_belief(form)).replay(adjoined(list(spans))))
+        return Wrong(what, Ledger(belief_from_dict(form)).replay(adjoined(list(spans))))
     except ChainError:  # so slow that the form bounds nothing
         return Wrong(what, math.inf)

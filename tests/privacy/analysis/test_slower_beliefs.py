@@ -7,7 +7,7 @@ import pytest
 
 from quiltstream.privacy import Ledger
 from quiltstream.privacy.analysis.slower_beliefs import slowed
-from quiltstream.privacy.models.reading import read_belief
+from quiltstream.privacy.models.reading import belief_from_dict
 
 CHAIN = {"kind": "markov-chain", "transition": [[0.9, 0.1], [0.4, 0.6]], "initial": None}
 BELIEFS = [
@@ -25,9 +25,9 @@ def test_the_same_charges_cost_more_the_less_often_states_change(belief: dict[st
     for factor in (1.0, 1.5, 2.0, 3.0):
         form = slowed(belief, factor)
         assert form is not None
-        ledger = Ledger(read_belief(form))
+        ledger = Ledger(belief_from_dict(form))
         losses.append(ledger.replay([(start, start + 48, 0.02) for start in range(0, 480, 48)]))
-    assert losses[0] == pytest.approx(Ledger(read_belief(belief)).replay([(0, 480, 0.02)]))
+    assert losses[0] == pytest.approx(Ledger(belief_from_dict(belief)).replay([(0, 480, 0.02)]))
     assert losses == sorted(losses)
     assert losses[-1] > losses[0]
     assert losses[-1] <= 480 * 0.02 * (1 + 1e-9)  # what a series that never changes would lose
