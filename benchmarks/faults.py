@@ -162,8 +162,16 @@ def faults() -> list[Fault]:
         Fault(
             "command", "ledger damaged under the job", (OUTAGES, "test_a_ledger_that_is_damaged_under_a_running", "")
         ),
-        Fault("Prism", "command killed alone 50 times", (ORPHANS, "test_a_command_killed_alone_fifty_times", "")),
-        Fault("Flink", "command killed alone", (ORPHANS, "test_a_command_killed_alone_leaves_nothing_of", "")),
+        Fault(
+            "Prism",
+            "command killed alone 50 times",
+            (ORPHANS, "test_a_command_killed_alone_fifty_times_leaves_no_p", ""),
+        ),
+        Fault(
+            "Flink",
+            "command killed alone 50 times",
+            (ORPHANS, "test_a_command_killed_alone_fifty_times_leaves_nothing", ""),
+        ),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
         *(
             Fault("Prism", f"panes fired for each, {how}", (PANES, "test_whatever_panes_prism_fires", f"each-{how}"))

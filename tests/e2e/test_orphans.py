@@ -155,18 +155,59 @@ def test_workers_within_the_command_are_reached_on_the_loopback_address_only(ben
     assert {address for address in heard if not loopback(address)} == set()
 
 
-@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
-def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
-    tmp_path: Path, flink_programs: FlinkPrograms, postgres_url: str
-) -> None:
-    """Of a job in a cluster nothing is started by the command but the job itself, which stays there by design."""
-    bench = EmbeddedBench(tmp_path / "job", flink_programs, postgres_url)
-    try:
-        mark = bench.environment[MARK] = f"embedded-{time.time_ns()}"
-        bench.settings()
+@pytest.fixture
+def embedded(tmp_path: Path, flink_programs: FlinkPrograms, postgres_url: str) -> Iterator[EmbeddedBench]:
+    """An empty place for jobs that each bring a Flink; whatever was started in it is ended."""
+    made = EmbeddedBench(tmp_path / "job", flink_programs, postgres_url)
+    yield made
+    made.close()
+
+
+def flinks_left(bench: EmbeddedBench, kills: int) -> tuple[int, int]:
+    """Kill commands around the time at which their Flink begins: how many had one, and how many left something.
+
+    Of a job in a cluster nothing is started by the command but the job itself, which stays there by design.
+    """
+    seed = random.randrange(10**9)  # noqa: S311 - test data
+    sys.stdout.write(f"seed {seed}\n")
+    source = random.Random(seed)  # noqa: S311 - test data
+    bench.settings()
+    frame = readings(2.5, seed=54)
+    for day in range(2):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    begun = left = 0
+    took = 0.0
+    for number in range(kills):
+        since = time.monotonic()
+        mark = bench.environment[MARK] = f"embedded-{number}-{seed}-"
         job = bench.start()
-        bench.until(lambda: any("java" in line for line in marked(mark).values()), "Beam starts its job server")
+        if not number:
+            bench.until(lambda mark=mark: _java(mark), "Beam starts its job server")
+            took = time.monotonic() - since
+        else:
+            time.sleep(source.uniform(0.3, 2.0) * took)
+        assert job.process.poll() is None, job.err.read_text(encoding="utf-8")
+        begun += _java(mark)
         kill_alone(job)
-        assert left_of(mark) == {}
-    finally:
-        bench.close()
+        found = left_of(mark)
+        left += bool(found)
+        for pid, line in found.items():
+            sys.stdout.write(f"kill {number}: left {line}\n")
+            os.kill(pid, signal.SIGKILL)
+    return begun, left
+
+
+def _java(mark: str) -> bool:
+    return any("java" in line for line in marked(mark).values())
+
+
+@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
+def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(embedded: EmbeddedBench) -> None:
+    assert flinks_left(embedded, 1) == (1, 0)
+
+
+@pytest.mark.slow
+def test_a_command_killed_alone_fifty_times_leaves_nothing_of_its_flinks(embedded: EmbeddedBench) -> None:
+    begun, left = flinks_left(embedded, 50)
+    assert begun > 10
+    assert left == 0

@@ -419,6 +419,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/pipelines/test_continuity.py",),
     ),
     Mutant(
+        name="a job counts windows as drawn by it that another one drew",
+        file="transforms/aggregate/release.py",
+        old="                if record.fresh and record.shard == layout.occupied[0]:",
+        new="                if record.shard == layout.occupied[0]:",
+        tests=("tests/pipelines/commands/test_twice.py",),
+    ),
+    Mutant(
         name="any draw of a block that left will do",
         file="store/queries.py",
         old="        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quiltstream.schemas.releases import Release
+from quiltstream.store.release_rows import layout_of
+from quiltstream.store.specs import Draft, Record, Registration
 from quiltstream.store.store import Store
+from quiltstream.transforms.aggregate.block_log import read
 
 from ...forked import COMMAND, forker
 from ..jobs import Job, call, fork, job, start
@@ -76,13 +82,54 @@ def test_a_killed_and_repeated_job_publishes_the_record_and_the_rest(tmp_path: P
             assert counts[record.entry.start_us, key] == tuple(kept)
 
 
-def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once(tmp_path: Path) -> None:
-    made = many_windows(tmp_path)
-    other = tmp_path / "other.yaml"
+def with_another(made: Job) -> Path:
+    """Settings of the same job with another sink: the ledger is the same, and so is the log of blocks beside them."""
+    other = made.folder / "other.yaml"
     text = made.settings.read_text(encoding="utf-8")
     other.write_text(text.replace("releases.parquet", "other.parquet").replace("rejects.csv", "other.csv"), "utf-8")
-    running = [start("run", name, cwd=tmp_path, begin=forker().client) for name in ("settings.yaml", "other.yaml")]
+    return other
+
+
+def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once(tmp_path: Path) -> None:
+    made = many_windows(tmp_path)
+    words = [("run", "--json", path.name) for path in (made.settings, with_another(made))]
+    running = [start(*one, cwd=tmp_path, begin=forker().client) for one in words]
     said = [process.communicate(timeout=120) for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     check(made, made.rows())
     assert made.sink.read_bytes() == (tmp_path / "other.parquet").read_bytes()
+    # each window was drawn by one of them, and whoever saw it unpublished before says that it is on record now
+    assert sum(json.loads(out)["windows_drawn"] for out, _ in said) == 28
+
+
+def test_of_two_racing_jobs_each_says_how_many_windows_it_drew_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one publishes everything while the first transaction of this one is on record and no later one."""
+    made = many_windows(tmp_path)
+    other, said, publish = with_another(made), list[dict[str, Any]](), Store.publish
+
+    def raced(store: Store, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+        # whose block counts for its window
+        of_windows = [one for one in drafts if one.shard == layout_of(registration, one.window).occupied[0]]
+        if said or len(of_windows) < 2:
+            return publish(store, registration, drafts)
+        said.append({})
+        mine = of_windows[: len(of_windows) // 2]
+        first = {(one.window, one.shard): one for one in publish(store, registration, mine)}
+        said[0] |= json.loads(fork("run", "--json", other, cwd=tmp_path).out)
+        rest = publish(store, registration, [draft for draft in drafts if draft not in mine])
+        found = first | {(one.window, one.shard): one for one in rest}
+        return [found[draft.window, draft.shard] for draft in drafts]
+
+    monkeypatch.setattr(Store, "publish", raced)
+    mine = json.loads(call("run", "--json", made.settings).out)
+    assert 0 < mine["windows_drawn"] < 28
+    assert said[0]["windows_drawn"] == 28 - mine["windows_drawn"]
+    assert (mine["windows_published"], said[0]["windows_published"]) == (28, 28)
+    check(made, made.rows())
+    assert made.sink.read_bytes() == (tmp_path / "other.parquet").read_bytes()
+    # the log of both is of the one ledger
+    assert len(read(next(tmp_path.glob(".[0-9a-f]*.quiltstream.blocks")))) == 1
+    again = json.loads(call("run", "--json", made.settings).out)
+    assert (again["windows_drawn"], again["windows_on_record"]) == (0, 28)
