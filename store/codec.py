@@ -217,6 +217,9 @@ def entry_reader(domain: DomainSpec, query: Row) -> Callable[[Row, bytes], Ledge
     return entry
 
 
+_ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
+
+
 def block_bytes(block: Block, *, with_totals: bool) -> bytes:
     """A block as an Arrow stream.
 
@@ -242,7 +245,9 @@ def block_bytes(block: Block, *, with_totals: bool) -> bytes:
     )
     sink = pa.BufferOutputStream()
     compression = "zstd" if pa.Codec.is_available("zstd") else None
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    # a pool of threads is of no use for a few columns of some kilobytes, and takes longer than they do
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
 
@@ -254,7 +259,7 @@ def block_from_bytes(data: bytes, completeness: str) -> Block:
     Raises:
         StoreDamaged: the value is no block of this version.
     """
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(data), options=_ONE_THREAD) as reader:
         batch = next(iter(reader), None)
         version = (reader.schema.metadata or {}).get(b"quiltstream.block")
     if version != BLOCK_VERSION or batch is None:

@@ -28,6 +28,8 @@ NIGHTLY: dict[str, str] = {
     "tests/deploy/test_flink_settings.py::test_kafka_takes_its_configuration": _DEPLOY,
     "tests/deploy/test_prometheus.py::test_a_rule_that_is_wrong_is_noticed": _DEPLOY,
     "tests/deploy/test_prometheus.py::"
+    "test_each_alert_of_a_ledger_fires_on_a_page_that_says_so_and_on_no_other": _DEPLOY,
+    "tests/deploy/test_prometheus.py::"
     "test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well": _DEPLOY,
     f"{_DOCS}[docs/ledger.md]": f"{_COMMANDS}/test_demo.py::test_its_settings_run_by_themselves",
     f"{_DOCS}[docs/merging.md]": (

@@ -76,6 +76,24 @@ class Density:
                 added.pop(slot, None)
         return Density(added)
 
+    def with_spans(self, spans: Iterable[tuple[int, int, float]]) -> Density:
+        """The density with more windows: first slot, the slot behind the last, and density of each.
+
+        Rises and falls of one density are counted before they are added: where a window ends another one mostly begins,
+        and nothing is left of both.
+        """
+        counted: dict[float, dict[int, int]] = {}
+        for start, stop, epsilon_dp in spans:
+            found = counted.setdefault(epsilon_dp, {})
+            found[start] = found.get(start, 0) + 1
+            found[stop] = found.get(stop, 0) - 1
+        return self.with_steps(
+            (slot, number * Fraction(epsilon_dp))
+            for epsilon_dp, found in counted.items()
+            for slot, number in found.items()
+            if number
+        )
+
     def split(self, slot: int) -> tuple[Density, Fraction]:
         """The density of the slots from one on, and the density of all slots before it summed."""
         level, before, at = Fraction(0), Fraction(0), slot

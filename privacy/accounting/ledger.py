@@ -13,7 +13,7 @@ from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound
 from ..validation import float_above, positive, whole
 from .charges import BudgetExceeded, Charge, Span, outward
-from .density import Density, Run, Timeline, steps_of
+from .density import Density, Run, Timeline
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
 from .quilt_account import Patch, Pricer, Running, density_by_quilts, priced, prices_of, worst_by_quilts
@@ -211,8 +211,7 @@ class Ledger:
             for span in spans:
                 self._enter(span).commit()
         else:
-            steps = (step for span in spans for step in steps_of(*span))
-            self._open(self._worlds, self._line.density().with_steps(steps))
+            self._open(self._worlds, self._line.density().with_spans(spans))
         self._spans += spans
         return self.loss
 
@@ -234,8 +233,7 @@ class Ledger:
         made: Ledger = object.__new__(Ledger)
         made._budget, made._start, made._bound = None, self._start, self._bound
         made._spans, made._folded = [], None
-        steps = (step for charge in charges for step in steps_of(*self._checked(*charge)))
-        made._open(self._worlds, Density().with_steps(steps))
+        made._open(self._worlds, Density().with_spans(self._checked(*charge) for charge in charges))
         return made.loss
 
     def fold(self, horizon: int) -> None:

@@ -68,7 +68,7 @@ from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray
 from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
 from .charges import Span, outward
-from .density import Density, Timeline, steps_of
+from .density import Density, Timeline
 from .schedules import Schedule, levelled
 
 IntArray = npt.NDArray[np.intp]
@@ -856,7 +856,7 @@ def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lem
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    density = Density().with_steps(step for span in charges for step in steps_of(*span))
+    density = Density().with_spans(charges)
     worst = Running(prices_of(belief, bound), Timeline(density)).worst
     return replace(worst, loss=outward(worst.loss))
 
@@ -869,7 +869,7 @@ def loss_by_quilts(
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    density = Density().with_steps(step for span in charges for step in steps_of(*span))
+    density = Density().with_spans(charges)
     return priced(prices_of(belief, bound), density, schedules)
 
 

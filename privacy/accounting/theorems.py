@@ -37,6 +37,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -319,18 +320,18 @@ class SeedsBound:
         return self if self.loss is None else SeedsBound(self.loss * (1 + _OUTWARD))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Charges:
     """All charges of an account: first slot, slot after the last, loss per slot."""
 
     spans: tuple[Span, ...]
 
-    @property
+    @cached_property
     def shapes(self) -> Counter[tuple[int, float]]:
         """How many charges there are of each length and loss per slot."""
         return Counter((stop - start, epsilon_dp) for start, stop, epsilon_dp in self.spans)
 
-    @property
+    @cached_property
     def windows(self) -> list[tuple[int, int]]:
         """The different windows, in order."""
         return sorted({(start, stop) for start, stop, _ in self.spans})

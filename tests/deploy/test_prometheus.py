@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -201,8 +201,8 @@ def test_what_is_scraped_is_there() -> None:
         assert networks_of(name) & networks_of("prometheus")
 
 
-def ledger(folder: Path, windows: str, privacy: str) -> Path:
-    """A ledger after a run over two days of one meter; the settings file that names it."""
+def ledger(folder: Path, windows: str, privacy: str, *, publish: bool = True) -> Path:
+    """A ledger after a run over two days of one meter, or before it; the settings file that names it."""
     hours = [f"2024-03-{day:02}T{hour:02}:00Z,m1,{150 + 750 * (hour % 3 == 0)}" for day in (1, 2) for hour in range(24)]
     (folder / "readings.csv").write_text("\n".join(["time,meter,watt", *hours]), encoding="utf-8")
     settings = folder / "settings.yaml"
@@ -223,6 +223,9 @@ ledger: sqlite:///{folder}/ledger.db
 """,
         encoding="utf-8",
     )
+    if not publish:
+        extend(settings)
+        return settings
     done = CliRunner().invoke(main, ["run", str(settings)])
     assert done.exit_code in {0, 3}, done.output
     return settings
@@ -345,3 +348,82 @@ def test_wrong_arguments_end_the_page_with_two_and_a_reason(
 ) -> None:
     assert page_module.main(["ledger_metrics.py", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def replayed(minutes: Sequence[dict[str, float]]) -> list[dict[str, str]]:
+    """Pages of a ledger, one a minute, as series for promtool."""
+    names = sorted({name for page in minutes for name in page})
+    series = {f"quiltstream_ledger_{name}": [page.get(name) for page in minutes] for name in names}
+    series['up{job="ledger"}'] = [1.0] * len(minutes)
+    return [
+        {"series": name, "values": " ".join("_" if one is None else repr(one) for one in found)}
+        for name, found in series.items()
+    ]
+
+
+@pytest.mark.assures(
+    "deployments",
+    "The page of a ledger that is so fires the alert of that, and no other: budgets, merges, lost history",
+)
+def test_each_alert_of_a_ledger_fires_on_a_page_that_says_so_and_on_no_other(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Budgets that end and refuse windows, an account that was merged, one whose history is lost, and no ledger."""
+
+    promtool = tool("promtool")
+
+    def read(settings: Path | str) -> dict[str, float]:
+        found = samples(page_module.LedgerLook(str(settings)).text())
+        # as if it was seen within its schedule: promtool's clock begins at 0, and its last minute is of its first hours
+        return {name: value - MARCH_1 if name.startswith("admitted_until") else value for name, value in found.items()}
+
+    def folder(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    days, ample = "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}"
+    well = read(ledger(folder("well"), days, ample))
+    scarce = ("{size: 2d, every: 1d, start: 2024-03-01, stop: 2024-03-06}", "{epsilon: 1.0, budget: 0.3}")
+    before = read(ledger(folder("begun"), *scarce, publish=False))
+    after = read(ledger(folder("ended"), *scarce))
+    ledger(folder("other"), days, ample)
+    words = ["ledger", "merge", *(f"{tmp_path}/{name}/ledger.db" for name in ("well", "other"))]
+    merged = CliRunner().invoke(main, [*words, "-o", f"{tmp_path}/merged.db"])
+    assert merged.exit_code == 0, merged.output
+    twice = read(f"{tmp_path}/merged.db")
+    with Store(f"sqlite:///{tmp_path}/well/ledger.db") as store:
+        store.note_history_lost('one "meter"', releases=1)
+    lost = read(tmp_path / "well" / "settings.yaml")
+    ends, incomplete = "QuiltstreamBudgetEndsSoon", "QuiltstreamAccountIncomplete"
+    cases = {
+        "well": (well, set[str](), well, set[str]()),
+        "refused": (before, {ends}, after, {ends, "QuiltstreamBudgetSpent"}),
+        "twice": (well, set[str](), twice, {incomplete}),
+        "lost": (well, set[str](), lost, {incomplete}),
+        "away": (well, set[str](), {"up": 0.0}, {"QuiltstreamLedgerAway"}),
+    }
+    assert before[f"windows_refused{QUERY}"] == 0 < after[f"windows_refused{QUERY}"]
+    assert twice[f"flagged_charges{DOMAIN}"] > 0
+    firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    document = {
+        "rule_files": [str(PROMETHEUS / "rules.yml")],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "name": name,
+                "interval": "1m",
+                "input_series": replayed([early] * 30 + [late] * 60),
+                "promql_expr_test": [
+                    {
+                        "expr": firing,
+                        "eval_time": at,
+                        "exp_samples": [{"labels": f'{{alertname="{one}"}}', "value": 1} for one in sorted(fire)],
+                    }
+                    for at, fire in (("25m", first), ("40m", then))
+                ],
+            }
+            for name, (early, first, late, then) in cases.items()
+        ],
+    }
+    (tmp_path / "replayed.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    run([promtool, "test", "rules", str(tmp_path / "replayed.yml")])

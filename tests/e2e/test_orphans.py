@@ -207,6 +207,7 @@ def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(embedded: E
 
 
 @pytest.mark.slow
+@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
 def test_a_command_killed_alone_fifty_times_leaves_nothing_of_its_flinks(embedded: EmbeddedBench) -> None:
     begun, left = flinks_left(embedded, 50)
     assert begun > 10

@@ -158,6 +158,7 @@ def test_an_older_copy_of_any_moment_of_a_run_is_told(
     assert call("run", made.settings).code == 0
 
 
+@pytest.mark.assures("ledger", "A copy that lacks a drawn block stops the job before the rows of a second draw leave")
 def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once
     assert sum(json.loads(out)["windows_drawn"] for out, _ in said) == 28
 
 
+@pytest.mark.assures("ledger", "Of two racing jobs each says how many windows it drew itself")
 def test_of_two_racing_jobs_each_says_how_many_windows_it_drew_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,7 +205,8 @@ def test_a_symbolic_link_is_not_followed(store: Store, held: Registration, path:
     assert not path.with_name("elsewhere").exists()
 
 
-def test_a_copy_that_lacks_only_a_drawn_block_is_refused_when_its_bundle_is_retried(
+@pytest.mark.assures("ledger", "A copy that lacks a drawn block stops the job before the rows of a second draw leave")
+def test_a_copy_that_lacks_a_drawn_block_is_refused_when_its_bundle_is_retried(
     store: Store, held: Registration, path: Path, tmp_path: Path
 ) -> None:
     """The copy has the charge, so the retry draws anew, under the same name; the rows of that draw never leave."""

@@ -1,0 +1,263 @@
+"""Each shipped alert on a job's real pages at a real Prometheus: silent while all is well, and firing in its fault.
+
+The lengths of time in the rules are sixty times shorter here, so that an hour that is well takes a minute, and the data
+are of the present: slots of a second, windows of ten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paho.mqtt import publish
+
+from quiltstream.schemas.slots import format_instant
+from quiltstream.store.store import Store
+
+from ..deploy.flink_files import PROMETHEUS
+from .conftest import missing
+from .gateway_job import GatewayProcess, Meters, to_folder
+from .installed import NotInstalledError
+from .live_bench import NAMES, Bench
+from .mosquitto import MosquittoBroker
+from .prism import prism_arguments
+from .processes import Processes, accepts, alive, free_ports
+from .prometheus import Prometheus, find_prometheus
+from .test_live_restart import prisms_of
+from .test_prometheus import place_of
+
+#: Seconds of an hour of the rules.
+HOUR = 60.0
+
+#: Of a second, for times in microseconds.
+SECONDS = 1_000_000
+
+
+class Homes:
+    """Put a reading of every series into the inbox each second, with its time, until they are told not to.
+
+    Args:
+        bench: whose inbox it is.
+
+    Attributes:
+        wrong: how many lines of each file hold no number.
+        paused: whether nothing is sent for now.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._over = threading.Event()
+        self.wrong = 0
+        self.paused = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send no more."""
+        self._over.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        number, last = 0, int(time.time())
+        while not self._over.wait(0.5):
+            now = int(time.time())
+            if now == last or self.paused:
+                continue
+            rows = [
+                {"series": name, "time": second * SECONDS, "value": 100.0}
+                for second in range(max(last + 1, now - 5), now + 1)
+                for name in NAMES
+            ]
+            rows += [{"series": NAMES[0], "time": now * SECONDS, "value": "much"} for _ in range(self.wrong)]
+            self._bench.put(f"{number:06}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+            number, last = number + 1, now
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    try:
+        return find_prometheus()
+    except NotInstalledError as error:
+        missing(str(error))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[Processes, int]]:
+    """Where the ledger's page will be."""
+    processes, (port,) = Processes("page"), free_ports(1)
+    yield processes, port
+    processes.close()
+
+
+def present(bench: Bench, **live: object) -> None:
+    """Settings of windows of ten seconds from now on."""
+    begin = int(time.time()) // 10 * 10
+    start, stop = (format_instant(at * SECONDS) for at in (begin, begin + 3600))
+    bench.settings(
+        slots={"interval": "1s", "origin": start},
+        windows={"size": "10s", "start": start, "stop": stop, "lateness": "2s"},
+        live={"poll": "500ms", "idle": "20s", "restarts": 30, "metrics_port": 0, **live},
+    )
+
+
+def serve_ledger(page: tuple[Processes, int], bench: Bench) -> str:
+    """Serve the ledger's page as the guide says; where."""
+    processes, port = page
+    processes.start("page", [sys.executable, PROMETHEUS / "ledger_metrics.py", bench.ledger, str(port)])
+    processes.wait_for("page", "listens", lambda: accepts(port), 60)
+    return f"127.0.0.1:{port}"
+
+
+@pytest.mark.assures(
+    "deployments",
+    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
+)
+def test_an_hour_on_prism_that_is_well_is_silent_and_each_fault_is_told(
+    bench: Bench, program: Path, page: tuple[Processes, int]
+) -> None:
+    present(bench)
+    job = bench.start()
+    meters = Homes(bench)
+    bench.until(lambda: any(one["kind"] == "metrics" for one in job.said), "the job says where its page is")
+    bench.until(lambda: bench.windows() > 0, "a window is on record")
+    prometheus = Prometheus(program, {"live": [place_of(job)], "ledger": [serve_ledger(page, bench)]}, hour=HOUR)
+
+    def fires(*names: str) -> None:
+        bench.until(lambda: set(names) <= prometheus.fired(600), f"{names} fire")
+
+    try:
+        prometheus.start()
+        bench.until(lambda: prometheus.up() and not prometheus.wrong_rules(), "every rule is evaluated")
+        bench.until(lambda: prometheus.values("quiltstream_live_readings_total"), "readings are a metric")
+        windows, begun = bench.windows(), time.monotonic()
+        bench.until(lambda: time.monotonic() - begun > 1.2 * HOUR, "an hour has passed")
+        assert prometheus.fired(600) == set()
+        assert bench.windows() > windows + 3
+        # of six readings one is no number
+        meters.wrong = 1
+        fires("QuiltstreamLiveRejects")
+        meters.wrong = 0
+        # nothing is sent
+        meters.paused = True
+        bench.until(lambda: "QuiltstreamLiveNoReadings" in prometheus.fired(600), "no reading is told")
+        fires("QuiltstreamLiveSilent")
+        meters.paused = False
+        # the runner ends again and again
+        assert not {"QuiltstreamLiveRestarts", "QuiltstreamWindowOverdue"} & prometheus.fired(600)
+        for _ in range(5):
+            (prism,) = bench.until(lambda: prisms_of(job), "a runner has the job")
+            time.sleep(1.5)
+            os.kill(prism, signal.SIGKILL)
+            bench.until(lambda prism=prism: not alive(prism), "it ends")
+        fires("QuiltstreamLiveRestarts")
+        # it stands still
+        assert "QuiltstreamLiveStopped" not in prometheus.alerts("firing")
+        still = bench.until(lambda: prisms_of(job), "a runner has the job")
+        for pid in still:
+            os.kill(pid, signal.SIGSTOP)
+        bench.until(
+            lambda: "QuiltstreamLiveStopped" in prometheus.alerts("firing"), "a runner that stands still is told"
+        )
+        begun = time.monotonic()
+        bench.until(lambda: time.monotonic() - begun > 1.5 * HOUR, "the end of a window is long past")
+        fires("QuiltstreamWindowOverdue")
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
+        # charges are declared lost, and the ledger goes
+        with Store(bench.ledger) as store:
+            store.note_history_lost("homes", releases=1)
+        fires("QuiltstreamAccountIncomplete")
+        job.kill()
+        fires("QuiltstreamLiveAway")
+        Path(bench.ledger.removeprefix("sqlite:///")).rename(bench.folder / "elsewhere.db")
+        fires("QuiltstreamLedgerAway")
+        assert prometheus.wrong_rules() == {}
+    finally:
+        meters.close()
+        prometheus.close()
+
+
+def counts_at(gateway: GatewayProcess) -> str:
+    """Where the page of a gateway is."""
+    return "127.0.0.1:" + re.findall(r"counts are at 127\.0\.0\.1:(\d+)", gateway.log)[-1]
+
+
+@pytest.mark.assures(
+    "deployments", "An hour of a gateway that is well fires no alert at a real Prometheus, and each fault fires its own"
+)
+def test_an_hour_of_a_gateway_that_is_well_is_silent_and_each_fault_is_told(
+    mosquitto: MosquittoBroker, program: Path
+) -> None:
+    pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
+    one = GatewayProcess(to_folder(mosquitto.port))
+    away = to_folder(mosquitto.port, to={"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}, topics=["held/+"])
+    away["mqtt"]["client_id"] = "gateway-2"
+    # its next hop is away, which it knows only once it has a message
+    held = GatewayProcess(away)
+    meters: list[Meters] = []
+    prometheus: Prometheus | None = None
+    try:
+        one.start()
+        held.start()
+        meters.append(Meters(mosquitto.port, range(10**9), rate=50))
+        prometheus = Prometheus(program, {"gateway": [counts_at(one), counts_at(held)]}, hour=HOUR)
+        asked = prometheus
+
+        def fires(name: str) -> None:
+            one.wait_until(f"{name} fires", lambda: name in asked.fired(600), 120)
+
+        prometheus.start()
+        one.wait_until("every rule is evaluated", lambda: asked.up() and not asked.wrong_rules())
+        begun, before = time.monotonic(), one.metrics()["acknowledged_total"]
+        one.wait_until("an hour has passed", lambda: time.monotonic() - begun > 1.2 * HOUR, 2 * HOUR)
+        assert prometheus.fired(600) == set()
+        assert one.metrics()["acknowledged_total"] > before + 100
+        Meters(mosquitto.port, range(3), size=10_000_000).join()
+        fires("QuiltstreamGatewayDrops")
+        # more than a gateway holds, and Kafka takes none of them
+        for number in range(2_000):
+            publish.single(f"held/m{number % 9}", b"1", qos=1, hostname="127.0.0.1", port=mosquitto.port)
+            if number % 100 == 0 and held.metrics()["in_flight"] >= 950:
+                break
+        fires("QuiltstreamGatewayStuck")
+        fires("QuiltstreamGatewayFull")
+        assert "QuiltstreamGatewaySessionLost" not in prometheus.fired(600)
+        for _ in range(8):
+            mosquitto.stop()
+            before = one.metrics()["reconnects_total"]
+            mosquitto.start()
+            one.wait_until("back", lambda before=before: one.metrics()["reconnects_total"] > before)
+        fires("QuiltstreamGatewayFlapping")
+        mosquitto.stop()
+        for path in mosquitto.store.iterdir():
+            path.unlink()
+        mosquitto.start()
+        fires("QuiltstreamGatewaySessionLost")
+        assert "QuiltstreamGatewayAway" not in prometheus.fired(600)
+        held.kill()
+        fires("QuiltstreamGatewayAway")
+        assert prometheus.wrong_rules() == {}
+    finally:
+        for meter in meters:
+            meter.give_up()
+        for gateway in (one, held):
+            gateway.close()
+        if prometheus is not None:
+            prometheus.close()
