@@ -17,11 +17,14 @@ from typing import Any
 import apache_beam as beam
 from rich.console import Console
 
+from ...privacy.accounting.calibration import certified
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.diagnostics import diagnose, outside
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.models.belief import Belief
 from ...privacy.models.classes import MixingBounds, has_quilts
+from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.reading import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
@@ -63,6 +66,7 @@ class Choice:
             of most series; ``periodic``, the chain of all series together with a kernel for every slot of the day;
             ``pooled``, the chain of all series together.
         cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
+        certify: for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain.
         quick: leave out the checks under richer beliefs that take more than a second.
     """
 
@@ -75,6 +79,7 @@ class Choice:
     smoothing: float = 0.0
     belief: Believed = "level"
     cover: str | None = None
+    certify: bool = False
     quick: bool = False
 
 
@@ -182,8 +187,10 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
     if choice.belief in ("periodic", "pooled") and choice.cover is not None:
         raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
+    if choice.certify and choice.belief != "pooled":
+        raise CommandError("--certify: it is for --belief pooled; give that, or leave it out")
     if choice.belief == "pooled":
-        return model
+        return _certified(model) if choice.certify else model
     if choice.smoothing:
         raise CommandError(
             f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
@@ -196,6 +203,18 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     cover = made.diagnostics["cover"]
     checks = check(kept_paths, chosen.states, settings.grid.interval_us, cover["sigma"], quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
+
+
+def _certified(model: Model) -> Model:
+    """A model whose chain carries a certificate, so that jobs account it by the exact map and need not compute it.
+
+    Raises:
+        CommandError: the chain mixes too slowly for one.
+    """
+    try:
+        return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
+    except (ChainError, NotContracting) as error:
+        raise CommandError(f"--certify: {error}") from error
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
@@ -406,6 +425,7 @@ def show(console: Console, fitted: Fitted) -> None:
             ("pi_min", f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times"),
             ("gap", f"{found['gap']:.6g} of P P*"),
             ("noise", f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
+            *_kept(belief),
             (
                 "outside",
                 f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them",
@@ -414,6 +434,14 @@ def show(console: Console, fitted: Fitted) -> None:
         ],
     )
     _remember(console, fitted)
+
+
+def _kept(belief: Belief) -> list[tuple[str, str]]:
+    """The noise that the certificates of a belief prove to be enough; nothing where it carries none."""
+    if not belief.certificates:
+        return []
+    sigma = 1 / min(one.density for one in belief.certificates)
+    return [("certified", f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model")]
 
 
 def _remember(console: Console, fitted: Fitted) -> None:

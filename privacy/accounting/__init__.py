@@ -21,9 +21,7 @@ from ...schemas.contents import contents
 if TYPE_CHECKING:
     from .charges import BudgetExceeded as BudgetExceeded
     from .charges import Charge as Charge
-    from .forward_backward import Certificate as Certificate
     from .forward_backward import Endless as Endless
-    from .forward_backward import certify as certify
     from .forward_backward import directions_of as directions_of
     from .forward_backward import endless as endless
     from .forward_backward import lower_bound as lower_bound

@@ -84,6 +84,7 @@ from ..models.belief import Belief
 from ..models.classes import everywhere
 from ..models.directions import (
     STEPS,
+    Certificate,
     Direction,
     FloatArray,
     Kernel,
@@ -92,6 +93,9 @@ from ..models.directions import (
     NotContracting,
     OneNumber,
     Pair,
+    between_states,
+    certify,
+    largest_between,
     variation,
 )
 from ..models.markov_chain import ChainError, MarkovChain
@@ -109,26 +113,6 @@ _MOST_TRIES = 100
 #: States up to which every vector of the lower bound is tried.
 _ALL_VECTORS = 12
 _POWER_STEPS = 2_000
-
-
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """Matrices that prove what a constant density costs on an endless stream, and every smaller one at most.
-
-    Attributes:
-        density: Loss per slot, the sum over all releases that cover it.
-        forward: F, shape (k, k) with zeros on the diagonal, (n, k, k) for a period of n slots, or () for one number.
-        backward: B, alike.
-    """
-
-    density: float
-    forward: FloatArray
-    backward: FloatArray
-
-    @property
-    def loss(self) -> float:
-        """Epsilon that everything together costs at most, rounded up."""
-        return math.nextafter(_largest(self.forward + self.backward), math.inf) - math.nextafter(self.density, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,20 +156,6 @@ def endless(belief: Belief, epsilon: float) -> Endless:
     return Endless(min(one.density for one in found), found)
 
 
-def certify(pair: Pair, certificate: Certificate) -> bool:
-    """Whether a certificate holds for a belief's member: only this is believed of what was computed or read."""
-    if not certificate.density > 0:
-        return False
-    for direction, matrix in zip(pair, (certificate.forward, certificate.backward), strict=True):
-        if matrix.shape != direction.shape or not (np.isfinite(matrix).all() and (matrix >= 0).all()):
-            return False
-        if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
-            return False
-        if direction.density_of(matrix) < certificate.density:
-            return False
-    return True
-
-
 def calibrated(pair: Pair, epsilon: float) -> Certificate:
     """The largest density of one member, with its certificate, up to a relative 1e-6.
 
@@ -200,7 +170,7 @@ def calibrated(pair: Pair, epsilon: float) -> Certificate:
             "the class has no bound at any density: its chains need not forget where they were; use a class that mixes "
             "faster, or group privacy"
         )
-    density = epsilon / (_largest(orders[0] + orders[1]) - 1.0)
+    density = epsilon / (largest_between(orders[0] + orders[1]) - 1.0)
     matrices = [order * density for order in orders]
     lines: list[Linear] = []
     for turn in range(_MOST_ROUNDS):
@@ -228,19 +198,6 @@ def calibrated(pair: Pair, epsilon: float) -> Certificate:
     )
 
 
-def _largest(total: FloatArray) -> float:
-    return float(_between_states(total).max())
-
-
-def _between_states(total: FloatArray) -> FloatArray:
-    """A matrix with -inf on its diagonals; one number as it is."""
-    found = np.array(total)
-    if found.ndim:
-        diagonal = np.arange(found.shape[-1])
-        found[..., diagonal, diagonal] = -np.inf
-    return found
-
-
 def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
     """The density at which the linearised loss is the aim, by Newton's steps between a lower and an upper bound."""
     low, high = 0.0, math.inf
@@ -251,7 +208,7 @@ def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
             high = density
             density = (low + high) / 2
             continue
-        total = _between_states(forward + backward)
+        total = between_states(forward + backward)
         place = total.argmax()
         loss = float(total.ravel()[place]) - density
         if loss <= aim:
@@ -392,7 +349,15 @@ def constant_loss(belief: Belief, density: float) -> float:
 
 @lru_cache(maxsize=256)
 def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
-    """Certificates of all members that cover a density, each checked; () where one of them was not found."""
+    """Certificates of all members that cover a density, each checked; () where one of them was not found.
+
+    Those that the belief carries count where they prove less than what is computed here.
+    """
+    both = (_computed(belief, density), _carried(belief, density))
+    return min((one for one in both if one), key=lambda found: max(one.loss for one in found), default=())
+
+
+def _computed(belief: Belief, density: float) -> tuple[Certificate, ...]:
     found: list[Certificate] = []
     for pair in _pairs(belief) if density <= _LARGEST else ():
         try:
@@ -406,6 +371,12 @@ def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
     return tuple(found)
 
 
+def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
+    if not belief.certificates or min(one.density for one in belief.certificates) < density:
+        return ()
+    return tuple(one.at(density) for one in belief.certificates)
+
+
 def grid_density(belief: Belief, epsilon: float) -> float:
     """A density of the grid whose endless stream loses at most epsilon; no other is larger by more than 1 in 2000.
 
@@ -414,14 +385,29 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         NotContracting: No density above 0 has a bound.
         ValueError: Epsilon is not finite and above 0.
     """
+    epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+    carried = _carried_density(belief, epsilon)
+    if carried and abs(max(one.loss for one in belief.certificates) - epsilon) <= ACCURACY * epsilon:
+        # made for this target: what is computed below is at most as sharp
+        return carried
     pairs = _pairs(belief)
     if not pairs:
         # the reason
         return endless(everywhere(belief), epsilon).density
-    epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
     density = _down(min(calibrated(pair, epsilon).density for pair in pairs))
     # a worker with another processor must not find more than epsilon
     while constant_loss(belief, density) * (1 + ACCURACY) > epsilon:
+        density = _down(density * (1 - 2.0 ** -(_DIGITS + 1)))
+    return max(density, carried)
+
+
+def _carried_density(belief: Belief, epsilon: float) -> float:
+    """The largest density of the grid for which the certificates that a belief carries prove epsilon; 0 for none.
+
+    They are stored, so every processor has the same numbers.
+    """
+    density = _down(max(0.0, min((one.density_for(epsilon) for one in belief.certificates), default=0.0)))
+    while density > 0 and max(one.loss for one in _carried(belief, density)) > epsilon:
         density = _down(density * (1 - 2.0 ** -(_DIGITS + 1)))
     return density
 

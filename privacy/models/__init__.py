@@ -8,6 +8,8 @@
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``interval_chain``, ``dobrushin``
     classes of chains: finite, by mixing, by start, by intervals, by contraction, around a chain
+``certified``
+    a belief with certificates of what it costs at a density, as a model file keeps them
 ``bayesian_network``, ``joint_distribution``
     any discrete network, and any small table
 """
@@ -22,16 +24,19 @@ if TYPE_CHECKING:
     from .bayesian_network import BayesianNetwork as BayesianNetwork
     from .bayesian_network import NetworkError as NetworkError
     from .belief import Belief as Belief
+    from .certified import Certified as Certified
     from .classes import AnyInitial as AnyInitial
     from .classes import BinaryInterval as BinaryInterval
     from .classes import FiniteClass as FiniteClass
     from .classes import MixingBounds as MixingBounds
     from .classes import mixing_bounds as mixing_bounds
     from .directions import AnyStart as AnyStart
+    from .directions import Certificate as Certificate
     from .directions import Direction as Direction
     from .directions import Kernel as Kernel
     from .directions import MixingCurve as MixingCurve
     from .directions import NotContracting as NotContracting
+    from .directions import certify as certify
     from .dobrushin import DobrushinBounds as DobrushinBounds
     from .dobrushin import Neighbourhood as Neighbourhood
     from .joint_distribution import JointTable as JointTable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .classes import MixingBounds
-    from .directions import Pair
+    from .directions import Certificate, Pair
     from .markov_chain import FloatArray, MarkovChain
 
 
@@ -35,13 +35,13 @@ class Belief(ABC):
         """A plain form for JSON, with its ``kind``."""
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Belief:
-        """Read the form that ``to_dict`` writes.
+        """Read the form that ``to_dict`` writes; every kind has its own.
 
         Raises:
             ChainError: A field is missing or makes no such belief.
         """
+        raise NotImplementedError(f"{cls.__name__} has no plain form of its own, and {len(data)} fields are given")
 
     @property
     def states(self) -> int | None:
@@ -66,6 +66,11 @@ class Belief(ABC):
             ChainError: A chain of the class does not mix.
         """
         return None
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Certificates that the belief carries, one for each of its directions and checked; () for none."""
+        return ()
 
     @property
     def words(self) -> str:

@@ -429,6 +429,74 @@ class Linear(ABC):
 
 
 @dataclass(frozen=True, eq=False)
+class Certificate:
+    """Matrices that prove what a constant density costs on an endless stream, and every smaller one at most.
+
+    Attributes:
+        density: Loss per slot, the sum over all releases that cover it.
+        forward: F, shape (k, k) with zeros on the diagonal, (n, k, k) for a period of n slots, or () for one number.
+        backward: B, alike.
+    """
+
+    density: float
+    forward: FloatArray
+    backward: FloatArray
+
+    @property
+    def loss(self) -> float:
+        """Epsilon that everything together costs at most, rounded up."""
+        return math.nextafter(largest_between(self.forward + self.backward), math.inf) - math.nextafter(
+            self.density, 0.0
+        )
+
+    def at(self, density: float) -> Certificate:
+        """The certificate at a smaller density: the same matrices less the difference, off the diagonals.
+
+        L is monotone, so F - (D - d) >= d + L(P; F) >= d + L(P; F - (D - d)).
+
+        Args:
+            density: At most its own.
+        """
+        less = math.nextafter(self.density - density, 0.0) * (1 - 2 * _UNIT)
+        forward, backward = (
+            np.where(matrix > 0, np.nextafter(matrix - less, np.inf), 0.0) for matrix in (self.forward, self.backward)
+        )
+        return Certificate(density, forward, backward)
+
+    def density_for(self, epsilon: float) -> float:
+        """The largest density, at most its own, for which it proves a loss; not above 0 where there is none."""
+        return min(self.density, self.density - (self.loss - epsilon))
+
+
+def certify(pair: Pair, certificate: Certificate) -> bool:
+    """Whether a certificate holds for a belief's member: only this is believed of what was computed or read."""
+    if not certificate.density > 0:
+        return False
+    for direction, matrix in zip(pair, (certificate.forward, certificate.backward), strict=True):
+        if matrix.shape != direction.shape or not (np.isfinite(matrix).all() and (matrix >= 0).all()):
+            return False
+        if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
+            return False
+        if direction.density_of(matrix) < certificate.density:
+            return False
+    return True
+
+
+def largest_between(total: FloatArray) -> float:
+    """The largest entry of a matrix between two different states, or the one number."""
+    return float(between_states(total).max())
+
+
+def between_states(total: FloatArray) -> FloatArray:
+    """A matrix with -inf on its diagonals; one number as it is."""
+    found = np.array(total)
+    if found.ndim:
+        diagonal = np.arange(found.shape[-1])
+        found[..., diagonal, diagonal] = -np.inf
+    return found
+
+
+@dataclass(frozen=True, eq=False)
 class Kernel(Direction):
     """A transition kernel, the same in every slot.
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .belief import Belief
+from .certified import Certified
 from .classes import AnyInitial, BinaryInterval, FiniteClass, MixingBounds
 from .dobrushin import DobrushinBounds, Neighbourhood
 from .markov_chain import ChainError, MarkovChain
@@ -28,7 +29,7 @@ KINDS: Mapping[str, type[Belief]] = MappingProxyType(
 
 
 def belief_from_dict(data: Mapping[str, Any]) -> Belief:
-    """Read any belief by its ``kind``.
+    """Read any belief by its ``kind``, with the certificates that its form may have.
 
     Raises:
         ChainError: If the kind is not known, or the fields do not make such a belief.
@@ -37,7 +38,8 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
     if not isinstance(kind, str) or kind not in KINDS:
         raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(KINDS)}")
     try:
-        return KINDS[kind].from_dict(data)
+        found = KINDS[kind].from_dict(data)
+        return Certified.of(found, data["certificates"]) if "certificates" in data else found
     except ChainError:
         raise
     except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:

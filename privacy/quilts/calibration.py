@@ -57,9 +57,9 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from ..accounting.forward_backward import Certificate
 from ..models.belief import Belief
 from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
+from ..models.directions import Certificate
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.reading import check_belief
 from ..validation import positive, whole

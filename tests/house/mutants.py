@@ -608,6 +608,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/models/test_periodic.py",),
     ),
     Mutant(
+        name="a certificate that is read is not checked",
+        file="privacy/models/certified.py",
+        old="and all(certify(pair, one) for",
+        new="and all(one.density > 0 for",
+        tests=("tests/privacy/models/test_certified.py",),
+    ),
+    Mutant(
+        name="a certificate at a smaller density is lowered twice as far",
+        file="privacy/models/directions.py",
+        old="np.nextafter(matrix - less, np.inf)",
+        new="np.nextafter(matrix - 2 * less, np.inf)",
+        tests=("tests/privacy/models/test_certified.py",),
+    ),
+    Mutant(
         name="a chain of any start is taken as stationary",
         file="privacy/models/classes.py",
         old="AnyStart.of([chain.transition])) for chain",

@@ -21,6 +21,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
+from quiltstream.privacy.accounting.calibration import certified
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
@@ -215,3 +216,12 @@ def test_a_chain_that_does_not_mix_has_no_noise_for_an_endless_stream() -> None:
         with pytest.raises(ChainError):
             chosen(mechanism, periodic)
     assert chosen("mqm-exact", periodic, guarantee="window").calibration.sigma == 12
+
+
+def test_a_domain_keeps_the_certificate_that_its_model_carries() -> None:
+    kept = certified(MarkovChain(MATRIX))
+    for mechanism in ("forward-backward", "mqm-exact"):
+        found = chosen(mechanism, kept)
+        assert belief_from_dict(found.belief) == kept
+        assert loss(found, 3, 12, None) <= 1
+    assert chosen("mqm-approx", kept).belief == MixingBounds.of(MarkovChain(MATRIX)).to_dict()

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from quiltstream.pipelines.commands.fit_beliefs import check
-from quiltstream.privacy import FiniteClass, belief_from_dict
+from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
@@ -307,6 +307,16 @@ def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path)
     assert done.said("--belief periodic: slots of 7h do not divide the day; use --belief level")
 
 
+def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_path: Path) -> None:
+    path = write_as("csv", tmp_path / "history.csv", readings())
+    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES, "--belief", "pooled", "--certify")
+    assert done.code == 0, done.err
+    belief = belief_from_dict(Model.load(tmp_path / "model.json").belief)
+    assert len(belief.certificates) == 1
+    assert done.said(f"endless: sigma {1 / belief.certificates[0].density:.4f}, kept in the model")
+    assert forward_backward(belief, 1.0).sigma == pytest.approx(1 / belief.certificates[0].density, rel=2**-11)
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
@@ -326,6 +336,7 @@ def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) 
     [
         (("--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
         (("--cover", "1.0"), "with probability 6/7"),
+        (("--certify",), "--certify: it is for --belief pooled"),
         (("--cover", "0"), "--cover: 0 is not above 0"),
         (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
         ((), "--cover: 0.9 of a history of 6 series"),

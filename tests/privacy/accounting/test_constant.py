@@ -22,12 +22,12 @@ from quiltstream.privacy import (
     Schedule,
     forward_backward,
 )
-from quiltstream.privacy.accounting import certify, directions_of, lower_bound
+from quiltstream.privacy.accounting import directions_of, lower_bound
 from quiltstream.privacy.accounting import forward_backward as constant
 from quiltstream.privacy.accounting.density import Density, Timeline, steps_of
 from quiltstream.privacy.accounting.forward_backward import constant_loss, on_grid
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.models import ChainError, certify
 
 from .. import reference
 from ..strategies import distributions, transitions, windows

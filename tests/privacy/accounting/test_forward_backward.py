@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import AnyInitial, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
-from quiltstream.privacy.accounting import certify, directions_of, endless, lower_bound
-from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting
+from quiltstream.privacy.accounting import directions_of, endless, lower_bound
+from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting, certify
 
 from .. import reference
 from ..homes import moves, runs_by_home

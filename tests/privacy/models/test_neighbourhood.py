@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.accounting import certify, directions_of, endless
-from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, Neighbourhood, NotContracting
+from quiltstream.privacy.accounting import directions_of, endless
+from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, Neighbourhood, NotContracting, certify
 from quiltstream.privacy.models.reading import belief_from_dict
 
 from .. import reference

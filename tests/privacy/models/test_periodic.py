@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
-from quiltstream.privacy.accounting import certify, directions_of, endless
+from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain
+from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain, certify
 
 from .. import reference
 from ..homes import table_by_slot

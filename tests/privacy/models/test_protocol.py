@@ -17,8 +17,8 @@ from quiltstream.privacy import (
     MixingBounds,
     PeriodicChain,
 )
-from quiltstream.privacy.accounting import certify, endless
-from quiltstream.privacy.models import Belief, ChainError, Neighbourhood, belief_from_dict
+from quiltstream.privacy.accounting import endless
+from quiltstream.privacy.models import Belief, ChainError, Neighbourhood, belief_from_dict, certify
 from quiltstream.privacy.models.classes import everywhere, from_any_start, has_quilts, mixing_bounds
 from quiltstream.privacy.models.reading import KINDS
 

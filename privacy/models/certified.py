@@ -1,0 +1,163 @@
+"""A belief with certificates of what it costs at a density, as a model file and a domain keep them.
+
+The exact map of a chain of many states takes a minute to calibrate and seconds to check, so what was found for such a
+chain is kept with it. A certificate holds for its density and, less the difference, for every smaller one. It is
+checked once in each process, from couplings and with outward rounding, against the directions of the very belief that
+it is kept with, before anything rests on it; nothing else of the file is believed.
+
+>>> from quiltstream.privacy.accounting.calibration import certified
+>>> from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
+>>> from quiltstream.privacy.models import MarkovChain, belief_from_dict
+>>> kept = certified(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), epsilon=1.0)
+>>> belief_from_dict(kept.to_dict()) == kept
+True
+>>> density = grid_density(kept, 1.0)
+>>> round(1 / density, 2), constant_loss(kept, density) <= 1
+(3.02, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from .belief import Belief
+from .classes import MixingBounds
+from .directions import Certificate, Pair, certify
+from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
+
+_ADVICE = "fit the model again, or take `certificates` out of the belief"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Certified(Belief):
+    """A belief, and a certificate for each of its members.
+
+    Attributes:
+        belief: What is believed; it answers everything but ``certificates``.
+        kept: The certificates, in the order of its directions.
+
+    """
+
+    belief: Belief
+    kept: tuple[Certificate, ...]
+
+    def __init__(self, belief: Belief, kept: Iterable[Certificate]) -> None:
+        object.__setattr__(self, "belief", belief)
+        object.__setattr__(
+            self, "kept", tuple(Certificate(one.density, frozen(one.forward), frozen(one.backward)) for one in kept)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Certified) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"Certified({self.belief!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Certified], tuple[Belief, tuple[Certificate, ...]]]:
+        # rebuilt by the constructor: a pickled array comes back writable
+        return Certified, (self.belief, self.kept)
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        return self.belief, *((one.density, one.forward.tobytes(), one.backward.tobytes()) for one in self.kept)
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Those that are kept, checked when they are first asked for.
+
+        Raises:
+            ChainError: One does not hold for the belief.
+        """
+        if not _holds(self):
+            raise ChainError(f"a certificate does not hold for this belief, or belongs to another one: {_ADVICE}")
+        return self.kept
+
+    def directions(self) -> tuple[Pair, ...]:
+        """Those of the belief."""
+        return self.belief.directions()
+
+    @property
+    def states(self) -> int | None:
+        """Those of the belief."""
+        return self.belief.states
+
+    @property
+    def members(self) -> tuple[MarkovChain, ...]:
+        """Those of the belief."""
+        return self.belief.members
+
+    @property
+    def any_start(self) -> bool:
+        """Whether the belief holds from any start."""
+        return self.belief.any_start
+
+    @property
+    def bounds(self) -> MixingBounds | None:
+        """Those of the belief."""
+        return self.belief.bounds
+
+    @property
+    def words(self) -> str:
+        """Those of the belief."""
+        return self.belief.words
+
+    @property
+    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """Those of the belief."""
+        return self.belief.transition_ranges
+
+    def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray] | None:
+        """That of the belief."""
+        return self.belief.stationary_range(states)
+
+    def check_interval(self, interval_us: int) -> None:
+        """Refuse slots that the belief cannot be about."""
+        self.belief.check_interval(interval_us)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The belief's own form and its ``certificates``; reading gives the same back, bit for bit."""
+        kept = [
+            {"density": one.density, "forward": one.forward.tolist(), "backward": one.backward.tolist()}
+            for one in self.kept
+        ]
+        return {**self.belief.to_dict(), "certificates": kept}
+
+    @classmethod
+    def of(cls, belief: Belief, forms: Any) -> Certified:
+        """A belief with the certificates of a plain form.
+
+        Raises:
+            KeyError: A field of a certificate is missing.
+            TypeError: One is of another type.
+            ValueError: A matrix is none.
+        """
+        return cls(
+            belief,
+            [
+                Certificate(
+                    float(one["density"]),
+                    np.array(one["forward"], dtype=np.float64),
+                    np.array(one["backward"], dtype=np.float64),
+                )
+                for one in forms
+            ],
+        )
+
+
+@lru_cache(maxsize=32)
+def _holds(belief: Certified) -> bool:
+    """Whether each certificate holds for its member; the work of one step of the recursion."""
+    pairs = belief.belief.directions()
+    return (
+        not belief.belief.certificates
+        and len(pairs) == len(belief.kept)
+        and all(certify(pair, one) for pair, one in zip(pairs, belief.kept, strict=True))
+    )
