@@ -288,6 +288,10 @@ def _only(section: Section, kinds: tuple[str, ...]) -> str:
     return given[0]
 
 
+#: Encodings of text files.
+Encoding = Literal["utf-8", "utf-16", "latin-1", "windows-1252"]
+
+
 class FileSource(Section):
     """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
 
@@ -301,10 +305,13 @@ class FileSource(Section):
     kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
     pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
+    encoding: Encoding = Field(default="utf-8", description="of files of text")
 
     @model_validator(mode="after")
     def _one_kind(self) -> FileSource:
-        _only(self, _SOURCES)
+        kind = _only(self, _SOURCES)
+        if self.encoding != "utf-8" and kind not in ("csv", "jsonl"):
+            raise ValueError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
         return self
 
     @property

@@ -446,6 +446,7 @@ class Readings(Section):
     )
     unit: str = Field(default="", description="unit of the column, for people")
     scale: Number = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
+    decimal: Literal[".", ","] = Field(default=".", description="mark before the decimals of numbers in files of text")
     time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
     time_unit: Literal["s", "ms", "us", "ns"] = Field(
         default="s", description="unit of times given as numbers since 1970"
@@ -491,7 +492,8 @@ class Readings(Section):
         return {
             name: value
             for name, value in handler(self).items()
-            if name not in MESSAGE_FIELDS or value != Readings.model_fields[name].get_default(call_default_factory=True)
+            if name not in (*MESSAGE_FIELDS, "decimal")
+            or value != Readings.model_fields[name].get_default(call_default_factory=True)
         }
 
     def canonical(self) -> dict[str, Any]:
@@ -500,7 +502,7 @@ class Readings(Section):
         Raises:
             SettingsError: the key of the pseudonyms is not where the settings say.
         """
-        form = self.model_dump(mode="json", exclude={"max_bytes", "remember"})
+        form = self.model_dump(mode="json", exclude={"max_bytes", "remember", "decimal"})
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
 
     @property

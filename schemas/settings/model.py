@@ -38,6 +38,9 @@ class OutsideFiles(Section):
     jsonl: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
     avro: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
+    encoding: Literal["utf-8", "utf-16", "latin-1", "windows-1252"] = Field(
+        default="utf-8", description="of files of text"
+    )
 
     @model_validator(mode="after")
     def _one_format(self) -> OutsideFiles:

@@ -50,6 +50,7 @@ class CsvForm:
         value: the column with the value.
         names: the columns with names.
         delimiter: between fields.
+        decimal: mark before the decimals of a number.
         lines: lines up to and including the header.
         begin: bytes up to and including the header, without a byte order mark.
     """
@@ -59,6 +60,7 @@ class CsvForm:
     value: str
     names: tuple[str, ...]
     delimiter: str
+    decimal: str
     lines: int
     begin: int
 
@@ -104,7 +106,7 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
             header = _header(line, path, delimiter)
             at = _places(header, path, columns)
             names = tuple(one for one in (columns.series, columns.group) if one is not None)
-            return CsvForm(len(header), at, columns.value, names, delimiter, number, end + 1)
+            return CsvForm(len(header), at, columns.value, names, delimiter, columns.decimal, number, end + 1)
         start = end + 1
     return None
 
@@ -248,6 +250,7 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
                     include_columns=list(types),
                     null_values=list(MISSING),
                     strings_can_be_null=False,
+                    decimal_point=form.decimal,
                 ),
             )
         except pa.ArrowInvalid:

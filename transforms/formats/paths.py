@@ -6,8 +6,11 @@ which the matching extra of apache-beam brings.
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
 import io
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,7 +23,7 @@ from ...schemas.files import open_regular, reason
 from ...schemas.settings.base import SettingsError
 
 #: Compressions that are not read, by the end of the name.
-_OTHER_COMPRESSIONS = (".bz2", ".zst", ".xz", ".zip", ".lz4", ".snappy", ".deflate", ".7z")
+_OTHER_COMPRESSIONS = (".zst", ".xz", ".lz4", ".snappy", ".deflate", ".7z")
 
 
 _WILDCARDS = frozenset("*?[")
@@ -83,7 +86,12 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
         raise SettingsError(problems)
     for path in found:
         if path.endswith(_OTHER_COMPRESSIONS):
-            raise SettingsError([f"{setting}: {path} is compressed in a way that is not read; use gzip (.gz) or none"])
+            raise SettingsError(
+                [
+                    f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
+                    "it, or none"
+                ]
+            )
     return list(found)
 
 
@@ -124,12 +132,101 @@ def open_bytes(path: str) -> BinaryIO:
         ) from None
 
 
-def open_text(path: str) -> BinaryIO:
-    """Open a text file as bytes, unpacked if its name ends in ``.gz``."""
+def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
+    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``.
+
+    Args:
+        path: the file; a ``.zip`` has one file in it.
+        encoding: of the text. UTF-8 is handed on as it is, and where it is none a line is malformed.
+
+    Raises:
+        SourceFileError: it cannot be opened, or is no archive of one file.
+    """
     raw = open_bytes(path)
+    try:
+        stream = _unpacked(raw, path)
+    except BaseException:
+        raw.close()
+        raise
+    return stream if encoding == "utf-8" else cast("BinaryIO", io.BufferedReader(_AsUtf8(stream, path, encoding)))
+
+
+def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     if path.endswith(".gz"):
         return cast("BinaryIO", io.BufferedReader(_Gunzip(raw)))
-    return raw
+    if path.endswith(".bz2"):
+        return cast("BinaryIO", io.BufferedReader(_Below(bz2.BZ2File(raw), raw)))
+    if not path.endswith(".zip"):
+        return raw
+    try:
+        archive = zipfile.ZipFile(raw)
+        members = [one for one in archive.infolist() if not one.is_dir()]
+        if len(members) == 1:
+            return cast("BinaryIO", io.BufferedReader(_Below(cast("BinaryIO", archive.open(members[0])), raw)))
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+        raise SourceFileError(
+            f"file {path} is no archive that can be read ({type(error).__name__}); unpack it, and name the file in it"
+        ) from None
+    raise SourceFileError(
+        f"file {path} is an archive of {len(members):,} files, and one is read; unpack it, and name the files in it"
+    )
+
+
+class _Below(io.RawIOBase):
+    """A stream that closes the file below it, too; damage of what is packed is an error of input."""
+
+    def __init__(self, stream: Any, raw: BinaryIO) -> None:
+        self._stream, self._raw = stream, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except zipfile.BadZipFile as error:
+            raise OSError(str(error)) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+            self._raw.close()
+        super().close()
+
+
+class _AsUtf8(io.RawIOBase):
+    """A stream of text in an encoding, as UTF-8. What is no text in it breaks the file, as its lines are not known."""
+
+    def __init__(self, stream: BinaryIO, path: str, encoding: str) -> None:
+        self._stream, self._path, self._encoding = stream, path, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            data = self._stream.read(len(buffer))
+            try:
+                self._rest = self._decoder.decode(data, final=not data).encode("utf-8")
+            except UnicodeError:
+                raise SourceFileError(
+                    f"file {self._path} is no text in {self._encoding}; set source.encoding to what it is, or save the "
+                    "file as UTF-8"
+                ) from None
+            if not data:
+                break
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 class _Gunzip(gzip.GzipFile):

@@ -129,25 +129,26 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(inf|infinity|nan)$"
 
 
-def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Problem]]:
+def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tuple[Floats, list[Problem]]:
     """Read a column of values.
 
     Args:
         column: numbers, decimals or text, shape (n,).
         scale: factor to the unit of the edges, finite and not 0.
+        decimal: mark before the decimals of numbers in files of text; another mark makes a text no number.
 
     Returns:
         The values, shape (n,), and the rows without one; their values mean nothing.
     """
     if pa.types.is_dictionary(column.type):
-        return _from_dictionary(column, scale)
+        return _from_dictionary(column, scale, decimal)
     kind = column.type
     problems: list[Problem] = []
     if column.null_count:
         missing = pc.is_null(column).to_numpy(zero_copy_only=False)
         problems.append(Problem(missing, RejectReason.MISSING_VALUE))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        values, others = _from_text(column)
+        values, others = _from_text(column, decimal)
         problems += others
     elif pa.types.is_null(kind):
         values = np.zeros(len(column))
@@ -164,9 +165,9 @@ def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Prob
     return _scaled(values, scale), problems
 
 
-def _from_dictionary(column: pa.DictionaryArray, scale: float) -> tuple[Floats, list[Problem]]:
+def _from_dictionary(column: pa.DictionaryArray, scale: float, decimal: str) -> tuple[Floats, list[Problem]]:
     """The same of values that stand for several rows each: each is read once, and its text is never repeated."""
-    each, problems = read_values(column.dictionary, scale)
+    each, problems = read_values(column.dictionary, scale, decimal)
     missing = truths(pc.is_null(column.indices))
     at = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
     if not len(each):
@@ -185,8 +186,10 @@ def _scaled(values: Floats, scale: float) -> Floats:
     return np.clip(scaled, -_LARGEST, _LARGEST) if abs(scale) > 1 else scaled
 
 
-def _from_text(text: pa.Array) -> tuple[Floats, list[Problem]]:
+def _from_text(text: pa.Array, decimal: str) -> tuple[Floats, list[Problem]]:
     text = pc.utf8_trim_whitespace(text.cast(pa.utf8()))
+    if decimal == ",":  # a point then divides thousands, or is a mistake: either way the number is not sure
+        text = pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
     rows = len(text)
     missing = truths(pc.is_in(text, value_set=pa.array([*MISSING, None], pa.utf8())))
     number = truths(pc.match_substring_regex(text, _NUMBER))
@@ -218,12 +221,14 @@ class Columns:
         times: columns with the event time.
         value: column with the value.
         group: column with the group, if the grouping comes from the data.
+        decimal: mark before the decimals of numbers in files of text.
     """
 
     series: str | None
     times: tuple[str, ...]
     value: str
     group: str | None = None
+    decimal: str = "."
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None) -> Columns:
@@ -233,7 +238,9 @@ class Columns:
             SettingsError: they name what only messages have.
         """
         readings.check_columns()
-        return cls(column_of(readings.series), readings.time_columns, column_of(readings.value) or "", group)
+        return cls(
+            column_of(readings.series), readings.time_columns, column_of(readings.value) or "", group, readings.decimal
+        )
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -366,7 +373,7 @@ class RowDecoder:
             group, more = read_names(raw.columns[names.group], RejectReason.GROUP_CONFLICT)
             groups = [group]
             problems += more
-        values, more = read_values(raw.columns[names.value], self._scale)
+        values, more = read_values(raw.columns[names.value], self._scale, names.decimal)
         problems += more
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in _first_of_each_row(problems):

@@ -205,6 +205,7 @@ def decoder_of(
             that only messages have, or only files that are all there.
     """
     csv_files.check_delimiter(source.delimiter)
+    how = {"encoding": source.encoding, **how}
     of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)
     if of_registers and not counters:
         raise SettingsError([_FOLLOWED])

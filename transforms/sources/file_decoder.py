@@ -49,11 +49,13 @@ class HowRead(TypedDict, total=False):
         timezone: zone of stamps without an offset.
         group: column with the group, where the grouping comes from the data.
         batch_rows: readings in a batch, about; for text files so many lines of usual length.
+        encoding: of text files.
     """
 
     timezone: str
     group: str | None
     batch_rows: int
+    encoding: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class FileDecoder:
         timezone: zone of stamps without an offset.
         group: column with the group.
         batch_rows: readings in a batch, about.
+        encoding: of text files.
     """
 
     format: FileFormat
@@ -75,6 +78,7 @@ class FileDecoder:
     timezone: str = "UTC"
     group: str | None = None
     batch_rows: int = 1 << 17
+    encoding: str = "utf-8"
 
     def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
         """What turns raw rows into readings.
@@ -104,7 +108,7 @@ class FileDecoder:
             with open_bytes(path) as stream:
                 avro_files.check_columns(stream, path, columns)
         else:
-            with open_text(path) as stream:
+            with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
                     jsonl_files.check_columns(stream, path, columns)
                 elif csv_files.read_form(stream, path, columns, self.delimiter) is None:
@@ -127,7 +131,7 @@ class FileDecoder:
                 yield from parquet_files.parquet_rows(file, task.path, columns, task.groups, self.batch_rows)
             return
         block_bytes = self.batch_rows * _LINE_BYTES
-        with open_bytes(task.path) if self.format == "avro" else open_text(task.path) as stream:
+        with open_bytes(task.path) if self.format == "avro" else open_text(task.path, self.encoding) as stream:
             if self.format == "avro":
                 yield from avro_files.avro_rows(stream, task.path, columns, self.batch_rows)
             elif self.format == "csv":

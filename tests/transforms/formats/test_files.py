@@ -44,11 +44,11 @@ def test_what_has_no_end_is_no_file(tmp_path):
         ("*.csv", r"source\.csv: no file matches"),
         (".", r"is a folder; name the files in it"),
         ("nowhere://x/*.csv", r"cannot be looked up \(ValueError\).*apache-beam\[gcp\]"),
-        ("x.csv.bz2", r"compressed in a way that is not read"),
+        ("x.csv.zst", r"compressed in a way that is not read"),
     ],
 )
 def test_a_pattern_that_names_no_readable_file_says_what_to_do(tmp_path, pattern, message):
-    (tmp_path / "x.csv.bz2").write_bytes(b"BZh")
+    (tmp_path / "x.csv.zst").write_bytes(b"zst")
     with pytest.raises(SettingsError, match=message):
         expand([pattern if "://" in pattern else f"{tmp_path}/{pattern}"], str, "source.csv")
 
