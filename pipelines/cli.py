@@ -451,9 +451,9 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
     """
-    from .commands.run import dry, run_file
-
     if dry_run:
+        from .commands.dry_run import dry
+
         dry(settings, beam_options, as_json=as_json, live=live)
         return
     from ..schemas.settings.job import Accepted
@@ -464,6 +464,8 @@ def run(
 
         code = run_live(settings, beam_options, as_json=as_json, history_lost=history_lost, accepted=accepted)
     else:
+        from .commands.run import run_file
+
         words = {"as_json": as_json, "history_lost": history_lost, "even_if_empty": even_if_empty}
         code = run_file(settings, beam_options, **words, accepted=accepted)
     raise SystemExit(code)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from apache_beam.io.filesystems import FileSystems
 
 from ..schemas.files import read_regular, write_whole
 from ..schemas.releases import release_ids
@@ -29,7 +28,7 @@ from ..store.store import Store
 from ..transforms.aggregate.block_log import BlockLog, LoggedBlock, compact, logged
 from ..transforms.aggregate.block_log import begin as begin_log
 from ..transforms.aggregate.block_log import read as read_log
-from ..transforms.formats.paths import everywhere, is_local
+from ..transforms.formats.paths import everywhere, file_systems, is_local
 from ..transforms.plan import ledger_address, open_ledger
 from .errors import CommandError, ExitCode, explain
 
@@ -347,9 +346,9 @@ def _read(place: str) -> Remembered | None:
         if is_local(place):
             text = read_regular(Path(place), _MOST_BYTES).decode()
         else:
-            if not FileSystems.exists(place):
+            if not file_systems().exists(place):
                 return None
-            with FileSystems.open(place) as file:
+            with file_systems().open(place) as file:
                 text = file.read().decode()
         plain: dict[str, Any] = json.loads(text)
         return Remembered(**plain)
@@ -372,7 +371,7 @@ def _write(place: str, remembered: Remembered) -> None:
     if is_local(place):
         write_whole(Path(place), text)
         return
-    with FileSystems.create(place, mime_type="application/json") as file:
+    with file_systems().create(place, mime_type="application/json") as file:
         file.write(text.encode())
 
 

@@ -19,7 +19,7 @@ from ..store.address import StoreAddress
 from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
-from .connectors.files import check_apart
+from .connectors.places import check_apart
 from .continuity import Memory, with_ledger
 from .on_record import Unknown, check_history, check_ledger, unknown_releases
 from .runners import options_of, runner_name

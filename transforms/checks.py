@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
-
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import TYPE_CHECKING, Any
 
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import Schedule, format_instant
@@ -23,6 +21,9 @@ from ..store.specs import Registration
 from ..store.store import Store
 from .expected_error import noise_problem
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 __all__ = [
     "STAND_IN_TEXT",

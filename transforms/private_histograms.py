@@ -23,12 +23,13 @@ from ..store.address import StoreAddress
 from ..store.specs import Noise
 from .aggregate.block_log import BlockLog
 from .aggregate.collect import CollectCells
-from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings, register
+from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
 from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
 from .checks import check_hosts, check_modes, check_plan
 from .plan import Plan, make_plan
+from .registration import register
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]

@@ -10,7 +10,9 @@ Everything here follows from the settings; nothing of it looks at data.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +26,18 @@ from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram
 from ...privacy.models.reading import belief_from_dict
 from ...schemas.roster import Roster
-from ...schemas.settings.job import Settings
+from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.mappings import Constant
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
-from ...transforms.aggregate.discovery import register
-from ...transforms.checks import STAND_IN_TEXT
+from ...transforms.checks import STAND_IN_TEXT, check_plan
 from ...transforms.expected_error import error_shares, fewest_slots, noise_problem
-from ...transforms.plan import Plan
-from ..console import facts, heading, lines, notes, number, plural
+from ...transforms.plan import Plan, make_plan
+from ...transforms.registration import register
+from ..connectors.places import check_apart
+from ..console import facts, heading, lines, notes, number, plural, print_json, results
+from ..continuity import Memory
 from ..errors import ExitCode
 from ..on_record import Standing, on_record, standing_of
 
@@ -600,3 +604,45 @@ def _budget(said: Forecast) -> str:
     return (
         f"{said.budget:g}: it allows{alone} the first {plural(said.admitted, 'window')} only; the rest will be refused"
     )
+
+
+def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False) -> None:
+    """Say what a settings file would do, in a live run or in one that ends.
+
+    Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
+
+    Raises:
+        SettingsError: the settings do not make a job, or one for a stream only.
+    """
+    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
+    check_apart(settings)
+    plan = _plan_of(settings, live=live)
+    check_plan(plan, live=live or goes_on(settings))
+    said = forecast(settings, plan, live=live)
+    if beam_options and not _workers_here(beam_options, live=live):
+        said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
+    if as_json:
+        print_json(said.to_dict())
+    else:
+        show(results(), said)
+
+
+def _plan_of(settings: Settings, *, live: bool) -> Plan:
+    if settings.estimate is None:
+        return make_plan(settings)
+    from ..estimation.successors import generation_of  # noqa: PLC0415 - with Beam, see dry
+
+    return generation_of(settings, live=live).histograms.plan
+
+
+def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:
+    """Whether the workers are in this process, as they are without options.
+
+    Raises:
+        CommandError: a word is not an option.
+        SettingsError: an option would break the promise, or log data.
+    """
+    from ..runners import options_of, reads_here, runner_name  # noqa: PLC0415 - with Beam, see dry
+
+    options = options_of(beam_options)
+    return reads_here(options) if live else runner_name(options) is None

@@ -34,7 +34,8 @@ from ...schemas.settings.job import Settings, read_roster, read_settings, under_
 from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
-from ..connectors.files import SERIES_COLUMN, Place, check_places, places_of, series_column, source_digests
+from ..connectors.files import SERIES_COLUMN, series_column, source_digests
+from ..connectors.places import Place, check_places, places_of
 from ..console import facts, heading, notes, plural, working
 from ..errors import CommandError
 from ..runners import new_pipeline, options_of, read_source

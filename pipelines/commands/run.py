@@ -24,24 +24,17 @@ from ...schemas.slots import Window, format_instant
 from ...store.accounts import priced
 from ...store.errors import StoreError
 from ...store.store import Store
-from ...transforms.aggregate.discovery import NoReadingsError, NothingCountsError, register
-from ...transforms.checks import STAND_IN_TEXT, check_plan
+from ...transforms.aggregate.discovery import NothingCountsError
+from ...transforms.checks import STAND_IN_TEXT
 from ...transforms.common.rejects import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.expected_error import error_shares
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
+from ...transforms.registration import NoReadingsError, register
 from ...transforms.sources.batch_files import ReadReadings
 from ..command import settled
-from ..connectors.files import (
-    check_apart,
-    check_rejects,
-    check_writable,
-    labelled,
-    refuse_topics,
-    released_ids,
-    write_rejects,
-    write_releases,
-)
+from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
+from ..connectors.places import refuse_topics
 from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..continuity import Memory, with_ledger, with_newest
@@ -49,9 +42,8 @@ from ..errors import CommandError, ExitCode, explain
 from ..estimation.successors import generation_of
 from ..on_record import OnRecord, note_lost_history, on_record
 from ..preflight import Word, check_command, preflight
-from ..runners import counters, new_pipeline, options_of, read_source, reads_here, runner_name
-from .dry_run import Cost, assumptions, forecast, goes_on, left_to_data, of_units
-from .dry_run import show as show_forecast
+from ..runners import counters, new_pipeline, options_of, read_source, runner_name
+from .dry_run import Cost, assumptions, left_to_data, of_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +135,6 @@ def run_file(
     else:
         show(results(), summary)
     return summary.code
-
-
-def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False) -> None:
-    """Say what a settings file would do, in a live run or in one that ends.
-
-    Raises:
-        SettingsError: the settings do not make a job, or one for a stream only.
-    """
-    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
-    check_apart(settings)
-    plan = make_plan(settings) if settings.estimate is None else generation_of(settings, live=live).histograms.plan
-    check_plan(plan, live=live or goes_on(settings))
-    said = forecast(settings, plan, live=live)
-    options = options_of(beam_options)
-    if not (reads_here(options) if live else _is_here(options)):
-        said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
-    if as_json:
-        print_json(said.to_dict())
-    else:
-        show_forecast(results(), said)
 
 
 def run_job(

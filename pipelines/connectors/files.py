@@ -1,4 +1,4 @@
-"""Files as source and sink of a job: checked before anything is charged, written, and read back.
+"""Files as source and sink of a job that ends: tried before anything is charged, written, and read back.
 
 Whether a run reads again what its model was fitted on: by the content of the files, not by the names of series.
 
@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from itertools import combinations
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,175 +21,15 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...schemas.files import FileError, check_replaceable, open_regular, part_name, reason
+from ...schemas.files import check_replaceable, open_regular, part_name, reason
 from ...schemas.models import Model
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster
-from ...store.address import StoreAddress
 from ...transforms.formats.paths import expand, is_local, open_bytes
 from ...transforms.sinks.files import REJECTS, WriteRows, read_releases
 from ..errors import CommandError
 from .undelivered import is_full, not_begun, outputs_of
-
-#: Files that SQLite and the queue of its writers keep beside a database.
-_BESIDE = ("-wal", "-shm", "-journal", "-queue")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A file that a setting names.
-
-    Attributes:
-        field: the setting.
-        path: the file, or a pattern of files.
-        written: whether something is written there.
-    """
-
-    field: str
-    path: str
-    written: bool = False
-
-
-def places_of(settings: Settings) -> list[Place]:
-    """Every file that the settings name, as far as it can be known without reading one.
-
-    Raises:
-        AddressError: the ledger's URL cannot be filled in here.
-    """
-    found: list[Place] = []
-    source = settings.source
-    if source is not None:
-        field = source.setting
-        for pattern in source.patterns:
-            where = settings.path(pattern)
-            found.append(Place(field, where))
-            if is_local(where):
-                with suppress(SettingsError):  # what is not there is said where it is read
-                    found += [Place(field, path) for path in expand([pattern], settings.path, field)]
-    if settings.model_file is not None:
-        found.append(Place("model", settings.model_file))
-    if settings.roster_file is not None:
-        field = "roster" if settings.roster is not None else "group_by"
-        found.append(Place(field, settings.path(settings.roster_file.file)))
-    address = StoreAddress(settings.ledger_url)
-    if address.is_sqlite:
-        path = str(address.resolve().database)
-        found += [Place("ledger", path + end, written=True) for end in ("", *_BESIDE)]
-    for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is not None and sink.is_files:
-            found.append(Place(field, settings.path(sink.path), written=True))
-    return found
-
-
-def check_apart(settings: Settings) -> None:
-    """Refuse settings under which a job would write over a file that it reads, or that holds something else of it.
-
-    Raises:
-        SettingsError: two settings name the same file, and one of them is written; links and ``..`` are followed. Or
-            something that is no file and no folder is where one is to be written.
-    """
-    places = places_of(settings)
-    check_places(places)
-    problems = [
-        f"{place.field}: {place.path} cannot be written ({why})"
-        for place in places
-        if place.written and is_local(place.path) and (why := _no_place(place)) is not None
-    ]
-    if problems:
-        raise SettingsError(problems)
-
-
-def _no_place(place: Place) -> str | None:
-    """Why a place that is there can be neither a file nor a folder that is written; a ledger may be behind a link."""
-    path = Path(place.path)
-    path = Path(os.path.realpath(path)) if place.field == "ledger" or path.is_dir() else path
-    if path.is_dir():
-        return None  # of a live job; what is not live says what it needs where it looks at the file
-    try:
-        check_replaceable(path)
-    except FileError as error:
-        return str(error)
-    except OSError:
-        return None  # said where it is written
-    return None
-
-
-def check_places(places: list[Place]) -> None:
-    """The same for places that were collected otherwise.
-
-    Raises:
-        SettingsError: as above.
-    """
-    problems: dict[str, None] = {}
-    for one, other in combinations(places, 2):
-        if (one.written or other.written) and one.field != other.field and _same(one, other):
-            written = other if other.written else one
-            problems[
-                f"{one.field} and {other.field} name the same file, {written.path}: writing the one would destroy the "
-                f"other; give {written.field} a file of its own"
-            ] = None
-    if problems:
-        raise SettingsError(problems)
-
-
-def _same(one: Place, other: Place) -> bool:
-    first, second = one.path.removeprefix("file://"), other.path.removeprefix("file://")
-    if is_local(first) != is_local(second):
-        return False
-    if not is_local(first):
-        return _matches(first, second) or _matches(second, first)
-    with suppress(OSError):  # one of them is not there yet
-        return Path(first).samefile(second)
-    first, second = os.path.realpath(first), os.path.realpath(second)
-    return _matches(first, second) or _matches(second, first)
-
-
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path is a pattern's, part by part: a sink that the source's pattern finds is read by the next run."""
-    if path == pattern:
-        return True
-    parts, wanted = path.split("/"), pattern.split("/")
-    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
-
-
-def check_topics(settings: Settings) -> None:
-    """See that no topic is written that is read, or that holds something else of the job.
-
-    Raises:
-        SettingsError: one is.
-    """
-    named = {} if settings.source is None else dict.fromkeys(settings.source.topics, settings.source.setting)
-    problems: list[str] = []
-    for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is None or sink.topic is None:
-            continue
-        field = f"{place}.{sink.kind}"
-        other = named.setdefault(sink.topic, field)
-        if other != field:
-            problems.append(
-                f"{other} and {field} name the same topic, {sink.topic[1]}; give {field} a topic of its own"
-            )
-    if problems:
-        raise SettingsError(problems)
-
-
-def refuse_topics(settings: Settings) -> None:
-    """Refuse a job that ends whose settings name topics, which never do.
-
-    Raises:
-        SettingsError: they do.
-    """
-    source, named = settings.source, (("sink", settings.sink), ("rejects", settings.rejects))
-    fields = [] if source is None or source.broker is None else [source.broker]
-    fields += [f"{field}.{sink.kind}" for field, sink in named if sink is not None and not sink.is_files]
-    problems = [
-        f"{field} is for live jobs: use quiltstream run --live, or name files"
-        + ("; a live job ends by itself at windows.stop" if field.startswith("source") else "")
-        for field in fields
-    ]
-    if problems:
-        raise SettingsError(problems)
 
 
 def check_writable(settings: Settings) -> None:

@@ -26,7 +26,8 @@ from ...transforms.sources.batch_files import decoder_of
 from ...transforms.sources.contract import Feed
 from ...transforms.sources.reader import Pace, ReadLive
 from ...transforms.sources.stdin import StandardInput
-from .files import Place, check_places, check_topics, ids_in, places_of, try_folder, try_places
+from .files import ids_in, try_folder, try_places
+from .places import Place, check_places, check_topics, places_of
 from .table import LiveSink, LiveSource
 from .undelivered import Field, recorded_blocks
 

@@ -26,12 +26,12 @@ from ...schemas.settings.job import Settings, read_settings
 from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.aggregate.discovery import register
 from ...transforms.common.ledger_waits import wait_without_end
 from ...transforms.completeness.sequence_numbers import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
+from ...transforms.registration import register
 from ...transforms.sources.reader import Pace
 from ..connectors.files import labelled_so_far
 from ..connectors.folders import check_folders, make_folders

@@ -22,9 +22,9 @@ from quiltstream.schemas.settings.gateway import read_gateway_settings
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
-from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.checks import check_hosts
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 
 from ..e2e.installed import NotInstalledError
 from ..e2e.kafka import find_kafka

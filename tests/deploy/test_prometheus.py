@@ -24,8 +24,8 @@ from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store.store import Store
-from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 
 from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
 from .prometheus_files import (

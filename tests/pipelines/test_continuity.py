@@ -23,8 +23,7 @@ from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
-from quiltstream.transforms import PrivateHistograms, checks
-from quiltstream.transforms.aggregate import discovery
+from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 
 from .jobs import Job, call, job
@@ -302,7 +301,7 @@ Opened = Callable[[Settings, Plan], Any]
 
 
 def _follower(_: Settings, plan: Plan) -> Any:
-    held = discovery.register(plan)
+    held = registration.register(plan)
     return Follower(plan, held).record()
 
 
@@ -317,10 +316,10 @@ OPENINGS: dict[str, Opened | None] = {
     "store/merge/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
     "store/merge/merge.py:_source": None,
     "store/merge/merge.py:merge": None,
-    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and discovery.register(plan),
+    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
-    "transforms/aggregate/discovery.py:register": lambda _, plan: discovery.register(plan),
+    "transforms/registration.py:register": lambda _, plan: registration.register(plan),
     # on workers: the stores of a plan, which test_workers_insist pickles
     "transforms/aggregate/release.py:ChargeAndCount": None,
     "transforms/aggregate/release.py:ReleaseHistograms": None,

@@ -15,9 +15,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_regular, reason
 from ...schemas.settings.base import SettingsError
@@ -31,6 +28,13 @@ _WILDCARDS = frozenset("*?[")
 
 class SourceFileError(QuiltstreamError, ValueError):
     """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
+
+
+def file_systems() -> Any:
+    """Beam's file systems, imported for places elsewhere and patterns only: importing Beam takes half a second."""
+    from apache_beam.io.filesystems import FileSystems  # noqa: PLC0415
+
+    return FileSystems
 
 
 def is_local(path: str) -> bool:
@@ -110,7 +114,7 @@ def _matches(where: str) -> list[str]:
         return [where]  # a name with brackets in it is itself before it is a pattern
     if is_local(where) and not _WILDCARDS & set(where):
         return []  # Beam would walk through everything under a folder
-    (result,) = cast("Any", FileSystems.match([where]))
+    (result,) = file_systems().match([where])
     paths = sorted(one.path for one in result.metadata_list)
     # no folders; and no pipes or devices, which have no end
     return [path for path in paths if not is_local(path) or Path(path).is_file()]
@@ -125,7 +129,7 @@ def open_bytes(path: str) -> BinaryIO:
     try:
         if is_local(path):
             return open_regular(Path(path))
-        return FileSystems.open(path, "application/octet-stream", compression_type=CompressionTypes.UNCOMPRESSED)
+        return file_systems().open(path, "application/octet-stream", compression_type="uncompressed")
     except OSError as error:
         raise SourceFileError(
             f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there"

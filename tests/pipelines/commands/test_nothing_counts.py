@@ -11,7 +11,7 @@ import pytest
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.registration import register
 
 from ..jobs import Job, call, job, readings, write_csv
 from ..live_jobs import drafts

@@ -14,7 +14,7 @@ from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.discovery import register
+from quiltstream.transforms.registration import register
 
 from ..jobs import HOMES, Done, Job, call, job, readings, write_csv
 from ..live_jobs import drafts

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.connectors import kafka as kafka_source
-from quiltstream.pipelines.connectors.files import refuse_topics
 from quiltstream.pipelines.connectors.kafka import TopicRecord, Topics, patiently, start_of
+from quiltstream.pipelines.connectors.places import refuse_topics
 from quiltstream.pipelines.connectors.table import live_source
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store
-from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
 from quiltstream.transforms.kafka.partitions import EARLIEST, Start
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 
 from ...transforms.kafka.fake import FakeBroker
 from ..jobs import call, job

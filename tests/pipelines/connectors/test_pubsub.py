@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
-from quiltstream.pipelines.connectors.files import refuse_topics
+from quiltstream.pipelines.connectors.places import refuse_topics
 from quiltstream.pipelines.connectors.pubsub import SinkPubSub, begun_in_subscription, goes_on, pubsub_feed
 from quiltstream.pipelines.connectors.table import live_sink
 from quiltstream.pipelines.errors import AwayError

@@ -58,6 +58,18 @@ def test_a_job_over_files_imports_no_broker_and_no_payload_decoder(tmp_path: Pat
     assert among(modules, (*CLIENTS, *KAFKA, *PUBSUB, *MESSAGES, *LIVE)) == []
 
 
+def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    call = "from quiltstream.pipelines.cli import main\nmain({words!r}, standalone_mode=False)"
+    modules = imported(call.format(words=["run", "--dry-run", str(one.settings)]), tmp_path)
+    assert "quiltstream.privacy.accounting.ledger" in modules
+    assert among(modules, ("apache_beam", "alembic", *CLIENTS)) == []
+    modules = imported(call.format(words=["--help"]), tmp_path)
+    assert among(modules, ("numpy", "scipy", "pydantic", "pyarrow", "sqlalchemy", "rich", "apache_beam")) == []
+    modules = imported("import quiltstream.privacy", tmp_path)
+    assert among(modules, ("numpy", "scipy")) == []
+
+
 def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
     topic = {"servers": "127.0.0.1:1", "topic": "meters"}
     one = job(

@@ -31,10 +31,10 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 
 from ...store.samples import domain, query
 from ..sources.feed import feed

@@ -14,9 +14,9 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
-from quiltstream.transforms.aggregate.discovery import Seen, register
 from quiltstream.transforms.checks import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
+from quiltstream.transforms.registration import Seen, register
 
 HOUR_US = 3_600_000_000
 START = 1_356_998_400_000_000  # 2013-01-01T00:00Z

@@ -13,11 +13,11 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.discovery import register
 from quiltstream.transforms.aggregate.encode import Encoder
 from quiltstream.transforms.completeness.punctuation import mark_of
 from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
 from quiltstream.transforms.kafka.partitions import Start
+from quiltstream.transforms.registration import register
 from quiltstream.transforms.sources.progress import Pulse
 from quiltstream.transforms.sources.reader import Pace, ReadPart
 
