@@ -296,8 +296,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a window that no silent source was waited for says that it was read as it came",
         file="transforms/completeness/punctuation.py",
-        old="silent = mark.silent_us is not None and end_us > mark.silent_us",
-        new="silent = mark.silent_us is not None and end_us > mark.until_us",
+        old="silent = punctuation.silent_us is not None and end_us > punctuation.silent_us",
+        new="silent = punctuation.silent_us is not None and end_us > punctuation.until_us",
         tests=("tests/transforms/completeness/test_closings.py",),
     ),
     Mutant(

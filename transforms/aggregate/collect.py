@@ -2,9 +2,9 @@
 
 Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
 maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome. Beside them it holds which
-parts of the source declared the window complete (see :mod:`..completeness.punctuation`), and which tickets came with
-the cells (see :mod:`..completeness.sequence_numbers`); sets, so these are idempotent too. What may be published of it
-is said in :mod:`.panes`.
+partitions of the source declared the window complete (see :mod:`..completeness.punctuation`), and the sequence numbers
+of the batches whose cells it has (see :mod:`..completeness.sequence_numbers`); sets, so these are idempotent too.
+:mod:`.panes` says what of it may be published.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import apache_beam as beam
 
 from ...schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
-from ..completeness.punctuation import Closing
+from ..completeness.punctuation import WindowEnd
 from ..completeness.sequence_numbers import Range, covers, united
 from .cells import Cells
 from .encode import CellBlock
 
-#: Name of a run of tickets, and (step, how many there are) of a window.
+#: Name of an epoch of sequence numbers, and (step, how many there are) of a window.
 Due = tuple[int, tuple[tuple[int, int], ...]]
 
 
@@ -35,9 +35,9 @@ class Collected:
         replayed: first slots of windows that some part read again from its start.
         lost: first slots of windows of which the source may have lost readings.
         silent: first slots of windows that were closed while a source was silent.
-        due: (first slot of a window, part) -> the tickets that the part gave in it; of a part that was read again from
-            its start there are several.
-        tickets: (step, part, run) -> the tickets that came with the cells of the step.
+        due: (first slot of a window, part) -> the sequence numbers that the part gave in it; of a part that was read
+            again from its start there are several.
+        tickets: (step, part, run) -> the sequence numbers that came with the cells of the step.
     """
 
     steps: dict[int, Cells] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Collected:
         """Note that parts declared the window that starts at a slot complete."""
         self.closed[start] = self.closed.get(start, 0) | parts_bits
 
-    def declare(self, closing: Closing) -> None:
+    def declare(self, closing: WindowEnd) -> None:
         """Note what a part says of a window."""
         self.parts = closing.parts
         self.close(closing.start, 1 << closing.part)
@@ -79,11 +79,11 @@ class Collected:
         return self.closed.get(start, 0) == (1 << self.parts) - 1
 
     def ticketed(self, start: int) -> bool:
-        """Whether every part gave tickets for the window that starts at a slot."""
+        """Whether every part numbered its batches for the window that starts at a slot."""
         return all((start, part) in self.due for part in range(self.parts))
 
     def whole(self, start: int) -> bool:
-        """Whether it is complete, and everything is here that the parts with tickets sent."""
+        """Whether it is complete, and everything is here that the parts with sequence numbers sent."""
         return self.complete(start) and all(
             any(self._holds(part, run, sent) for run, sent in due)
             for part in range(self.parts)
@@ -94,7 +94,7 @@ class Collected:
         return all(covers(self.tickets.get((step, part, run), ()), count) for step, count in sent)
 
     def admit(self, step: int, part: int, run: int, ranges: Iterable[Range]) -> None:
-        """Note tickets that came."""
+        """Note sequence numbers that came."""
         key = (step, part, run)
         self.tickets[key] = united((*self.tickets.get(key, ()), *ranges))
 
@@ -113,15 +113,15 @@ class Collected:
 
 
 class CollectCells(beam.CombineFn):
-    """``CellBlock`` and ``Closing`` elements to one :class:`Collected`."""
+    """``CellBlock`` and ``WindowEnd`` elements to one :class:`Collected`."""
 
     def create_accumulator(self) -> Collected:
         """Nothing yet."""
         return Collected()
 
-    def add_input(self, mutable_accumulator: Collected, element: CellBlock | Closing) -> Collected:
+    def add_input(self, mutable_accumulator: Collected, element: CellBlock | WindowEnd) -> Collected:
         """Put a block's readings into the cells of its step, or note a declaration."""
-        if isinstance(element, Closing):
+        if isinstance(element, WindowEnd):
             mutable_accumulator.declare(element)
             return mutable_accumulator
         for part, run, ranges in element.tickets:

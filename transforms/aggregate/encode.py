@@ -36,15 +36,15 @@ from ..common.prefetch import Ahead, keep_large_blocks
 from ..common.rejects import METRICS, OUTSIDE, READINGS, counter_name
 from ..completeness.punctuation import (
     MILLISECOND_US,
-    Mark,
-    closing_of,
-    closings_by,
+    Punctuation,
+    batch_numbers_of,
     horizon_of,
-    mark_of,
+    punctuation_of,
     settled_of,
-    tickets_of,
+    window_end_of,
+    window_ends_by,
 )
-from ..completeness.sequence_numbers import Range, Tickets, ranges
+from ..completeness.sequence_numbers import BatchNumbers, Range, ranges
 from ..plan import Plan
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
 from .rosters import Members, Presence, first_sight, newest
@@ -121,7 +121,7 @@ class EncodedBatch:
     strangers: tuple[tuple[str, str | None], ...]
     given: pa.RecordBatch
     encoder: Encoder
-    tickets: Tickets | None
+    tickets: BatchNumbers | None
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Encoder:
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
-        tickets = tickets_of(batch)
+        tickets = batch_numbers_of(batch)
         return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
@@ -220,12 +220,12 @@ class Encoder:
             self.schedule.size * self.plan.grid.interval_us
         )
 
-    def closings(self, mark: Mark) -> Iterator[WindowedValue]:
+    def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
         """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
-        for closing in closings_by(mark, self.schedule, self.plan.grid):
+        for closing in window_ends_by(mark, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
-                yield closing_of(self.plan.grid, self.schedule, shard, closing)
+                yield window_end_of(self.plan.grid, self.schedule, shard, closing)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """Cut readings by the step of the windows they are in."""
@@ -256,7 +256,7 @@ class Encoder:
 
 
 class EncodeCells(beam.DoFn):
-    """Record batches of readings to ``(shard, CellBlock)`` in the block's step, and marks to ``(shard, Closing)``.
+    """Record batches of readings to ``(shard, CellBlock)`` in the step, and punctuation to ``(shard, WindowEnd)``.
 
     Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
     tallied for the operator; those for a reason are also emitted to the output ``rejected``, without their values.
@@ -323,7 +323,7 @@ class EncodeCells(beam.DoFn):
             yield from self._turn_to(used)
         if self._ahead is None:
             self._ahead = Ahead(self._encode)
-        mark = mark_of(batch)
+        mark = punctuation_of(batch)
         if mark is not None:
             yield from self._current().closings(mark)
             return
@@ -454,7 +454,7 @@ class EncodeCells(beam.DoFn):
     def _blocks(self, step: int, index: Ints, packed: Ints, readings: int, told: _Told) -> Iterator[WindowedValue]:
         """One block per shard of the readings of a step; ``index`` is number * width + column.
 
-        With tickets, of every shard: a series may have joined that this worker does not know yet.
+        With sequence numbers, of every shard: a series may have joined that this worker does not know yet.
         """
         encoder = self._current()
         width = encoder.schedule.every
@@ -489,7 +489,7 @@ _Told = tuple[tuple[int, int, tuple[Range, ...]], ...]
 
 
 def _told(tickets: list[tuple[int, int, int]]) -> _Told:
-    """Tickets as a block tells them."""
+    """Sequence numbers as a block carries them."""
     runs: dict[tuple[int, int], list[int]] = {}
     for part, run, number in tickets:
         runs.setdefault((part, run), []).append(number)

@@ -10,25 +10,23 @@ value is taken for complete that holds
 
 1. a declaration by every part of the source that it has read the window to its end (:mod:`..completeness.punctuation`),
 and
-2. for every part that declared so, each of the tickets that its declaration names
+2. for every part that declared so, each of the sequence numbers that its declaration names
 (:mod:`..completeness.sequence_numbers`).
 
-A ticket is never in another element than the readings it stands for (:class:`.encode.EncodeCells`), elements are united
-whole (:class:`.collect.CollectCells`), and pieces of a window that came in different panes are united here
-(:class:`GatherPanes`) in which nothing is ever taken out of a value. So a value with all tickets holds all readings,
-whichever way it was put together: a pane without some of them is not published, whatever its timing, and as maxima and
-sets forget how often and in which order they were told, every value that is complete is the same one (where windows
+An element carries the sequence numbers of the readings that it holds (:class:`.encode.EncodeCells`); elements are
+united whole (:class:`.collect.CollectCells`), and so are the panes of a window (:class:`GatherPanes`). So a value with
+all sequence numbers holds all readings, in whatever order it was united: a pane without some of them is not published,
+whatever its timing, and because maxima and sets are idempotent, every complete value is the same one (where windows
 overlap, but for readings that are late for one of them, in time for the next, and come before the one has fired).
-Whatever a second one computes, the store keeps the first row.
+The store keeps the first row, whatever a second value computes.
 
-What a runner has lost, cells or tickets or declarations, leaves the window missing; the next job publishes it. What a
-runner has kept is not lost by an extra pane: the pieces of a window wait in the state of its key until they are
-complete, or until the runner drops that state when the window is over. The first pane of a window that is complete by
-itself, as all are where the trigger is kept to, is counted where it is (:class:`SortPanes`): a state belongs to a key,
-and to get there a runner moves the cells once more, which costs a tenth of a job. So memory holds the cells of a window
-once, in however many panes they came, and no longer than until it closes.
+What a runner has lost (cells, sequence numbers, declarations) leaves the window missing; the next job publishes it. An
+extra pane loses nothing: the panes of a window wait in the state of its key until they are complete, or until the
+runner drops that state when the window is over. A first pane that is complete by itself, as all are with the trigger of
+this transform, is counted where it is (:class:`SortPanes`): to move its cells to the state of a key costs a tenth of a
+job. So memory holds the cells of a window once, and no longer than until it closes.
 
-A source that gives no tickets, such as a pipeline of the user's own or the closings of a batch job, is published by
+A source without sequence numbers, such as a pipeline of the user's own or the closings of a batch job, is published by
 what a runner says of a pane: by the one that it calls on time, never by an early or a late one. The watermark's
 promise, that all which was sent before is there, is then the runner's.
 

@@ -32,7 +32,7 @@ from ...store.specs import Block, Draft, Registration
 from ...store.store import Store
 from ..common.ledger_waits import PatientStore
 from ..common.rejects import METRICS
-from ..completeness.punctuation import Closing, closings_of
+from ..completeness.punctuation import WindowEnd, window_ends_of
 from ..plan import Plan
 from .cells import Ints, state_bits
 from .collect import Collected
@@ -227,7 +227,7 @@ class ScheduledClosings(beam.DoFn):
         """Emit a declaration for every window and shard with series."""
         schedule, members = registration.query.schedule, Members.of(registration)
         for window in schedule.windows():
-            yield from closings_of(self._plan.grid, schedule, members, Closing(window.start))
+            yield from window_ends_of(self._plan.grid, schedule, members, WindowEnd(window.start))
 
 
 class SumTallies(beam.CombineFn):

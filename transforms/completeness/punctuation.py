@@ -1,14 +1,13 @@
 """Punctuation: a live source's statements about which windows it has read completely (Tucker et al. 2003).
 
-A runner's watermark says when a window may fire; it cannot say whether the source had really come so far. Runners fire
-early when a job is drained, when a source ends, or when they lose part of one. So each part of a live source declares
-every window that it has read completely, and a window is published only when all parts have, and what they sent is
-there (see :mod:`.sequence_numbers`). Whatever the runner does, a window that fires without the declarations is dropped
-and stays missing, instead of being on record half empty for ever.
+A runner's watermark says when a window may fire, not whether the source was read up to its end: runners fire early when
+a job is drained, when a source ends, or when they lose a part of one. So each partition of a live source declares every
+window that it has read completely, and a window is published only with the declarations of all partitions and with the
+batches that they sent (see :mod:`.sequence_numbers`). A window that fires without them is dropped and stays missing.
 
-A mark is an empty record batch with the declaration in its schema's metadata, so that it passes wherever readings do.
-A batch of readings carries in the same way how far its part had come before it: readings of windows that the part has
-declared complete are late, on every runner alike.
+A punctuation is an empty record batch with the declaration in its schema's metadata, so that it passes wherever
+readings do. A batch of readings carries in the same way the partition's watermark before it: readings of windows that
+the partition has declared complete are late, on every runner alike.
 """
 
 from __future__ import annotations
@@ -25,45 +24,45 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.slots import Schedule, SlotGrid
 from ..aggregate.rosters import Members
-from .sequence_numbers import Tickets
+from .sequence_numbers import BatchNumbers
 
 __all__ = [
     "MILLISECOND_US",
-    "Closing",
-    "Mark",
+    "Punctuation",
+    "WindowEnd",
+    "batch_numbers_of",
     "closed_starts",
-    "closing_of",
-    "closings_by",
-    "closings_of",
     "horizon_of",
-    "mark_batch",
-    "mark_of",
+    "punctuation_batch",
+    "punctuation_of",
     "settled_of",
-    "tickets_of",
+    "window_end_of",
+    "window_ends_by",
+    "window_ends_of",
     "with_horizon",
 ]
 
 
 _MARK = b"quiltstream.mark"
 _HORIZON = b"quiltstream.horizon_us"
-_TICKETS = b"quiltstream.tickets"
+_NUMBERS = b"quiltstream.tickets"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One part of a source has read everything up to an instant that it waits for.
+class Punctuation:
+    """A partition of a source has read everything up to an instant.
 
     Attributes:
-        part: number of the part, from 0.
-        parts: how many parts the source has.
-        after_us: the instant of the part's last mark; windows that end by then were declared before.
+        part: number of the partition, from 0.
+        parts: how many partitions the source has.
+        after_us: the instant of the partition's last punctuation; windows that end by then were declared before.
         until_us: windows that end by this instant are complete.
         replayed: whether the readings were read again from the start of the source, not as they arrived.
         lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
-        silent_us: windows that end after this instant were not waited for, because a source was silent; ``None``: none.
-        run: name of the run of the part's tickets.
-        sent: (step, how many tickets the part gave in it), of every step of the windows that are complete by this mark
-            with any; ``None`` where the part gives no tickets.
+        silent_us: windows that end after this instant closed without a silent source; ``None``: none.
+        run: epoch of the partition's sequence numbers.
+        sent: (step, its last sequence number), of every step of the windows that are complete by this punctuation with
+            any; ``None`` where batches have no sequence numbers.
     """
 
     part: int
@@ -80,15 +79,15 @@ class Mark:
         if not 0 <= self.part < self.parts:
             raise ValueError(f"part {self.part} is not one of the {self.parts} parts of the source")
         if self.until_us < self.after_us:
-            raise ValueError(f"a mark cannot go back from {self.after_us} to {self.until_us}")
+            raise ValueError(f"a punctuation cannot go back from {self.after_us} to {self.until_us}")
 
 
-_FIELDS = tuple(field.name for field in fields(Mark))
+_FIELDS = tuple(field.name for field in fields(Punctuation))
 
 
-def mark_batch(mark: Mark, schema: pa.Schema) -> pa.RecordBatch:
-    """A mark as an empty batch of a schema of readings."""
-    plain = {name: getattr(mark, name) for name in _FIELDS}
+def punctuation_batch(punctuation: Punctuation, schema: pa.Schema) -> pa.RecordBatch:
+    """A punctuation as an empty batch of a schema of readings."""
+    plain = {name: getattr(punctuation, name) for name in _FIELDS}
     return _empty(schema).replace_schema_metadata({_MARK: json.dumps(plain).encode()})
 
 
@@ -97,14 +96,14 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def mark_of(batch: pa.RecordBatch) -> Mark | None:
-    """The mark that a batch is; ``None`` for readings."""
+def punctuation_of(batch: pa.RecordBatch) -> Punctuation | None:
+    """The punctuation that a batch is; ``None`` for readings."""
     found = (batch.schema.metadata or {}).get(_MARK)
     if found is None:
         return None
     plain = json.loads(found)
     sent = plain.pop("sent", None)
-    return Mark(**plain, sent=None if sent is None else _pairs(sent))
+    return Punctuation(**plain, sent=None if sent is None else _pairs(sent))
 
 
 def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
@@ -112,25 +111,25 @@ def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def with_horizon(
-    batch: pa.RecordBatch, horizon_us: int, *, settled_us: int | None = None, tickets: Tickets | None = None
+    batch: pa.RecordBatch, horizon_us: int, *, settled_us: int | None = None, numbers: BatchNumbers | None = None
 ) -> pa.RecordBatch:
-    """A batch that says up to which instant its part had declared windows complete before it.
+    """A batch with the instant up to which its partition had declared windows complete before it.
 
     Args:
         batch: readings.
         horizon_us: the instant.
-        settled_us: where it was there when the job began, the instant up to which windows were on record then: readings
-            of these are read again, and only those of later windows are late.
-        tickets: the batch's, where its part gives any.
+        settled_us: for readings that were there when the job started, the instant up to which windows were on record
+            then: readings of these are read again, and only those of later windows are late.
+        numbers: the batch's sequence numbers, if it has any.
     """
     said = {_HORIZON: f"{horizon_us}{'' if settled_us is None else f'+{settled_us}'}".encode()}
-    if tickets is not None:
-        said[_TICKETS] = json.dumps([tickets.part, tickets.run, tickets.numbers]).encode()
+    if numbers is not None:
+        said[_NUMBERS] = json.dumps([numbers.part, numbers.run, numbers.numbers]).encode()
     return batch.replace_schema_metadata(said)
 
 
 def horizon_of(batch: pa.RecordBatch) -> int | None:
-    """That instant in microseconds; ``None`` where no live source said it."""
+    """That instant in microseconds; ``None`` for a batch of no live source."""
     found = (batch.schema.metadata or {}).get(_HORIZON)
     return None if found is None else int(found.partition(b"+")[0])
 
@@ -138,17 +137,17 @@ def horizon_of(batch: pa.RecordBatch) -> int | None:
 def settled_of(batch: pa.RecordBatch) -> int | None:
     """The instant up to which windows were on record before readings of a backlog; ``None`` of those that just came."""
     horizon, plus, settled = (batch.schema.metadata or {}).get(_HORIZON, b"").partition(b"+")
-    # an older version said only that they were there
+    # an older version wrote only that the readings were there at the start
     return int(settled or horizon) if plus else None
 
 
-def tickets_of(batch: pa.RecordBatch) -> Tickets | None:
-    """The tickets of a batch; ``None`` where its part gives none."""
-    found = (batch.schema.metadata or {}).get(_TICKETS)
+def batch_numbers_of(batch: pa.RecordBatch) -> BatchNumbers | None:
+    """The sequence numbers of a batch; ``None`` where it has none."""
+    found = (batch.schema.metadata or {}).get(_NUMBERS)
     if found is None:
         return None
     part, run, numbers = json.loads(found)
-    return Tickets(part, run, _pairs(numbers))
+    return BatchNumbers(part, run, _pairs(numbers))
 
 
 #: Beam's runners tell instants apart no finer.
@@ -156,19 +155,19 @@ MILLISECOND_US = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
-    """A part of the source declares a window complete, for one shard.
+class WindowEnd:
+    """A partition of the source declares a window complete, for one shard.
 
     Attributes:
         start: first slot of the window.
-        part: number of the part.
-        parts: how many parts there are.
-        replayed: whether the part read the window again from its start.
-        lost: whether the source may have lost readings of the window before the part read them.
-        silent: whether the part did not wait for a source that was silent.
-        run: name of the run of the part's tickets.
-        sent: (step, how many tickets the part gave in it), of the steps of the window with any; ``None`` where the part
-            gives no tickets.
+        part: number of the partition.
+        parts: how many partitions there are.
+        replayed: whether the partition read the window again from its start.
+        lost: whether the source may have lost readings of the window before the partition read them.
+        silent: whether the window closed without a silent source.
+        run: epoch of the partition's sequence numbers.
+        sent: (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no
+            sequence numbers.
     """
 
     start: int
@@ -181,18 +180,20 @@ class Closing:
     sent: tuple[tuple[int, int], ...] | None = None
 
 
-def closings_by(mark: Mark, schedule: Schedule, grid: SlotGrid) -> Iterator[Closing]:
-    """What a mark declares: each window that ends after the last mark and by this one."""
-    counts = None if mark.sent is None else dict(mark.sent)
-    for start in closed_starts(schedule, grid, mark.after_us, mark.until_us):
-        lost = mark.lost_us is not None and grid.time_of(start) < mark.lost_us
+def window_ends_by(punctuation: Punctuation, schedule: Schedule, grid: SlotGrid) -> Iterator[WindowEnd]:
+    """The windows that a punctuation declares: those that end after the last one and by this one."""
+    counts = None if punctuation.sent is None else dict(punctuation.sent)
+    for start in closed_starts(schedule, grid, punctuation.after_us, punctuation.until_us):
+        lost = punctuation.lost_us is not None and grid.time_of(start) < punctuation.lost_us
         end_us = grid.time_of(start + schedule.size)
-        silent = mark.silent_us is not None and end_us > mark.silent_us
+        silent = punctuation.silent_us is not None and end_us > punctuation.silent_us
         sent = None
         if counts is not None:
             first = (start - schedule.anchor) // schedule.every
             sent = tuple((step, counts[step]) for step in range(first, first + schedule.overlap) if step in counts)
-        yield Closing(start, mark.part, mark.parts, mark.replayed, lost, silent, mark.run, sent)
+        yield WindowEnd(
+            start, punctuation.part, punctuation.parts, punctuation.replayed, lost, silent, punctuation.run, sent
+        )
 
 
 def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:
@@ -210,13 +211,13 @@ def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: i
     return range(first + begin * every, first + end * every, every)
 
 
-def closings_of(grid: SlotGrid, schedule: Schedule, members: Members, closing: Closing) -> Iterator[WindowedValue]:
+def window_ends_of(grid: SlotGrid, schedule: Schedule, members: Members, end: WindowEnd) -> Iterator[WindowedValue]:
     """A declaration for every shard with series."""
     for shard in members.occupied:
-        yield closing_of(grid, schedule, shard, closing)
+        yield window_end_of(grid, schedule, shard, end)
 
 
-def closing_of(grid: SlotGrid, schedule: Schedule, shard: int, closing: Closing) -> WindowedValue:
+def window_end_of(grid: SlotGrid, schedule: Schedule, shard: int, end: WindowEnd) -> WindowedValue:
     """A declaration for a shard, just before the end of its window's first step."""
-    instant = grid.time_of(closing.start + schedule.every) - MILLISECOND_US
-    return WindowedValue((shard, closing), Timestamp(micros=instant), (GlobalWindow(),))
+    instant = grid.time_of(end.start + schedule.every) - MILLISECOND_US
+    return WindowedValue((shard, end), Timestamp(micros=instant), (GlobalWindow(),))

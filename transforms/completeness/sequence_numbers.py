@@ -1,14 +1,13 @@
-"""Tickets: by what a window shows that it has everything that its source sent to it.
+"""Per-window sequence numbers: a window is complete when it holds 1..n of each partition.
 
-A mark says that a part has read a window to its end; it does not say that what was read has come through. A runner's
-watermark says that, if the runner keeps to it and closes windows by nothing else. So the batches of a part are
-numbered, for each step of the windows by itself: each batch carries its number in every step that it has readings of,
-its *tickets*, and a mark says how many there are. Whoever collects a window counts which tickets came with the cells.
-It has everything when all those are there, whatever a runner fired, repeated, reordered or lost before.
+A punctuation says that a partition was read to the end of a window, not that its batches have arrived. So the batches
+of a partition are numbered, in each step of the windows by itself: a batch carries its number in every step that it has
+readings of, and the punctuation carries the last number. A window holds everything when all numbers arrived with its
+cells, whatever a runner fired, repeated, reordered or lost.
 
-A run of numbers begins with the reading of a part, and has a name that is drawn by chance: where a part is read again,
-its batches may be cut in other places, and their tickets must not be taken for the first ones. A call that a runner
-repeats from a checkpoint goes on with the same run: every runner here discards what the first try sent.
+Numbers belong to an epoch (``run``), drawn at random when reading a partition starts: a partition that is read again
+may cut its batches in other places, and their numbers are others than the first ones. A call that a runner repeats from
+a checkpoint continues the epoch: every runner here discards what the first try sent.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import pyarrow as pa
 
 from ...schemas.slots import Schedule, SlotGrid
 
-#: First and last number of tickets that follow each other.
+#: First and last of consecutive sequence numbers.
 Range = tuple[int, int]
 
 _RUNS = 1 << 31
 
-#: No ticket for a step that begins more than a day ahead: stamps that jump about must not fill the memory.
+#: No number for a step that begins more than a day ahead: wrong stamps must not fill the memory.
 _AHEAD_US = 86_400_000_000
 
 
@@ -71,12 +70,12 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Tickets:
-    """The tickets of a batch.
+class BatchNumbers:
+    """The sequence numbers of a batch.
 
     Attributes:
-        part: number of the part that sent it.
-        run: name of the run of numbers.
+        part: number of the partition that sent it.
+        run: epoch of the numbers.
         numbers: (step, number of the batch among those with readings of the step).
     """
 
@@ -90,11 +89,11 @@ class Tickets:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """What a part remembers of the tickets that it gave.
+class SequenceNumbers:
+    """The last sequence numbers of a partition.
 
     Attributes:
-        run: name of the run.
+        run: epoch of the numbers.
         sent: step -> how many batches with readings of it were sent, while a window over it is open.
     """
 
@@ -102,39 +101,38 @@ class Issued:
     sent: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Issued:
-        """Of what a savepoint holds; JSON makes text of the steps."""
+    def from_plain(cls, plain: Mapping[str, Any]) -> SequenceNumbers:
+        """From the JSON of a savepoint, where steps are texts."""
         return cls(plain["run"], {int(step): count for step, count in plain["sent"].items()})
 
     def issue(self, part: int, batches: Iterable[pa.RecordBatch], steps: Steps, horizon_us: int, now_us: int) -> Given:
-        """Give tickets to the next batches of a part.
+        """Number the next batches of a partition.
 
         Args:
             part: its number.
             batches: in the order in which they are sent.
             steps: of the windows.
-            horizon_us: windows that end by this instant were declared complete; what is of no other one is late.
-            now_us: the wall clock. What lies more than a day ahead gets no ticket: a window has it if it has come, and
-                does not wait for it.
+            horizon_us: windows that end by this instant were declared complete; readings of these alone are late.
+            now_us: the wall clock. Readings more than a day ahead get no number: a window does not wait for them.
         """
         sent = dict(self.sent)
-        tickets: list[Tickets] = []
+        numbered: list[BatchNumbers] = []
         for batch in batches:
             touched = steps.open_in(batch, horizon_us, now_us)
             for step in touched:
                 sent[step] = sent.get(step, 0) + 1
-            tickets.append(Tickets(part, self.run, tuple((step, sent[step]) for step in touched)))
-        return tickets, replace(self, sent=sent)
+            numbered.append(BatchNumbers(part, self.run, tuple((step, sent[step]) for step in touched)))
+        return numbered, replace(self, sent=sent)
 
-    def declare(self, steps: Steps, until_us: int) -> tuple[tuple[tuple[int, int], ...], Issued]:
-        """What a mark says of the windows that end by its instant, and what is to be remembered after it."""
+    def declare(self, steps: Steps, until_us: int) -> tuple[tuple[tuple[int, int], ...], SequenceNumbers]:
+        """What a punctuation says of the windows that end by its instant, and the numbers after it."""
         due = tuple(sorted((step, count) for step, count in self.sent.items() if steps.end_us(step) <= until_us))
         kept = {step: count for step, count in self.sent.items() if steps.over_us(step) > until_us}
         return due, replace(self, sent=kept)
 
 
-Given = tuple[list[Tickets], Issued]
-"""The tickets of some batches, and what is to be remembered after them."""
+Given = tuple[list[BatchNumbers], SequenceNumbers]
+"""The sequence numbers of some batches, and those of the partition after them."""
 
 
 def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
@@ -169,4 +167,4 @@ def covers(found: tuple[Range, ...], count: int) -> bool:
     return any(first <= 1 and count <= last for first, last in found)
 
 
-__all__ = ["Given", "Issued", "Range", "Steps", "Tickets", "covers", "ranges", "united"]
+__all__ = ["BatchNumbers", "Given", "Range", "SequenceNumbers", "Steps", "covers", "ranges", "united"]

@@ -36,7 +36,7 @@ from typing import Any
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
-from ..completeness.sequence_numbers import Issued
+from ..completeness.sequence_numbers import SequenceNumbers
 
 __all__ = [
     "Heard",
@@ -207,7 +207,7 @@ class Progress:
         over: whether the part will never be read again.
         sources: what was heard of each source that the part mixes; empty where it is one source.
         lost_us: windows that start before it may lack readings that the source had and has no longer; ``None``: none.
-        issued: the tickets that were given; ``None`` where batches get none.
+        issued: the sequence numbers so far; ``None`` where batches get none.
     """
 
     position: str
@@ -218,7 +218,7 @@ class Progress:
     over: bool = False
     sources: dict[str, Heard] = field(default_factory=dict[str, Heard])
     lost_us: int | None = None
-    issued: Issued | None = None
+    issued: SequenceNumbers | None = None
     looked_us: int = 0
 
 
@@ -252,10 +252,10 @@ class SpanCoder(Coder):
 
 
 def _progress(plain: dict[str, Any]) -> Progress:
-    # those of older savepoints tell no sources and no tickets
+    # those of older savepoints have no sources and no sequence numbers
     sources = {name: Heard(**one) for name, one in plain.pop("sources", {}).items()}
     issued = plain.pop("issued", None)
-    return Progress(**plain, sources=sources, issued=None if issued is None else Issued.from_plain(issued))
+    return Progress(**plain, sources=sources, issued=None if issued is None else SequenceNumbers.from_plain(issued))
 
 
 class SpanTracker(RestrictionTracker):

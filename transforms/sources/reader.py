@@ -34,8 +34,8 @@ from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common import batches as coders
 from ..common.rejects import DECODED, METRICS, counter_name
-from ..completeness.punctuation import Mark, mark_batch, with_horizon
-from ..completeness.sequence_numbers import Issued, Steps, Tickets
+from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
+from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
 from .batch_files import DecodedReadings
 from .contract import BEGIN, Feed, Piece, Reader
 from .progress import (
@@ -71,7 +71,7 @@ class Pace:
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
-        steps: where the windows lie, so that batches get tickets (see :mod:`..completeness.sequence_numbers`);
+        steps: where the windows lie, so that batches get sequence numbers (see :mod:`..completeness.sequence_numbers`);
         ``None``: they get none.
     """
 
@@ -156,7 +156,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def initial_restriction(self, element: int) -> Span:
         """From the beginning, without end."""
-        issued = None if self._pace.steps is None else Issued()
+        issued = None if self._pace.steps is None else SequenceNumbers()
         return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
 
     def create_tracker(self, restriction: Span) -> SpanTracker:
@@ -243,7 +243,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 settled = None if before.followed else self._pace.begin_us
                 yield from self._rows(piece, tickets, before.clock_us, settled)
             if mark is not None:
-                yield TimestampedValue(mark_batch(mark, self._schema), _timestamp(before.clock_us))
+                yield TimestampedValue(punctuation_batch(mark, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
             Pulse.of(element).beat(
@@ -325,7 +325,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         sources: Mapping[str, Reach] | None = None,
         *,
         ended: bool = False,
-    ) -> tuple[Progress, Mark | None]:
+    ) -> tuple[Progress, Punctuation | None]:
         """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
         pace, now = self._pace, self._now()
         after = before
@@ -366,7 +366,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         mark = None
         if clock > before.clock_us:
             silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-            mark = Mark(
+            mark = Punctuation(
                 part,
                 self._feed.parts,
                 before.clock_us,
@@ -388,7 +388,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             clock = max(clock, now - idle_us - pace.lateness_us)
         return replace(progress, heard_us=since, looked_us=now), clock
 
-    def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[Tickets | None], Progress]:
+    def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[BatchNumbers | None], Progress]:
         batches, steps = () if piece is None else piece.batches, self._pace.steps
         if steps is None or before.issued is None:
             return [None] * len(batches), before
@@ -415,7 +415,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return tuple(name for name, latest in found.items() if latest is not None)
 
     def _rows(
-        self, piece: Piece, tickets: list[Tickets | None], horizon_us: int, settled_us: int | None
+        self, piece: Piece, tickets: list[BatchNumbers | None], horizon_us: int, settled_us: int | None
     ) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
@@ -425,7 +425,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if ahead := piece.ahead(self._now()):
             self._ahead.inc(ahead)
         for batch, given in zip(piece.batches, tickets, strict=True):
-            said = with_horizon(batch, horizon_us, settled_us=settled_us, tickets=given)
+            said = with_horizon(batch, horizon_us, settled_us=settled_us, numbers=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: Progress) -> None:

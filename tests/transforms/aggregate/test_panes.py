@@ -28,8 +28,8 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.panes import Gather, SortPanes
-from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, mark_of, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
+from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import Pace, ReadLive
 
@@ -114,7 +114,7 @@ def panes(monkeypatch: pytest.MonkeyPatch) -> Panes:
 def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = True) -> list[list[Any]]:
     """What a source of some parts sends, in stretches of event time: the readings of each, and a mark of each part."""
     steps = Steps(ORIGIN, 24 * HOUR)
-    issued = {part: Issued() for part in range(parts)}
+    issued = {part: SequenceNumbers() for part in range(parts)}
     stretches: list[list[Any]] = []
     for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, step_us):
         stretches.append([])
@@ -128,12 +128,12 @@ def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = T
             given, issued[part] = issued[part].issue(part, found, steps, begin, NOW)
             due, issued[part] = issued[part].declare(steps, begin + step_us)
             said = {"run": issued[part].run, "sent": due} if tickets else {}
-            mark = Mark(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
+            mark = Punctuation(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
             stretches[-1] += [
-                with_horizon(batch, begin, tickets=one if tickets else None)
+                with_horizon(batch, begin, numbers=one if tickets else None)
                 for batch, one in zip(found, given, strict=True)
             ]
-            stretches[-1].append(mark_batch(mark, READING_SCHEMA))
+            stretches[-1].append(punctuation_batch(mark, READING_SCHEMA))
     return stretches
 
 
@@ -261,13 +261,15 @@ def test_sliding_windows_are_whole_whatever_panes_are_fired(
     job = live_settings(tmp_path, windows={"size": "1d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-03"})
     frame = readings(DAYS, seed=62, names=["a", "d"])
     steps = Steps(ORIGIN, 12 * HOUR, 2)
-    issued, stretch = Issued(), []
+    issued, stretch = SequenceNumbers(), []
     for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, 9 * HOUR):
         found = batches(frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 9 * HOUR)), 20)
         given, issued = issued.issue(0, found, steps, begin, NOW)
         due, issued = issued.declare(steps, begin + 9 * HOUR)
-        stretch += [with_horizon(one, begin, tickets=ticket) for one, ticket in zip(found, given, strict=True)]
-        stretch.append(mark_batch(Mark(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA))
+        stretch += [with_horizon(one, begin, numbers=ticket) for one, ticket in zip(found, given, strict=True)]
+        stretch.append(
+            punctuation_batch(Punctuation(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA)
+        )
     run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
     counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
     assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
@@ -309,9 +311,9 @@ def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_i
     frame = readings(DAYS, seed=67, names=["a", "d", "e"])
     stretches = sent(frame, step_us=STEP)
     holed = [list(stretch) for stretch in stretches]
-    holed[1] = [one for one in holed[1] if lost == "declarations" or mark_of(one) is not None]
+    holed[1] = [one for one in holed[1] if lost == "declarations" or punctuation_of(one) is not None]
     if lost != "readings":
-        holed[3] = [one for one in holed[3] if mark_of(one) is None]
+        holed[3] = [one for one in holed[3] if punctuation_of(one) is None]
     run(monkeypatch, streamed(holed, step_us=STEP, seed=68), job, tmp_path / "first")
     found = {place: [unstamped(n) for n in counts] for place, counts in on_record(job).items()}
     assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)

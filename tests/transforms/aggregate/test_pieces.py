@@ -21,8 +21,15 @@ from quiltstream.transforms.aggregate.collect import CollectCells, Collected, bo
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.panes import GatherPanes, SortPanes
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
-from quiltstream.transforms.completeness.punctuation import Closing, Mark, mark_batch, mark_of, tickets_of, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps, covers, ranges, united
+from quiltstream.transforms.completeness.punctuation import (
+    Punctuation,
+    WindowEnd,
+    batch_numbers_of,
+    punctuation_batch,
+    punctuation_of,
+    with_horizon,
+)
+from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps, covers, ranges, united
 
 from ..sources.streams import HOUR, readings
 from ..test_histograms import ORIGIN, batches
@@ -39,7 +46,7 @@ def element(number: int, width: int = 4) -> CellBlock:
 @pytest.mark.assures("live", "A window is whole only with everything that was sent to it, however it is cut into panes")
 @given(st.integers(1, 8), st.data())
 def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(count, data) -> None:
-    elements = [*map(element, range(1, count + 1)), Closing(0, 0, 1, run=7, sent=((0, count),))]
+    elements = [*map(element, range(1, count + 1)), WindowEnd(0, 0, 1, run=7, sent=((0, count),))]
     order = data.draw(st.permutations(range(count + 1)))
     # some come again
     order = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=4))]
@@ -61,11 +68,11 @@ def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(
 
 def test_tickets_of_another_run_are_not_taken_for_those_of_this_one() -> None:
     collect, one = CollectCells(), CollectCells().create_accumulator()
-    for part in (element(1), element(2), Closing(0, 0, 1, run=8, sent=((0, 2),))):
+    for part in (element(1), element(2), WindowEnd(0, 0, 1, run=8, sent=((0, 2),))):
         one = collect.add_input(one, part)
     assert one.complete(0)
     assert not one.whole(0)
-    assert collect.add_input(one, Closing(0, 0, 1, run=7, sent=((0, 2),))).whole(0)
+    assert collect.add_input(one, WindowEnd(0, 0, 1, run=7, sent=((0, 2),))).whole(0)
 
 
 @given(st.lists(st.integers(1, 12)))
@@ -96,7 +103,7 @@ def test_only_a_first_pane_that_is_whole_passes_by_what_waits_for_other_panes() 
     window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
     collect, part = CollectCells(), CollectCells().create_accumulator()
     part = collect.add_input(part, element(1))
-    entire = collect.add_input(collect.create_accumulator(), Closing(0, run=7, sent=((0, 1),)))
+    entire = collect.add_input(collect.create_accumulator(), WindowEnd(0, run=7, sent=((0, 1),)))
     entire = collect.add_input(entire, element(1))
     for found, timing, first, passes in (
         (entire, PaneInfoTiming.ON_TIME, True, True),
@@ -138,7 +145,7 @@ def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(acc
     early = PaneInfo(is_first=False, is_last=False, timing=PaneInfoTiming.EARLY, index=1, nonspeculative_index=-1)
     pane, passed = collect.create_accumulator(), []
     all_of_them = collect.create_accumulator()
-    elements = [*(element(number, width) for number in range(1, count + 1)), Closing(0, run=7, sent=((0, count),))]
+    elements = [*(element(number, width) for number in range(1, count + 1)), WindowEnd(0, run=7, sent=((0, count),))]
     for one in elements:
         pane = collect.add_input(pane if accumulating else collect.create_accumulator(), one)
         all_of_them = collect.add_input(all_of_them, one)
@@ -155,13 +162,13 @@ def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(acc
 
 def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
     (batch,) = batches(readings(1, seed=76, names=["a"]), 500)
-    (given_,), issued = Issued(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN, NOW)
-    assert tickets_of(with_horizon(batch, 7, tickets=given_)) == given_
+    (given_,), issued = SequenceNumbers(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN, NOW)
+    assert batch_numbers_of(with_horizon(batch, 7, numbers=given_)) == given_
     assert given_.numbers == ((0, 1), (1, 1))
-    assert tickets_of(with_horizon(batch, 7)) is None
-    assert Issued.from_plain({"run": 5, "sent": {"0": 1, "1": 1}}) == issued
-    mark = Mark(3, 4, 1, 2, run=5, sent=((0, 1), (1, 1)))
-    assert mark_of(mark_batch(mark, READING_SCHEMA)) == mark
+    assert batch_numbers_of(with_horizon(batch, 7)) is None
+    assert SequenceNumbers.from_plain({"run": 5, "sent": {"0": 1, "1": 1}}) == issued
+    mark = Punctuation(3, 4, 1, 2, run=5, sent=((0, 1), (1, 1)))
+    assert punctuation_of(punctuation_batch(mark, READING_SCHEMA)) == mark
     due, rest = issued.declare(Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
     assert (due, rest.sent) == (((0, 1),), {1: 1})
     # what is late already gets none, and a step is remembered while a window over it is open
@@ -169,6 +176,6 @@ def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
     assert late.numbers == ((1, 2),)
     assert issued.declare(Steps(ORIGIN, 12 * HOUR, 2), ORIGIN + 24 * HOUR)[1].sent == {1: 1}
     # nor does what lies more than a day ahead: nobody waits for it, and it takes no memory
-    (ahead,), kept = Issued().issue(3, [batch], Steps(ORIGIN, HOUR), ORIGIN, ORIGIN - 20 * HOUR)
+    (ahead,), kept = SequenceNumbers().issue(3, [batch], Steps(ORIGIN, HOUR), ORIGIN, ORIGIN - 20 * HOUR)
     assert [step for step, _ in ahead.numbers] == list(kept.sent) == [0, 1, 2, 3, 4]
     assert isinstance(batch, pa.RecordBatch)

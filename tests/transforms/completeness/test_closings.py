@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.completeness.punctuation import Closing, Mark, closings_by
+from quiltstream.transforms.completeness.punctuation import Punctuation, WindowEnd, window_ends_by
 
 HOUR = 3_600_000_000
 GRID = SlotGrid(HOUR)
@@ -26,24 +26,27 @@ class Looked(tuple[tuple[int, int], ...]):
 
 
 def test_each_window_is_told_the_tickets_of_its_own_steps() -> None:
-    mark = Mark(1, 2, 0, 10 * HOUR, run=7, sent=((0, 4), (2, 1), (3, 9), (4, 2)))
-    found = {one.start: one.sent for one in closings_by(mark, SCHEDULE, GRID)}
+    mark = Punctuation(1, 2, 0, 10 * HOUR, run=7, sent=((0, 4), (2, 1), (3, 9), (4, 2)))
+    found = {one.start: one.sent for one in window_ends_by(mark, SCHEDULE, GRID)}
     assert found == {0: ((0, 4), (2, 1)), 2: ((2, 1), (3, 9)), 4: ((2, 1), (3, 9), (4, 2))}
-    assert {one.sent for one in closings_by(Mark(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
+    assert {one.sent for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
 
 
 def test_the_windows_that_end_after_a_source_fell_silent_say_so_and_others_do_not() -> None:
-    found = {one.start: one.silent for one in closings_by(Mark(0, 1, 0, 10 * HOUR, silent_us=8 * HOUR), SCHEDULE, GRID)}
+    found = {
+        one.start: one.silent
+        for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR, silent_us=8 * HOUR), SCHEDULE, GRID)
+    }
     assert found == {0: False, 2: False, 4: True}
 
 
 def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
     collect = CollectCells()
     said = [
-        ([Closing(0)], "live"),
-        ([Closing(0, replayed=True)], "replayed"),
-        ([Closing(0, silent=True), Closing(0, replayed=True)], "silent"),
-        ([Closing(0, silent=True), Closing(0, lost=True)], "unavailable"),
+        ([WindowEnd(0)], "live"),
+        ([WindowEnd(0, replayed=True)], "replayed"),
+        ([WindowEnd(0, silent=True), WindowEnd(0, replayed=True)], "silent"),
+        ([WindowEnd(0, silent=True), WindowEnd(0, lost=True)], "unavailable"),
     ]
     for closings, completeness in said:
         parts = [collect.add_input(collect.create_accumulator(), closing) for closing in closings]
@@ -53,6 +56,6 @@ def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
 def test_a_mark_that_closes_a_whole_backlog_is_gone_through_once() -> None:
     """Once for each window would be minutes for a year of quarters of an hour."""
     sent = Looked((step, 1) for step in range(3_000))
-    closings = list(closings_by(Mark(0, 1, 0, 6_000 * HOUR, sent=sent), SCHEDULE, GRID))
+    closings = list(window_ends_by(Punctuation(0, 1, 0, 6_000 * HOUR, sent=sent), SCHEDULE, GRID))
     assert len(closings) == 2_998
     assert Looked.times == 1

@@ -13,7 +13,7 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.completeness.punctuation import horizon_of, mark_of
+from quiltstream.transforms.completeness.punctuation import horizon_of, punctuation_of
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import KnownTopic, Start
 from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
@@ -76,7 +76,7 @@ class Lane:
         """Call the reader once: ``read`` has the series so far, and ``until`` the hour of the last mark."""
         made, self._rest = calls(self._part, self._rest, self._estimator)
         for batch in made:
-            mark, horizon_us = mark_of(batch), horizon_of(batch)
+            mark, horizon_us = punctuation_of(batch), horizon_of(batch)
             if mark is not None:
                 self.until = (mark.until_us - ORIGIN) // HOUR
             elif batch.num_rows:

@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import Encoder
-from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.registration import register
@@ -49,7 +49,7 @@ def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, b
     until, replayed = -1, False
     for _ in range(4):
         made, rest = calls(part, rest, estimator)
-        for mark in filter(None, map(mark_of, made)):
+        for mark in filter(None, map(punctuation_of, made)):
             until, replayed = (mark.until_us - ORIGIN) // HOUR, mark.replayed
     return until, replayed, rest
 
@@ -295,7 +295,7 @@ def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[An
     found: list[Any] = []
     for _ in range(4):
         made, rest = calls(part, rest, estimator)
-        marks = [mark_of(one) for one in made if isinstance(one, pa.RecordBatch)]
+        marks = [punctuation_of(one) for one in made if isinstance(one, pa.RecordBatch)]
         lost = [mark.lost_us for mark in marks if mark is not None]
         found += [None if one is None else (one - ORIGIN) / HOUR for one in lost]
     return found, rest

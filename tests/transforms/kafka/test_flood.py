@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.sources.reader import Pace, ReadPart
 
 from ..sources.streams import DAILY, Estimator, Tracker, on_record, play, truth
@@ -49,7 +49,7 @@ class Follower:
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
-        return [one.value for one in self.events if not isinstance(one, int) and mark_of(one.value) is None]
+        return [one.value for one in self.events if not isinstance(one, int) and punctuation_of(one.value) is None]
 
     @property
     def rows(self) -> int:

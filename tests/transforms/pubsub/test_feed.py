@@ -14,7 +14,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.completeness.punctuation import Mark, horizon_of, mark_of
+from quiltstream.transforms.completeness.punctuation import Punctuation, horizon_of, punctuation_of
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
@@ -420,7 +420,7 @@ class Job:
         self.part.setup()
         self.kept = Span(Progress(BEGIN, self.begin_us, heard_us=self.begin_us))
 
-    def bundle(self, *, kept: bool = True) -> tuple[list[pa.RecordBatch], list[Mark]]:
+    def bundle(self, *, kept: bool = True) -> tuple[list[pa.RecordBatch], list[Punctuation]]:
         tracker, finalizer = Runner(self.kept), Finalizer()
         made = [
             one.value
@@ -433,8 +433,8 @@ class Job:
             self.kept = Span(start)
             for callback in finalizer.callbacks:
                 callback()
-        marks = [mark for one in made if (mark := mark_of(one)) is not None]
-        return [one for one in made if mark_of(one) is None], marks
+        marks = [mark for one in made if (mark := punctuation_of(one)) is not None]
+        return [one for one in made if punctuation_of(one) is None], marks
 
 
 @pytest.mark.assures(
@@ -462,7 +462,7 @@ def test_marks_come_when_nothing_waits_and_readings_say_how_far_the_clock_was(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(service, monkeypatch)
-    declared: list[Mark] = []
+    declared: list[Punctuation] = []
     for _ in range(20):
         service.clock += 10
         service.publish(body(service.clock))
@@ -482,7 +482,7 @@ def test_silence_declares_nothing(service: FakeService, monkeypatch: pytest.Monk
     job = Job(service, monkeypatch)
     service.publish(body(service.clock))
     job.bundle()
-    declared: list[Mark] = []
+    declared: list[Punctuation] = []
     for _ in range(10):
         service.clock += 3600
         declared += job.bundle()[1]

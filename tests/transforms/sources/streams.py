@@ -22,8 +22,8 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps, Tickets
+from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.file_decoder import FileDecoder
 from quiltstream.transforms.sources.progress import Span, SpanTracker
@@ -95,7 +95,7 @@ def as_it_comes(
     events: list[Any] = []
     end = int(max(frame["time"].to_list())) + 1 if until_us is None else until_us
     clock = dict.fromkeys(range(parts), ORIGIN)
-    issued = {part: Issued() for part in range(parts)}
+    issued = {part: SequenceNumbers() for part in range(parts)}
     for begin in range(ORIGIN, end + lateness_us + step_us, step_us):
         for part in range(parts):
             mine = frame.filter(
@@ -107,17 +107,17 @@ def as_it_comes(
             found = batches(mine, 64) if len(mine) else []
             reached = max(clock[part], begin + step_us - lateness_us)
             if tickets is None:
-                mark = Mark(part, parts, at, reached)
+                mark = Punctuation(part, parts, at, reached)
                 given: list[Any] = [None] * len(found)
             else:
                 given, issued[part] = issued[part].issue(part, found, tickets, at, begin + step_us)
                 due, issued[part] = issued[part].declare(tickets, reached)
-                mark = Mark(part, parts, at, reached, run=issued[part].run, sent=due)
+                mark = Punctuation(part, parts, at, reached, run=issued[part].run, sent=due)
             events += [
-                TimestampedValue(with_horizon(batch, at, tickets=one), stamped(at))
+                TimestampedValue(with_horizon(batch, at, numbers=one), stamped(at))
                 for batch, one in zip(found, given, strict=True)
             ]
-            events.append(TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(at)))
+            events.append(TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(at)))
             clock[part] = reached
         events.append(min(clock.values()))
     return events
@@ -126,10 +126,10 @@ def as_it_comes(
 def too_late(frame: pl.DataFrame, horizon_us: int) -> list[Any]:
     """Readings that a source sends when it has declared all their windows complete: no ticket is given to them."""
     found = batches(frame, 500)
-    given, _ = Issued().issue(0, found, DAILY, horizon_us, horizon_us)
-    assert all(one == Tickets(0, one.run, ()) for one in given)
+    given, _ = SequenceNumbers().issue(0, found, DAILY, horizon_us, horizon_us)
+    assert all(one == BatchNumbers(0, one.run, ()) for one in given)
     return [
-        TimestampedValue(with_horizon(batch, horizon_us, tickets=one), stamped(horizon_us))
+        TimestampedValue(with_horizon(batch, horizon_us, numbers=one), stamped(horizon_us))
         for batch, one in zip(found, given, strict=True)
     ]
 

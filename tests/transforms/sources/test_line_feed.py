@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources import stdin
 from quiltstream.transforms.sources.contract import BEGIN, Piece, Reader
@@ -105,7 +105,7 @@ def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
         given, span = calls(part, span, estimator)
         made += given
     part.teardown()
-    marks = [mark for one in made if (mark := mark_of(one)) is not None]
+    marks = [mark for one in made if (mark := punctuation_of(one)) is not None]
     assert max(mark.until_us for mark in marks) == declared_us
     assert estimator.at == stamped(declared_us)
 

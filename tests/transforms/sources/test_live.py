@@ -18,8 +18,8 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, mark_of, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
+from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import Pace
 
@@ -100,7 +100,7 @@ def test_a_window_waits_for_every_part(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
     events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, parts=2)
-    marks = [mark_of(one.value) for one in events if not isinstance(one, int)]
+    marks = [punctuation_of(one.value) for one in events if not isinstance(one, int)]
     silenced = [
         one
         for one, mark in zip([one for one in events if not isinstance(one, int)], marks, strict=True)
@@ -115,12 +115,12 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
     job = live_settings(tmp_path, **changes)
     end, noon = ORIGIN + 96 * HOUR, ORIGIN + 36 * HOUR
     marks = [
-        Mark(0, 2, ORIGIN, end, replayed=True, run=3, sent=()),
+        Punctuation(0, 2, ORIGIN, end, replayed=True, run=3, sent=()),
         # the second part has lost what came before noon of the second day
-        Mark(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon, run=4, sent=()),
-        Mark(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
+        Punctuation(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon, run=4, sent=()),
+        Punctuation(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
     ]
-    play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
+    play([TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
     with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
     said = {((row.window_start - ORIGIN) // (24 * HOUR), row.completeness) for row in rows}
@@ -131,8 +131,8 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
 @pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
 def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path, said):
     job = live_settings(tmp_path)
-    mark = Mark(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
-    play([TimestampedValue(mark_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
+    mark = Punctuation(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
+    play([TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
 
@@ -166,14 +166,14 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(
         time=pl.col("time") // SLOT * SLOT + SLOT - 1, value=pl.lit(5000.0)
     )
-    given, issued = Issued().issue(0, batches(frame, 500), DAILY, ORIGIN, end)
+    given, issued = SequenceNumbers().issue(0, batches(frame, 500), DAILY, ORIGIN, end)
     held = [
-        TimestampedValue(with_horizon(one, ORIGIN, tickets=ticket), stamped(ORIGIN))
+        TimestampedValue(with_horizon(one, ORIGIN, numbers=ticket), stamped(ORIGIN))
         for one, ticket in zip(batches(frame, 500), given, strict=True)
     ]
     due, _ = issued.declare(DAILY, end)
-    first = mark_batch(Mark(0, 2, ORIGIN, end, run=issued.run, sent=due), READING_SCHEMA)
-    second = mark_batch(Mark(1, 2, ORIGIN, end, run=issued.run, sent=()), READING_SCHEMA)
+    first = punctuation_batch(Punctuation(0, 2, ORIGIN, end, run=issued.run, sent=due), READING_SCHEMA)
+    second = punctuation_batch(Punctuation(1, 2, ORIGIN, end, run=issued.run, sent=()), READING_SCHEMA)
     held.append(TimestampedValue(first, stamped(ORIGIN)))
     # the runner's watermark is the slowest part's, so the window is still open to it
     held += [TimestampedValue(one.value, stamped(ORIGIN)) for one in too_late(late, end)]

@@ -27,7 +27,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import ChargeAndCount
-from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.completeness.sequence_numbers import Steps
 
 from ...e2e.stamped import Tap, left, stamp, unstamped
@@ -183,7 +183,7 @@ def test_a_part_that_falls_silent_holds_the_windows_until_it_goes_on(tmp_path: P
         if isinstance(one, int):
             went += [one] if one <= silent else []
             continue
-        mark = mark_of(one.value)
+        mark = punctuation_of(one.value)
         second = mark.part == 1 if mark is not None else one.value.column("series")[0].as_py() in {"b", "d"}
         (held if second and one.timestamp >= stamped(silent) else went).append(one)
     play([*went, *held], job, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.completeness.punctuation import mark_of
+from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece, Reader
 from quiltstream.transforms.sources.file_decoder import FileDecoder
@@ -265,7 +265,7 @@ def test_a_partition_ends_with_a_call_of_its_own_where_a_runner_keeps_residuals(
     assert (rest_of_it.clock_us, rest_of_it.over) == (ORIGIN + 1, False)
     again = Runner(Span(rest_of_it))
     made = list(part.process(0, again, estimator))
-    assert all(mark_of(batch.value) is None for batch in made)
+    assert all(punctuation_of(batch.value) is None for batch in made)
     assert (again.current_restriction().stop, again.asked, one.closed) == (None, None, 1)
     again.check_done()
 

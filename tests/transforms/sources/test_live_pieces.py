@@ -11,10 +11,10 @@ import pytest
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
 from quiltstream.transforms.common.batches import RecordBatchCoder
 from quiltstream.transforms.completeness.punctuation import (
-    Mark,
+    Punctuation,
     horizon_of,
-    mark_batch,
-    mark_of,
+    punctuation_batch,
+    punctuation_of,
     settled_of,
     with_horizon,
 )
@@ -28,11 +28,11 @@ from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
 
 
 def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
-    mark = Mark(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
+    mark = Punctuation(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
     coder = RecordBatchCoder()
-    assert mark_of(coder.decode(coder.encode(mark_batch(mark, READING_SCHEMA)))) == mark
+    assert punctuation_of(coder.decode(coder.encode(punctuation_batch(mark, READING_SCHEMA)))) == mark
     batch = batches(readings(1, seed=1), 10)[0]
-    assert mark_of(batch) is None
+    assert punctuation_of(batch) is None
     assert horizon_of(batch) is None
     marked = coder.decode(coder.encode(with_horizon(batch, 77)))
     assert (horizon_of(marked), settled_of(marked)) == (77, None)
@@ -43,9 +43,9 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
     assert (horizon_of(marked), settled_of(marked)) == (-77, -77)
     assert marked.to_pylist() == batch.to_pylist()
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
-        Mark(3, 3, 0, 1)
+        Punctuation(3, 3, 0, 1)
     with pytest.raises(ValueError, match="cannot go back from 2 to 1"):
-        Mark(0, 1, 2, 1)
+        Punctuation(0, 1, 2, 1)
 
 
 def test_a_span_splits_after_its_last_claim_and_nowhere_else():
@@ -88,13 +88,15 @@ def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_fut
     put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 5 * HOUR], "value": [1.0]}))
     assert rest is not None
     made, rest = calls(part, rest, estimator)
-    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
+    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [Punctuation(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
     assert estimator.at == stamped(ORIGIN + 4 * HOUR)
     # some hours ahead: the clock of this machine holds
     put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
     assert rest is not None
     made, rest = calls(part, rest, estimator)
-    assert [mark_of(one) for one in made if one.num_rows == 0] == [Mark(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)]
+    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [
+        Punctuation(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)
+    ]
     # and the machine's clock jumping back moves nothing
     wall[0] -= 9 * HOUR
     assert rest is not None
@@ -111,15 +113,15 @@ def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do
     estimator = Estimator()
     put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
     made, rest = calls(part, part.initial_restriction(0), estimator)
-    assert [mark_of(one) for one in made] == [None]
+    assert [punctuation_of(one) for one in made] == [None]
     assert estimator.at == stamped(ORIGIN)
     times = [ORIGIN + 87_600 * HOUR, ORIGIN + 50 * HOUR]
     put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a", "b"], "time": times, "value": [1.0, 1.0]}))
     assert rest is not None
     made, rest = calls(part, rest, estimator)
     # although this machine's clock says 100 hours: windows that "b" may still fill are not closed
-    assert [mark_of(one) for one in made if one.num_rows == 0] == [
-        Mark(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
+    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [
+        Punctuation(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
     ]
 
 
@@ -196,7 +198,7 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
     after, _ = part._step(0, part.initial_restriction(0).start, None)
     wall[0] += 2 * HOUR
     after, mark = part._step(0, after, None)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
+    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
     assert after.clock_us == ORIGIN + HOUR
 
 
@@ -207,14 +209,14 @@ def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source(
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
     begun = part.initial_restriction(0).start
 
-    def step(before: Progress, source: str, hour: int) -> tuple[Progress, Mark | None]:
+    def step(before: Progress, source: str, hour: int) -> tuple[Progress, Punctuation | None]:
         spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
         return part._step(0, before, spoken, ends)
 
     ends = {"north": Reach.END, "south": Reach.END}
     after, _ = step(begun, "north", 40)
     after, mark = step(after, "south", 50)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 39 * HOUR)
+    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 39 * HOUR)
     # the north falls silent; until idle has passed windows wait for it
     for _ in range(7):
         wall[0] += HOUR // 2
@@ -222,7 +224,7 @@ def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source(
         assert mark is None
     wall[0] += HOUR // 2
     after, mark = step(after, "south", 70)
-    assert mark == Mark(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
+    assert mark == Punctuation(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
     assert part._left_out(after, ends) == ("north",)
     # it had come past the next window before it fell silent: that one lacks nothing
     after, _ = step(after, "north", 90)
@@ -244,14 +246,14 @@ def test_of_several_silent_sources_the_slowest_names_the_windows_not_waited_for(
     for source, hour in (("north", 3), ("south", 6), ("west", 2)):
         spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
         after, mark = part._step(0, after, spoken, ends)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
+    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
     for _ in range(4):
         wall[0] += HOUR // 4
         spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
         after, mark = part._step(0, after, spoken, ends)
     spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
     _, mark = part._step(0, after, spoken, ends)
-    assert mark == Mark(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
+    assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
 
 def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
@@ -265,7 +267,7 @@ def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
         assert mark is None
         wall[0] += HOUR // 4
         after, mark = part._step(0, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
+    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
     # one that has never spoken is told as such, and not as one that fell silent
     assert part._left_out(after, ends) == ()
 
@@ -277,7 +279,7 @@ def test_the_end_of_a_source_is_no_silence():
     begun = part.initial_restriction(0).start
     wall[0] += 20 * HOUR
     _, mark = part._step(0, begun, None, ended=True)
-    assert mark == Mark(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
+    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
 
 
 def test_the_reasons_of_a_live_source_have_words():

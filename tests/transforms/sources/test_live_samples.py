@@ -24,8 +24,8 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Mark, mark_batch, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import Issued, Steps
+from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.batch_files import decoder_of
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -74,19 +74,22 @@ def stamped(instant_us: int) -> Timestamp:
 def streamed(events: list[pa.RecordBatch | int], job: Settings, begin_us: int, end_us: int) -> test_stream.TestStream:
     """The stream of a source of one part, with tickets."""
     stream, clock = test_stream.TestStream().advance_watermark_to(stamped(begin_us)), begin_us
-    issued, steps = Issued(), Steps.of(job.grid, job.schedule)
+    issued, steps = SequenceNumbers(), Steps.of(job.grid, job.schedule)
     for event in [*events, end_us]:
         if isinstance(event, int):
             if stamped(event) <= stamped(clock):
                 continue
             due, issued = issued.declare(steps, event)
-            mark, reached = mark_batch(Mark(0, 1, clock, event, run=issued.run, sent=due), READING_SCHEMA), event
+            mark, reached = (
+                punctuation_batch(Punctuation(0, 1, clock, event, run=issued.run, sent=due), READING_SCHEMA),
+                event,
+            )
             stream = stream.add_elements([TimestampedValue(mark, stamped(clock))])
             stream = stream.advance_watermark_to(stamped(reached))
             clock = reached
         else:
             (ticket,), issued = issued.issue(0, [event], steps, clock, end_us)
-            said = with_horizon(event, clock, tickets=ticket)
+            said = with_horizon(event, clock, numbers=ticket)
             stream = stream.add_elements([TimestampedValue(said, stamped(clock))])
     return stream.advance_watermark_to_infinity()
 
