@@ -36,7 +36,12 @@ def ledger() -> None:
 @ledger.command("show")
 @click.argument("ledger_", metavar="LEDGER")
 @click.option("--domain", help="This domain only.")
-@click.option("--all", "every", is_flag=True, help="Every entry, not only the last ones.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Every entry, not only the last ones, and what the theorems of the sources say.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool) -> None:
     r"""Show what each domain has lost, what its budget is, and the entries of its account.
@@ -688,6 +693,33 @@ def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None
     from .commands.report import write_report
 
     write_report(ledger_, output, domain=domain, model=model, title=title, pictured=pictured)
+
+
+@main.command(short_help="Derive the whole ledger again; exit code 4 where a row differs.")
+@click.argument("ledger_", metavar="SETTINGS|LEDGER")
+@click.option(
+    "--releases",
+    "published",
+    type=_FILE,
+    multiple=True,
+    help="Published rows to hold against the record: a file or a folder. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def audit(ledger_: str, published: tuple[Path, ...], *, as_json: bool) -> None:
+    r"""Derive the whole ledger again from its rows, the belief and the settings, by the core alone.
+
+    Every digest, window and loss, the density and the band of every noise, the totals of every release; with settings
+    the query calibrated anew from the belief that they name, and their sink. It passes, or lists the rows that differ
+    and ends with exit code 4. No data is read and nothing is charged.
+
+    \b
+    Examples:
+      quiltstream audit settings.yaml
+      quiltstream audit ledger.db --releases public/releases.parquet --json
+    """
+    from .commands.audit import audit as derive
+
+    derive(ledger_, published, as_json=as_json)
 
 
 @main.command()

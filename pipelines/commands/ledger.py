@@ -35,7 +35,8 @@ from ..errors import CommandError, ExitCode
 __all__ = ["change_belief"]
 
 
-_SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+#: What settings files are named; anything else is a ledger.
+SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _LAST = 10
 
 #: What an SQLite file begins with.
@@ -53,7 +54,7 @@ def address_of(text: str) -> StoreAddress:
     if "://" in text:
         return StoreAddress(text)
     path = Path(text)
-    if path.suffix.lower() in _SETTINGS_ENDINGS:
+    if path.suffix.lower() in SETTINGS_ENDINGS:
         return StoreAddress(read_settings(path).ledger_url)
     if not path.is_file():
         raise CommandError(
@@ -123,11 +124,11 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     if not found:
         console.print("No domain is on record.")
     for one in found:
-        _show_domain(console, one)
+        _show_domain(console, one, every=every)
         _show_entries(console, one.entries if every else one.entries[-_LAST:], len(one.entries))
 
 
-def _show_domain(console: Console, account: _Account) -> None:
+def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
     said = account.said
     heading(console, f"Domain {said.name}")
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
@@ -135,7 +136,7 @@ def _show_domain(console: Console, account: _Account) -> None:
         console,
         [
             ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
-            *_bounds(account.bounds),
+            *(_bounds(account.bounds) if every else []),
             (
                 "budget",
                 f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",

@@ -36,6 +36,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "run",
         "show",
         "report",
+        "audit",
         "ledger",
         "ledger show",
         "ledger export",

@@ -59,7 +59,10 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
     )
     assert min(one["loss"] for one in bounds.values() if one["loss"] is not None) > domain["loss"]
     assert domain["alone"] == {"daily": domain["loss"]} == {"daily": pytest.approx(0.5550, abs=1e-4)}
-    shown = call("ledger", "show", ran.ledger)
+    brief = call("ledger", "show", ran.ledger)
+    assert "by quilts" not in brief.out
+    assert "[SC17]" not in brief.out
+    shown = call("ledger", "show", ran.ledger, "--all")
     assert shown.said("calibrated to 1, costs 0.555 alone in this account")
     assert shown.said("by quilts 1.0000000")
     assert shown.said("by [SC17] 3.7 3.274521464")
@@ -71,7 +74,7 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
 
 def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "priced_anew", partial(priced_anew, most=6))
-    shown = call("ledger", "show", ran.ledger)
+    shown = call("ledger", "show", ran.ledger, "--all")
     assert shown.said("by quilts left out: 7 charges would have to be priced again, and 6 are the most")
     assert shown.said("by theorem left out: 7 charges would have to be priced again, and 6 are the most")
     assert "[SC17]" not in shown.out

@@ -1,0 +1,174 @@
+"""``quiltstream audit``: what it derives again, and that each layer of a forged ledger is found by the next look."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from quiltstream.pipelines.commands import audit as command
+from quiltstream.privacy import Ledger
+from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.schemas.ledger import LedgerEntry
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.table_files import write_rows
+from quiltstream.store import tables
+from quiltstream.store.store import Store
+from quiltstream.transforms.sinks.files import read_releases
+
+from ...store.forging import reseal
+from ..jobs import Job, call, job
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    made = job(tmp_path_factory.mktemp("audit"))
+    assert call("run", made.settings).code == 0
+    return made
+
+
+@pytest.fixture
+def copy(ran: Job, tmp_path: Path) -> Job:
+    shutil.copytree(ran.folder, tmp_path / "job")
+    return Job(tmp_path / "job")
+
+
+def looked(*words: str | Path) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    """The exit code, and the differences by look."""
+    done = call("audit", *words, "--json")
+    said = json.loads(done.out)
+    assert said["passed"] == (done.code == 0)
+    return done.code, {look["name"]: look["differences"] for look in said["looks"]}
+
+
+def test_a_ledger_that_agrees_passes_with_all_looks(ran: Job) -> None:
+    code, found = looked(ran.settings)
+    assert (code, list(found)) == (0, ["record", "charges", "noise", "releases", "settings", "published"])
+    assert not any(found.values())
+    done = call("audit", ran.settings)
+    assert done.said("Pass: every number on record follows")
+    assert done.said("density and decision of 7 charges and refusals")
+    # a ledger alone has neither settings nor a sink to be held against
+    assert set(looked(ran.ledger)[1]) == {"record", "charges", "noise", "releases"}
+    assert looked(ran.ledger, "--releases", ran.sink)[1]["published"] == []
+
+
+def test_settings_that_make_another_query_are_told_with_the_field(copy: Job) -> None:
+    document = yaml.safe_load(copy.settings.read_text(encoding="utf-8"))
+    for change, field in (
+        ({"model": {"pi_min": 0.05, "gap": 0.25}}, "belief.gap"),
+        ({"privacy": {"epsilon": 0.5, "budget": 1.0}}, "scale"),
+        ({"states": {"edges": [250, 500], "unit": "W"}}, "states.edges"),
+    ):
+        copy.settings.write_text(yaml.safe_dump(document | change), encoding="utf-8")
+        code, found = looked(copy.settings)
+        assert code == 4
+        assert [one["what"].startswith(f"{field} is ") for one in found["settings"]] == [True], found["settings"]
+        assert not any(differences for name, differences in found.items() if name != "settings")
+
+
+def test_published_rows_that_are_not_those_on_record_are_told(copy: Job) -> None:
+    table = read_releases(copy.sink)
+    rows = table.to_pylist()
+    rows[3]["counts"][0] += 1
+    rows[4]["release_id"] = "0" * 32
+    write_rows(copy.sink, "parquet", table.from_pylist(rows, schema=table.schema))
+    code, found = looked(copy.settings)
+    assert code == 4
+    assert sorted(one["what"] for one in found["published"]) == [
+        "counts differ from the record", "is published and not on record",
+    ]  # fmt: skip
+    (copy.folder / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert (
+        "holds no releases" in looked(copy.ledger, "--releases", copy.folder / "other.csv")[1]["published"][0]["what"]
+    )
+
+
+def forge(made: Job, depth: int) -> None:
+    """Rewrite the ledger as if every density had been half as large, so deep, with all digests made anew.
+
+    0: a loss alone; 1: densities and losses of the charges; 2: those of the query as well; 3: its scale and band, too.
+    """
+    engine = sa.create_engine(f"sqlite:///{made.ledger}")
+    with engine.begin() as connection:
+        rows = connection.execute(sa.select(tables.charges).order_by(tables.charges.c.sequence)).mappings().all()
+        account = Ledger(MixingBounds(0.05, 0.3))
+        for row in rows:
+            values: dict[str, Any] = {"loss_after": row["loss_after"] / 2}
+            if depth:
+                charge = account.charge(row["window_start"], row["window_stop"], row["epsilon_dp"] / 2)
+                values = {
+                    "epsilon_dp": charge.epsilon_dp,
+                    "loss_before": charge.loss_before,
+                    "loss_after": account.loss,
+                }
+            connection.execute(tables.charges.update().where(tables.charges.c.id == row["id"]).values(**values))
+        query = connection.execute(sa.select(tables.queries)).mappings().one()
+        values = {}
+        if depth > 1:
+            values = {name: query[name] / 2 for name in ("epsilon_dp", "release_epsilon_dp")}
+            connection.execute(tables.domains.update().values(reserved_loss=account.loss))
+        if depth > 2:
+            scale = 2 * Fraction(query["scale"])
+            band = FixedTotalHistogram(5, scale).half_width(0.95)
+            header = json.loads(query["header"]) | {
+                "half_width_95": band,
+                "scale": float(scale),
+                "scale_exact": str(scale),
+            }
+            values |= {"scale": str(scale), "header": json.dumps(header)}
+        if values:
+            connection.execute(tables.queries.update().values(**values))
+        reseal(connection)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("depth", "look"), [(0, "record"), (2, "noise"), (3, "settings")])
+def test_each_layer_of_a_forged_ledger_is_found_by_the_next_look(depth: int, look: str, copy: Job) -> None:
+    forge(copy, depth)
+    code, found = looked(copy.settings)
+    assert code == 4
+    first = next(name for name, differences in found.items() if differences)
+    assert first == look, found
+    done = call("audit", copy.settings)
+    assert done.said(found[look][0]["what"].split(";")[0])
+
+
+def test_an_entry_is_held_against_its_query_and_its_decision_against_the_budget(ran: Job) -> None:
+    with Store(f"sqlite:///{ran.ledger}") as store:
+        entries, said = store.entries(), {"streets": store.summary("streets")}
+        registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
+    assert command.charges_look(entries, registered, said).differences == ()
+    for change, text in (
+        ({"epsilon_dp": entries[2].epsilon_dp / 2}, "epsilon_dp is "),
+        ({"loss_after": 1.5}, "it was charged, and 1.5 is above 1"),
+        ({"decision": "refused", "loss_after": 0.5}, "it was refused, and 0.5 is not above 1"),
+    ):
+        forged = [*entries[:2], LedgerEntry.from_dict(entries[2].to_dict() | change), *entries[3:]]
+        (one,) = command.charges_look(forged, registered, said).differences
+        assert one.row == "entry 3 of domain 'streets'"
+        assert one.what.startswith(text)
+
+
+def test_counts_that_do_not_add_up_to_the_total_they_keep_are_told(ran: Job) -> None:
+    rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_releases(ran.sink))}
+    with Store(f"sqlite:///{ran.ledger}") as store:
+        entries = store.entries()
+    assert command.releases_look(rows, entries).differences == ()
+    name = next(iter(rows))
+    rows[name]["counts"][0] += 1
+    rows[name]["loss_after"] += 0.1
+    found = [one.what for one in command.releases_look(rows, entries).differences]
+    assert found[0] == "its losses are not those of its charge"
+    assert found[1].startswith("its counts add up to ")
+
+
+def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert call("audit", tmp_path / "absent.db").code == 2
