@@ -1,9 +1,16 @@
 """The way back: released rows from a folder or topic, published at the broker at least once.
 
-What the way back has sent: release ids with a digest of their row, in a small SQLite file.
+What was sent is remembered in a small SQLite file: release ids with a digest of their row, the newest window of each
+topic, and whole files. The same row twice is harmless, since a subscriber knows it by its release id; three other
+doubles are not, and are why the file is kept:
 
-A release that was sent is not sent again, and never with other values. The file is no ledger: lose it, and every
-release that is still at the source is sent once more, with the values it has there.
+- a second row under one release id is a second draw of noise, as a ledger restored from a backup makes it: it would
+  tell more than was charged, so it is dropped and counted;
+- an older row after a newer one would replace it as the retained message of the topic, so it is sent without retain;
+- a folder has no position, so after each restart every file of it would be sent once more.
+
+The file is no ledger: without it every release that is still at the source is sent once more, with the values it has
+there.
 """
 
 from __future__ import annotations

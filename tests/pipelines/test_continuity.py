@@ -335,7 +335,8 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
         continuity.Memory(settings), plan, underway=True
     ),
-    "pipelines/commands/ledger.py:change_belief": None,  # ledgers that an operator names
+    "pipelines/commands/report.py:write_report": None,  # ledgers that an operator names, as those below
+    "pipelines/commands/ledger.py:change_belief": None,
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
