@@ -248,7 +248,11 @@ def faults() -> list[Fault]:
         Fault(
             "PostgreSQL", "restarted under racing jobs", (POSTGRES, "test_a_server_restarted_under_running_jobs", "")
         ),
-        Fault("PostgreSQL", "disk of its tables full at every size", (POSTGRES_FULL, "test_a_disk_of_a_servers", "")),
+        Fault(
+            "PostgreSQL",
+            "disk of its tables full at every size",
+            (POSTGRES_FULL, "test_a_full_disk_of_the_servers_tables", ""),
+        ),
         Fault(
             "PostgreSQL",
             "disk of its log full",

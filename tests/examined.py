@@ -102,6 +102,7 @@ def examine(
     left: Iterable[pa.RecordBatch] = (),
     earlier: Mapping[str, str] | None = None,
     retries: int = 0,
+    ended: bool = True,
 ) -> Examined:
     """Look at the only query of a domain.
 
@@ -116,6 +117,8 @@ def examine(
         left: rows that left jobs, each time that they did.
         earlier: what was on record at some time before, as :func:`on_record` gave it.
         retries: how often a job was begun anew.
+        ended: whether the jobs came to their end; one that did not may have charged a window that it had no time to
+            draw, and the next one draws it.
     """
     registration = store.registered(domain, query)
     assert registration is not None
@@ -138,7 +141,7 @@ def examine(
         rows=len(released),
         again=sum(count - 1 for (name, row), count in gone.items() if record.get(name) == row),
         differing=differing,
-        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief),
+        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief, ended=ended),
         loss=loss,
         budget=budget,
         retries=retries,
@@ -151,20 +154,29 @@ def on_record(store: Store, domain: str, query: str) -> dict[str, str]:
     return {row["release_id"]: repr(row) for row in found}
 
 
-def _equal(entries: list[LedgerEntry], rows: Mapping[Span, dict[str, Any]], loss: float, belief: MixingBounds) -> bool:
+def _equal(
+    entries: list[LedgerEntry],
+    rows: Mapping[Span, dict[str, Any]],
+    loss: float,
+    belief: MixingBounds,
+    *,
+    ended: bool,
+) -> bool:
     """Whether charges, losses and total are those that the core gives for the windows that have rows."""
     core = Ledger(belief)
-    charges = [(*span, row["epsilon_dp"]) for span, row in sorted(rows.items())]
-    expected = list[tuple[int, int, float, float, float]]()
-    for start, stop, epsilon in charges:
-        before = core.loss
-        expected.append((start, stop, epsilon, before, core.charge(start, stop, epsilon).loss_after))
     charged = [one for one in entries if one.decision == "charged"]
     found = [(one.window_start, one.window_stop, one.epsilon_dp, one.loss_before, one.loss_after) for one in charged]
-    said = [(row["loss_before"], row["loss_after"]) for _, row in sorted(rows.items())]
+    paid = {span: float(row["epsilon_dp"]) for span, row in rows.items()}
+    if not ended:
+        paid = {(start, stop): epsilon for start, stop, epsilon, *_ in found} | paid
+    expected = list[tuple[int, int, float, float, float]]()
+    for (start, stop), epsilon in sorted(paid.items()):
+        before = core.loss
+        expected.append((start, stop, epsilon, before, core.charge(start, stop, epsilon).loss_after))
+    said = {span: (row["loss_before"], row["loss_after"]) for span, row in rows.items()}
     return (
         found == expected
-        and said == [(before, after) for *_, before, after in expected]
+        and said == {(start, stop): tuple(losses) for start, stop, _, *losses in expected if (start, stop) in rows}
         and loss == core.loss
         and all(one.sequence + 1 == other.sequence for one, other in pairwise(entries))
         and len({one.entry_id for one in entries}) == len(entries)

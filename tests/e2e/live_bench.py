@@ -425,11 +425,13 @@ class Bench:
         assert self.expected or self.hidden, "a test says at its beginning what may come on record"
         if not self.hidden:
             assert {place: self.expected.get(place) for place in found} == found, "on record, and not the truth"
-        _, expected = self._examined((), None)
+        _, expected = self._examined((), None, ended=False)
         files = {rows[0]["release_id"]: path.read_bytes() for path, rows in self.sunk().items()}
         assert {name: expected.get(name) for name in files} == files, "in the sink, and not on record"
 
-    def _examined(self, windows: Iterable[Span], earlier: dict[str, str] | None) -> tuple[Examined, dict[str, bytes]]:
+    def _examined(
+        self, windows: Iterable[Span], earlier: dict[str, str] | None, *, ended: bool = True
+    ) -> tuple[Examined, dict[str, bytes]]:
         """What was found, which is sound; and the file of each row on record."""
         expected: dict[str, bytes] = {}
         trial = self.folder / f"trial.{self.format}"
@@ -448,6 +450,7 @@ class Bench:
                 left=left(self.folder / "left"),
                 earlier=earlier,
                 retries=self.retries,
+                ended=ended,
             )
         assert found.sound, found
         return found, expected

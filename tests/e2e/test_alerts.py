@@ -41,6 +41,9 @@ HOUR = 60.0
 SECONDS = 1_000_000
 
 
+LIVE = {"poll": "500ms", "idle": "20s", "restarts": 30, "metrics_port": 0}
+
+
 class Homes:
     """Put a reading of every series into the inbox each second, with its time, until they are told not to.
 
@@ -49,13 +52,14 @@ class Homes:
 
     Attributes:
         wrong: how many lines of each file hold no number.
+        late: how many hold a reading of the minute before.
         paused: whether nothing is sent for now.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._over = threading.Event()
-        self.wrong = 0
+        self.wrong = self.late = 0
         self.paused = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -77,6 +81,7 @@ class Homes:
                 for name in NAMES
             ]
             rows += [{"series": NAMES[0], "time": now * SECONDS, "value": "much"} for _ in range(self.wrong)]
+            rows += [{"series": NAMES[0], "time": (now - 60) * SECONDS, "value": 1.0} for _ in range(self.late)]
             self._bench.put(f"{number:06}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
             number, last = number + 1, now
 
@@ -113,7 +118,7 @@ def present(bench: Bench, **live: object) -> None:
     bench.settings(
         slots={"interval": "1s", "origin": start},
         windows={"size": "10s", "start": start, "stop": stop, "lateness": "2s"},
-        live={"poll": "500ms", "idle": "20s", "restarts": 30, "metrics_port": 0, **live},
+        live={name: value for name, value in (LIVE | live).items() if value is not None},
     )
 
 

@@ -13,14 +13,14 @@ import pytest
 from quiltstream.store import Store, StoreAddress, StoreError, table_versions
 from quiltstream.store.merge.merge import merge
 
-from ..examined import Tally
+from ..examined import Examined, Tally, examine
 from ..pipelines.jobs import Job, call, job, readings, write_as
 from ..tiers import STRIDE, boundaries
 from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
 from .proofs import prices
-from .samples import domain, drafts, query, seen
+from .samples import BELIEF, SERIES, domain, drafts, query, seen
 
 PAGE = 4096
 
@@ -31,6 +31,22 @@ class TestSqliteFaults(OnSqlite, FaultContract):
 
     def lost(self) -> Exception:
         return sqlite3.OperationalError("disk I/O error")
+
+
+def test_a_window_that_is_charged_and_not_drawn_is_sound_only_while_its_job_may_go_on(tmp_path: Path) -> None:
+    def looked_at(store: Store, *, ended: bool) -> Examined:
+        words: dict[str, Any] = {"belief": BELIEF, "budget": 1.0, "windows": (), "keys": SERIES, "ended": ended}
+        return examine(store, "homes", "weekly", **words)
+
+    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as store:
+        held = store.register(domain(), query())
+        first, second, *_ = held.query.schedule.windows()
+        store.charge_windows(held, [second])
+        store.publish(held, drafts(held, [first]))
+        assert looked_at(store, ended=False).sound
+        assert not looked_at(store, ended=True).sound
+        store.publish(held, drafts(held, [second]))
+        assert looked_at(store, ended=True).sound
 
 
 @pytest.fixture(scope="module")
