@@ -103,6 +103,7 @@ def guess(look: Look, output: Path) -> Guess:
         interval=format_duration(interval),
         origin=format_instant(start),
         edges=", ".join(_number(edge) for edge in edges),
+        bins=_number(edges[len(edges) // 2]),
         edge_unit="W" if per_unit is not None else '""',
         edges_note=(
             "bins everyone would choose"
@@ -229,6 +230,10 @@ windows:
   # every: 1d  # a divisor of size makes them slide
   start: {start}
   {stop_key} {stop}{stop_note}
+
+# Of this query alone, at no further cost:
+# by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
+# bins: [{bins}]  # coarser bins: edges that are among those of the states
 
 # One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
 # roster: roster.csv  # columns: series, group

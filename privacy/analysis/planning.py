@@ -13,10 +13,10 @@
 
 The error of a histogram is its noise, discrete Laplace of scale 2 sigma in every bin, and the law of that is known: the
 mean absolute error of a bin is E|Z|, that of the whole histogram in L1 is k E|Z|, for any data. It is set against the
-number of cells that the histogram counts, window times group. Noise is taken as independent in each bin; where totals
-are public a job draws noise that keeps them (`FixedTotalHistogram`), and its errors are smaller: about half for two
-bins, three quarters for five, nearly the same for fifty. The projection onto the known total, published beside the
-counts, is nearer to the truth in L2, by an amount that depends on the data; it is not counted here.
+number of cells that the histogram counts, window times group. Where the total of a row is public, a job draws noise
+that keeps it (`FixedTotalHistogram`); ``total_is_public`` plans with that law. The projection onto the known total,
+published beside the counts, is nearer to the truth in L2, by an amount that depends on the data; it is not counted
+here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, get_args
 
-from ..mechanisms.discrete_laplace import DiscreteLaplace
-from ..mechanisms.histogram import LaplaceHistogram
+from ..mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from ..models.belief import Belief
 from ..models.reading import check_belief
 from ..validation import positive, whole
@@ -68,7 +67,7 @@ class Plan:
     bins: int
     overlap: int
     calibration: Calibrated
-    mechanism: LaplaceHistogram
+    mechanism: LaplaceHistogram | FixedTotalHistogram
 
     @property
     def sigma(self) -> float:
@@ -83,12 +82,12 @@ class Plan:
     @property
     def bin_error(self) -> float:
         """Expected absolute error of one bin, in cells: E|Z| of the discrete law."""
-        return self._noise.mean_abs
+        return self.mechanism.mean_abs
 
     @property
     def bin_std(self) -> float:
         """Standard deviation of one bin, in cells."""
-        return self._noise.std
+        return self.mechanism.std
 
     @property
     def l1_error(self) -> float:
@@ -102,11 +101,7 @@ class Plan:
 
     def half_width(self, level: float = 0.95) -> int:
         """The smallest h such that a bin's error lies within -h..h with that probability; noise only."""
-        return self._noise.half_width(level)
-
-    @property
-    def _noise(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.mechanism.scale)
+        return self.mechanism.half_width(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +127,7 @@ def plan_release(
     method: str = "mqm-approx",
     guarantee: Guarantee = "stream",
     overlap: int = 1,
+    total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> Plan:
     """Say what a release will be worth.
@@ -145,6 +141,7 @@ def plan_release(
         method: Name of a calibration in ``methods``.
         guarantee: ``stream`` calibrates for an endless stream of windows, ``window`` for each window alone.
         overlap: Windows that share a slot, size over step; only with ``stream``.
+        total_is_public: Whether every cell is counted, or which are is public: the noise then keeps the total.
         methods: The calibrations to choose from.
 
     Raises:
@@ -153,7 +150,9 @@ def plan_release(
     """
     if method not in methods:
         raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
-    return _Planner(belief, epsilon, group, bins, method, guarantee, overlap, methods[method]).at(window)
+    return _Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, methods[method]).at(
+        window
+    )
 
 
 def smallest_group(
@@ -166,6 +165,7 @@ def smallest_group(
     method: str = "mqm-approx",
     guarantee: Guarantee = "stream",
     overlap: int = 1,
+    total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> Plan:
     """The plan with the fewest series a group whose relative error is at most the target.
@@ -178,7 +178,15 @@ def smallest_group(
     """
     target = positive("target", target, "give the relative error you accept, for example 0.05")
     one = plan_release(
-        belief, epsilon, window, bins=bins, method=method, guarantee=guarantee, overlap=overlap, methods=methods
+        belief,
+        epsilon,
+        window,
+        bins=bins,
+        method=method,
+        guarantee=guarantee,
+        overlap=overlap,
+        total_is_public=total_is_public,
+        methods=methods,
     )
     return replace(one, group=_least(one.l1_error, window * Fraction(target)))
 
@@ -193,6 +201,7 @@ def smallest_window(
     method: str = "mqm-approx",
     guarantee: Guarantee = "stream",
     overlap: int = 1,
+    total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> Plan:
     """The plan with the shortest window whose relative error is at most the target.
@@ -211,7 +220,7 @@ def smallest_window(
     target = positive("target", target, "give the relative error you accept, for example 0.05")
     if method not in methods:
         raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
-    planner = _Planner(belief, epsilon, group, bins, method, guarantee, overlap, methods[method])
+    planner = _Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, methods[method])
     found, wanted = planner.at(1), 1
     while (wanted := _least(found.l1_error, found.group * Fraction(target))) > found.window:
         if wanted > LARGEST_WINDOW:
@@ -232,6 +241,7 @@ def compare_methods(
     bins: int | None = None,
     guarantee: Guarantee = "stream",
     overlap: int = 1,
+    total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> tuple[Plan | NotApplicable, ...]:
     """The same release under every method: the least noise first, and last those that do not apply, with the reason.
@@ -245,7 +255,7 @@ def compare_methods(
     others: list[NotApplicable] = []
     check_belief(belief)
     for name, calibrator in methods.items():
-        planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, calibrator)
+        planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, total_is_public, calibrator)
         try:
             plans.append(planner.at(window))
         except (
@@ -284,6 +294,7 @@ class _Planner:
     method: str
     guarantee: Guarantee
     overlap: int
+    total_is_public: bool
     calibrator: Calibrator
 
     def __post_init__(self) -> None:
@@ -307,6 +318,7 @@ class _Planner:
                 f"{self.method} finds nothing secret under this belief, so there is no noise to plan: check the "
                 "belief, it has one possible state in every slot"
             )
+        kind = FixedTotalHistogram if self.total_is_public else LaplaceHistogram
         return Plan(
             method=self.method,
             epsilon=float(self.epsilon),
@@ -316,7 +328,7 @@ class _Planner:
             bins=bins,
             overlap=self.overlap,
             calibration=calibration,
-            mechanism=LaplaceHistogram.from_sigma(bins, calibration.sigma * self.overlap),
+            mechanism=kind.from_sigma(bins, calibration.sigma * self.overlap),
         )
 
 

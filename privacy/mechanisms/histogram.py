@@ -103,6 +103,11 @@ class _NoisyHistogram(ABC):
         """Mean absolute noise of one bin."""
         return self._law.mean_abs
 
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise of one bin."""
+        return self._law.std
+
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
         return self._law.half_width(level)

@@ -61,6 +61,16 @@ def test_columns_interval_and_unit_of_the_shipped_data_are_guessed(
     assert dry.code == 0, dry.err
 
 
+def test_classes_of_slots_and_coarser_bins_are_offered_and_hold(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    assert call("init", data.path("households_halfhourly_3weeks.csv"), "-o", path).code == 0
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("# by: hour", "by: hour").replace("# bins:", "bins:"), encoding="utf-8")
+    settings = read_settings(path)
+    assert settings.by == "hour"
+    assert settings.bins == [1000]
+
+
 def test_edges_taken_from_the_data_say_so(tmp_path: Path) -> None:
     rows: list[Row] = [(m, t, v * 40) for m, t, v in readings(days=2)]
     path = write_csv(tmp_path / "steps.csv", rows, header="wearer,time,steps")

@@ -22,6 +22,7 @@ from quiltstream.privacy.analysis.planning import (
     smallest_group,
     smallest_window,
 )
+from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 pytestmark = [
@@ -245,3 +246,22 @@ def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
     assert isinstance(reason, NotApplicable)
     assert "DobrushinBounds names none" in reason.reason
     assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]
+
+
+def test_where_the_total_is_public_the_plan_has_the_law_that_keeps_it():
+    """Bands and errors of the conditioned law, and not of the plain one: half for two bins, 0.77 for five."""
+    for bins, share in ((2, 0.5), (5, 0.767), (51, 0.973)):
+        plain, kept = (
+            plan_release(LONDON, 1.0, 336, group=30, bins=bins, total_is_public=public) for public in (False, True)
+        )
+        law = ZeroSumLaplace(plain.mechanism.scale, bins)
+        assert (kept.bin_error, kept.bin_std, kept.half_width(0.95)) == (law.mean_abs, law.std, law.half_width(0.95))
+        assert kept.half_width() == pytest.approx(share * plain.half_width(), rel=0.01)
+        assert kept.sigma == plain.sigma
+        assert kept.mechanism.epsilon_dp == plain.mechanism.epsilon_dp
+    few, fewer = (
+        smallest_group(LONDON, 1.0, 336, bins=2, target=0.05, total_is_public=public).group for public in (False, True)
+    )
+    assert few / 2 <= fewer <= few / 2 + 1
+    with pytest.raises(ValueError, match="bins is 1"):
+        plan_release(LONDON, 1.0, 336, bins=1, total_is_public=True)
