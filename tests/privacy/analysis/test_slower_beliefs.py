@@ -22,15 +22,15 @@ BELIEFS = [
 @pytest.mark.parametrize("belief", BELIEFS, ids=lambda belief: belief["kind"])
 def test_the_same_charges_cost_more_the_less_often_states_change(belief: dict[str, object]) -> None:
     losses: list[float] = []
-    for factor in (1.0, 1.5, 2.0, 3.0):
+    for factor in (1.0, 2.5):
         form = slowed(belief, factor)
         assert form is not None
         ledger = Ledger(belief_from_dict(form))
-        losses.append(ledger.replay([(start, start + 48, 0.02) for start in range(0, 480, 48)]))
-    assert losses[0] == pytest.approx(Ledger(belief_from_dict(belief)).replay([(0, 480, 0.02)]))
+        losses.append(ledger.replay([(start, start + 48, 0.02) for start in range(0, 240, 48)]))
+    assert losses[0] == pytest.approx(Ledger(belief_from_dict(belief)).replay([(0, 240, 0.02)]))
     assert losses == sorted(losses)
     assert losses[-1] > losses[0]
-    assert losses[-1] <= 480 * 0.02 * (1 + 1e-9)  # what a series that never changes would lose
+    assert losses[-1] <= 240 * 0.02 * (1 + 1e-9)  # what a series that never changes would lose
 
 
 def test_a_slowed_chain_keeps_its_stationary_distribution_and_divides_its_gap() -> None:

@@ -16,7 +16,7 @@ from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 FALSE_ALARM = 1e-9  # of each statistical test here; the noise is the system's entropy, so there is no seed
 SCALE = Fraction(30)
 TRUE = np.array([480, 300, 150, 60, 10])
-DRAWS = 2_000
+DRAWS = 1_000
 
 
 def drawn(true: np.ndarray = TRUE, missing: bool = False) -> list[ReleasedHistogram]:
@@ -37,8 +37,8 @@ def at_least_as_often(inside: int, level: float) -> bool:
     return float(stats.binom.cdf(inside, DRAWS, level)) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("share", [0.1, 0.48, 0.5, 0.94])
+@pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
+@pytest.mark.parametrize(("share", "missing"), [(0.1, False), (0.48, False), (0.48, True), (0.94, True)])
 def test_a_band_of_a_quantile_holds_it_as_often_as_it_says(share: float, missing: bool) -> None:
     """0.48 is where exactly so many cells lie below an edge: the hardest place."""
     bins = TRUE[: len(TRUE) - missing]
