@@ -247,10 +247,11 @@ def demo(out: Path) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
 def init(data: Path, output: Path, *, force: bool) -> None:
-    r"""Write a commented settings file from a look at a data file (CSV, JSON Lines, Parquet, Avro).
+    r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
-    Columns, interval and units are guessed from the first rows; the file says what was guessed and what you have to
-    decide. Its belief about the data is a stand-in, which run refuses: fit one on series that are not published.
+    Beside it a roster with every series in one group. Columns, interval and units are guessed from the first rows; the
+    file says what was guessed and what you have to decide. Its belief about the data is a stand-in, which run refuses:
+    fit one on series that are not published.
 
     \b
     Example:
@@ -263,10 +264,10 @@ def init(data: Path, output: Path, *, force: bool) -> None:
     from .console import facts, heading, results
 
     guessed = guess(look_at(data), output)
-    write(guessed, output, force=force)
+    series = write(guessed, output, force=force)
     console = results()
     heading(console, f"{output}: written from a look at {data.name}")
-    facts(console, guessed.said)
+    facts(console, [*guessed.said, *([] if series is None else [("roster.csv", f"{series:,} series, in one group")])])
     console.print(f"\nRead it, then: quiltstream run --dry-run {output}", soft_wrap=True)
 
 

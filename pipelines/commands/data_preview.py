@@ -13,12 +13,16 @@ from __future__ import annotations
 import codecs
 import csv
 import datetime as dt
+import glob
 import re
+import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,57 +33,104 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ...schemas.files import open_regular, reason
-from ...schemas.settings.connectors import FileFormat
+from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
+from ...transforms.formats.paths import SourceFileError, open_text
+from ...transforms.formats.text import is_utf8
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
-_DELIMITERS = (";", "\t", "|")
-_NAMES = {"\t": "a tab"}
+_DELIMITERS = (",", ";", "\t", "|")
+
+#: Lines that are looked at for the layout of a file, and a part of its lines that may be damaged.
+_SAMPLED, _FEW_BROKEN = 200, 20
+_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 _DATA = re.compile(r"[-+]?[\d.]*\d([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _MARK = "quiltstream-mark"
 
 
-def check_header(path: Path, file: BinaryIO) -> None:
-    """Look at the first line that is not blank, and go back to the file's beginning.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a CSV file is written.
+
+    Attributes:
+        encoding: of its text.
+        delimiter: between its columns.
+        decimal: mark before the decimals of its numbers.
+    """
+
+    encoding: Encoding = "utf-8"
+    delimiter: str = ","
+    decimal: Literal[".", ","] = "."
+
+
+def layout_of(path: Path) -> Layout:
+    """Look at the beginning of a CSV file.
 
     Raises:
-        CommandError: there is none, it is not UTF-8 text, its columns are not divided by commas, or it is data.
+        CommandError: it has no line, its first line is no text, or its first line is data.
+        SourceFileError: it cannot be unpacked.
     """
-    line = b""
-    while not line.strip():
-        line = file.readline(_MOST)
-        if not line:
-            raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
-    file.seek(0)
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
+    with open_text(str(path)) as file:
+        sample = file.read(_MOST)
+    encoding = _encoding(sample)
+    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
+    if "\0" in lines[0]:
         raise CommandError(
-            f"{path}: its first line is not a line of UTF-8 text; save it as UTF-8, or check that it is a CSV file",
+            f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
             ExitCode.SOURCE,
-        ) from None
-    names = next(csv.reader([text]), [])
+        )
+    rows = lines[1 : 1 + _SAMPLED]
+    delimiter = max(_DELIMITERS, key=lambda one: _columns(lines[0], rows, one))
+    names, *fields = csv.reader([lines[0], *rows], delimiter=delimiter)
     if any(_DATA.fullmatch(name.strip()) for name in names):
         raise CommandError(
             f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
             "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
-    found = next((one for one in _DELIMITERS if len(names) == 1 and one in text), None)
-    if found is not None:
-        raise CommandError(
-            f"{path}: {_NAMES.get(found, repr(found))} looks like the delimiter of its columns, and init looks at "
-            f"columns divided by commas; write the settings with source.delimiter: {_escaped(found)} by hand "
-            "(docs/settings.md), or save the file with commas. Numbers need decimal points either way",
-            ExitCode.SOURCE,
-        )
+    return Layout(encoding, delimiter, "," if _has_commas(fields, len(names)) else ".")
 
 
-def _escaped(delimiter: str) -> str:
-    return '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
+def _encoding(sample: bytes) -> Encoding:
+    """UTF-16 by its mark; else UTF-8, unless many lines or the first one are none."""
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    lines = sample.splitlines()[:-1] or [sample]
+    broken = [at for at, line in enumerate(lines) if not is_utf8(line)]
+    # a damaged line here and there is a reject; bytes of zero are no text in any of these
+    if b"\0" in lines[0] or not broken or (broken[0] > 0 and len(broken) * _FEW_BROKEN < len(lines)):
+        return "utf-8"
+    return "windows-1252" if _reads_as(sample, "windows-1252") else "latin-1"
+
+
+def _reads_as(sample: bytes, encoding: str) -> bool:
+    try:
+        sample.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _columns(header: str, rows: list[str], delimiter: str) -> int:
+    """Columns that a delimiter makes of a file; 0 where its lines disagree, or where it makes one."""
+    names, *fields = (len(row) for row in csv.reader([header, *rows], delimiter=delimiter))
+    same = sum(found == names for found in fields)
+    return names if names > 1 and same * 2 >= len(fields) else 0
+
+
+def _has_commas(fields: list[list[str]], width: int) -> bool:
+    """Whether some column has numbers with decimal commas; groups of three digits may as well be thousands."""
+    for at in range(width):
+        found = [row[at].strip() for row in fields if len(row) == width and row[at].strip()]
+        commas = [text for text in found if "," in text]
+        if commas and all(map(_COMMA.fullmatch, found)) and not all(map(_THOUSANDS.fullmatch, commas)):
+            return True
+    return False
 
 
 def _marked(error: UnicodeError) -> tuple[str, int]:
@@ -114,11 +165,18 @@ class Readable:
 #: Rows looked at; enough for a year of hourly readings of twenty series.
 ROWS = 200_000
 
+#: Endings of packed files of text.
+PACKED = (".gz", ".bz2", ".zip")
+
+#: Steps between readings from which a value that never falls is said to be a counter.
+_MANY = 24
+
 FORMATS: dict[str, FileFormat] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
     ".txt": "csv",
+    ".tsv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".avro": "avro",
@@ -142,6 +200,15 @@ _TEXT_TIMES = (
     "%d/%m/%Y %H:%M",
     "%m/%d/%Y %H:%M",
     "%d.%m.%Y %H:%M",
+    "%d.%m.%Y %H:%M:%S",
+    "%d/%m/%Y %I:%M:%S %p",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%d/%m/%Y %I:%M %p",
+    "%m/%d/%Y %I:%M %p",
+    "%Y-%m-%d %I:%M:%S %p",
+    "%d-%m-%Y %H:%M",
+    "%d-%m-%Y %H:%M:%S",
+    "%Y/%m/%d %H:%M:%S",
     "%Y/%m/%d %H:%M",
     "%m/%d/%Y %H",
     "%d/%m/%Y %H",
@@ -159,8 +226,10 @@ class Look:
     """What the first rows of a file suggest.
 
     Attributes:
-        path: the file.
+        path: the file; of a folder or a pattern the first.
+        files: what was given: the file, or a pattern.
         format: its format.
+        layout: how a CSV file is written.
         complete: whether every row was looked at.
         columns: its columns.
         series: column of the series; ``None`` if there is only one series.
@@ -174,10 +243,14 @@ class Look:
         times_us: instants of the rows, naive ones read as UTC, sorted, int64.
         interval_us: most frequent distance between two readings of a series, microseconds.
         values: the finite values.
+        others: further columns of numbers.
+        rises: whether the value of every series never falls, as a counter's does.
     """
 
     path: Path
+    files: Path
     format: FileFormat
+    layout: Layout
     complete: bool
     columns: tuple[str, ...]
     series: str | None
@@ -191,15 +264,21 @@ class Look:
     times_us: npt.NDArray[np.int64]
     interval_us: int
     values: npt.NDArray[np.float64]
+    others: tuple[str, ...] = ()
+    rises: bool = False
 
 
 def format_of(path: Path) -> FileFormat:
-    """The format that a file's name says it has.
+    """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it.
 
     Raises:
         CommandError: the name says nothing.
     """
-    found = FORMATS.get(path.suffix.lower())
+    named = Path(path.stem) if path.suffix.lower() in PACKED else path
+    if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and path.is_file():
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            named = Path(next((one.filename for one in archive.infolist() if not one.is_dir()), ""))
+    found = FORMATS.get(named.suffix.lower())
     if found is None:
         raise CommandError(
             f"{path}: its name does not say what it is; name it with one of the endings {', '.join(FORMATS)}"
@@ -213,10 +292,15 @@ def look_at(path: Path) -> Look:
     Raises:
         CommandError: it cannot be read, or holds nothing that looks like readings.
     """
+    given, path = path, _first_file(path)
+    ends = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
+    files = given / f"*{''.join(ends)}" if given.is_dir() else given
     kind = format_of(path)
-    table, complete = _first_rows(path, kind)
+    table, complete, layout = _first_rows(path, kind)
+    complete = complete and files == path
     if not table.num_rows:
         raise CommandError(f"{path}: it has no rows to look at", ExitCode.SOURCE)
+    table = _without_index(table)
     columns = tuple(table.column_names)
     time, time_format, time_unit, instants = _times(path, table)
     series = _series(table, time)
@@ -228,10 +312,13 @@ def look_at(path: Path) -> Look:
         codes = np.asarray(encoded.indices.fill_null(-1))
         names = len(encoded.dictionary)
     known = instants >= 0
+    taken = {*time, value, *([] if series is None else [series])}
     numbers = np.asarray(table[value].combine_chunks().cast(pa.float64()).fill_null(np.nan))
     return Look(
         path=path,
+        files=files,
         format=kind,
+        layout=layout,
         complete=complete,
         columns=columns,
         series=series,
@@ -245,15 +332,60 @@ def look_at(path: Path) -> Look:
         times_us=np.sort(instants[known]),
         interval_us=_interval(path, codes[known], instants[known]),
         values=numbers[np.isfinite(numbers)],
+        others=tuple(name for name in columns if name not in taken and _is_number(table[name].type)),
+        rises=_rises(codes[known], instants[known], numbers[known]),
     )
 
 
-def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
+def _first_file(path: Path) -> Path:
+    """The file, or the first of a folder or a pattern."""
+    if path.is_dir():
+        found = sorted(one for one in path.iterdir() if one.is_file() and _known(one))
+        kinds = {one.suffixes[-1].lower() if one.suffixes else "" for one in found}
+        if len(kinds) != 1:
+            many = f"files of {len(kinds)} endings" if kinds else "no file of a known ending"
+            raise CommandError(f"{path}: the folder has {many}; name the files with a pattern such as '{path}/*.csv'")
+        return found[0]
+    if not path.exists() and glob.has_magic(str(path)):
+        matching = sorted(one for one in glob.glob(str(path)) if Path(one).is_file())  # noqa: PTH207 - of any folder
+        if not matching:
+            raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)
+        return Path(matching[0])
+    return path
+
+
+def _known(path: Path) -> bool:
+    named = Path(path.stem) if path.suffix.lower() in PACKED else path
+    return named.suffix.lower() in FORMATS
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    """The table without the number of each row, which pandas writes first; a column without a name gets a blank one."""
+    if "" not in table.column_names:
+        return table
+    at = table.column_names.index("")
+    column = table.column(at)
+    if pa.types.is_integer(column.type):
+        numbers = column.combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+        if np.array_equal(numbers, np.arange(len(numbers)) + (numbers[0] if len(numbers) else 0)):
+            return table.remove_column(at)
+    return table.rename_columns([name or " " for name in table.column_names])
+
+
+def _rises(codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]) -> bool:
+    """Whether no series ever falls, and most steps are rises: a meter's counter, not what it counts."""
+    order = np.lexsort((instants, codes))
+    steps = np.diff(numbers[order])[np.diff(codes[order]) == 0]
+    return len(steps) >= _MANY and bool((steps >= 0).all()) and bool((steps > 0).mean() > 1 / 2)
+
+
+def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
     try:
-        with open_regular(path) as file:
-            if kind == "csv":
-                check_header(path, file)
-            batches = {"parquet": _parquet, "csv": _csv, "jsonl": _jsonl, "avro": _avro}[kind](file)
+        open_regular(path).close()
+        layout = layout_of(path) if kind == "csv" else Layout()
+        with open_regular(path) if kind in ("parquet", "avro") else open_text(str(path), layout.encoding) as file:
+            read = {"parquet": _parquet, "csv": partial(_csv, layout), "jsonl": _jsonl, "avro": _avro}[kind]
+            batches = read(file)
             taken: list[pa.RecordBatch] = []
             rows = 0
             for batch in batches:
@@ -264,20 +396,23 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool]:
             complete = next(iter(batches), None) is None
     except FileNotFoundError as error:
         raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
-    except (OSError, pa.ArrowException, ValueError, EOFError) as error:
+    except SourceFileError as error:
+        raise CommandError(str(error), ExitCode.SOURCE) from error
+    except (OSError, pa.ArrowException, ValueError, EOFError, csv.Error) as error:
         raise CommandError(
             f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
-    return pa.Table.from_batches(taken) if taken else pa.table({}), complete
+    return pa.Table.from_batches(taken) if taken else pa.table({}), complete, layout
 
 
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
     yield from pq.ParquetFile(file).iter_batches()
 
 
-def _csv(file: Any) -> Iterator[pa.RecordBatch]:
-    kept = pa_csv.ParseOptions(invalid_row_handler=lambda _row: "skip")
-    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept)
+def _csv(layout: Layout, file: Any) -> Iterator[pa.RecordBatch]:
+    kept = pa_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=lambda _row: "skip")
+    numbers = pa_csv.ConvertOptions(decimal_point=layout.decimal)
+    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept, convert_options=numbers)
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,8 @@ What it guesses is said, and what its author has to decide is explained beside i
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -17,6 +19,7 @@ from ...schemas.files import reason, write_whole
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.slots import DAY_US, format_duration, format_instant
 from ..errors import CommandError
+from ..runners import read_source
 from .data_preview import Look
 
 _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
@@ -32,10 +35,12 @@ class Guess:
     Attributes:
         text: the file.
         said: what was guessed, for people.
+        grouped: whether the settings name a roster, which is to be written beside them.
     """
 
     text: str
     said: tuple[tuple[str, str], ...]
+    grouped: bool = False
 
 
 def _word(text: str) -> str:
@@ -87,9 +92,13 @@ def guess(look: Look, output: Path) -> Guess:
     edges = _edges(look, scale) if per_unit is None else _POWER_EDGES
     name = _name(look.path.stem)
     text = _TEMPLATE.format(
-        file=look.path.name,
+        file=look.files.name,
         format=look.format,
-        path=_word(_relative(look.path, output)),
+        path=_word(_relative(look.files, output)),
+        layout=_layout(look),
+        decimal="" if look.layout.decimal == "." else '\n  decimal: ","',
+        roster=_ROSTER if look.names > 1 else _NO_ROSTER,
+        rises=_RISES if look.rises else "",
         series=f"{{constant: {_word(name)}}}" if look.series is None else _word(look.series),
         series_note="the name of the only series"
         if look.series is None
@@ -121,7 +130,15 @@ def guess(look: Look, output: Path) -> Guess:
         ledger=f"{name}-ledger.db",
     )
     _check(text)
-    return Guess(text, _said(look, scale, per_unit, windows, size))
+    return Guess(text, _said(look, scale, per_unit, windows, size), look.names > 1)
+
+
+def _layout(look: Look) -> str:
+    """What else the source needs to read a CSV file."""
+    layout, given = look.layout, ""
+    if layout.delimiter != ",":
+        given += f", delimiter: {json.dumps(layout.delimiter)}"
+    return given if layout.encoding == "utf-8" else f"{given}, encoding: {layout.encoding}"
 
 
 def _check(text: str) -> Settings:
@@ -165,6 +182,22 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
         ("time", f"column {time}; times without an offset are read as UTC"),
         ("value", value),
         *(
+            [("rises", "no series ever falls: if it is a meter's counter, see readings.value in the file")]
+            if look.rises
+            else []
+        ),
+        *(
+            [
+                (
+                    "not used",
+                    f"other columns of numbers: {', '.join(look.others)}; a column of its own for each series has "
+                    "to be made rows first: a name, a time, a value",
+                )
+            ]
+            if look.others
+            else []
+        ),
+        *(
             []
             if look.ambiguous is None
             else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
@@ -174,33 +207,84 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
     )
 
 
-def write(guessed: Guess, output: Path, *, force: bool) -> None:
-    """Write the settings file.
+def write(guessed: Guess, output: Path, *, force: bool) -> int | None:
+    """Write the settings file, and beside it ``roster.csv`` with every series in one group.
+
+    Returns:
+        How many series the roster has; ``None`` where there is no roster.
 
     Raises:
         CommandError: there is one already, or it cannot be written.
+        SourceFileError: the data cannot be read to their end.
     """
-    if os.path.lexists(output) and not force:
-        raise CommandError(f"{output}: it exists already; give another name with -o, or --force to replace it")
-    try:
-        write_whole(output, guessed.text)
-    except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
+    roster = output.with_name("roster.csv")
+    for path in (output, *([roster] if guessed.grouped else [])):
+        if os.path.lexists(path) and not force:
+            raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
+    if not guessed.grouped:
+        _write(output, guessed.text)
+        return None
+    names = series_of(load_settings(guessed.text, folder=output.parent))
+    _write(output, guessed.text)
+    made = io.StringIO(newline="")
+    csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
+    _write(roster, made.getvalue())
+    return len(names)
 
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); choose another place with -o") from error
+
+
+def series_of(settings: Settings) -> list[str]:
+    """The names of all series in the files of a source, sorted.
+
+    Raises:
+        SettingsError: a file lacks a column.
+        SourceFileError: a file is damaged.
+    """
+    source, names = read_source(settings), set[str]()
+    rows = source.decoder.rows()
+    for task in source.tasks:
+        for raw in source.decoder.raw_rows(task):
+            decoded = rows.decode(raw)
+            if decoded.readings is not None:
+                names.update(decoded.readings.column("series").unique().to_pylist())
+    return sorted(names)
+
+
+_ROSTER = """\
+# Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
+# series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
+roster: roster.csv
+group_by: group
+"""
+
+_NO_ROSTER = """\
+# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
+# roster: roster.csv  # columns: series, group
+# group_by: group
+"""
+
+_RISES = """  # A GUESS: it never falls; of a meter's counter write {register: {column: NAME}}"""
 
 _TEMPLATE = """\
 # Written by `quiltstream init` from a look at {file}:
+#   quiltstream check THIS-FILE             says what is in the data, for your eyes only
 #   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     then set model below
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
 #   quiltstream run THIS-FILE
 # Everything in this file is public. docs/settings.md explains every setting.
 
-source: {{{format}: {path}}}
+source: {{{format}: {path}{layout}}}
 
 readings:
   series: {series}  # {series_note}
   time: {time}{time_more}
-  value: {value}
+  value: {value}{rises}{decimal}
   unit: {unit}
   scale: {scale}  # {scale_note}
 
@@ -235,10 +319,7 @@ windows:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
 # bins: [{bins}]  # coarser bins: edges that are among those of the states
 
-# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
-# roster: roster.csv  # columns: series, group
-# group_by: group
-
+{roster}
 privacy:
   epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
   mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
