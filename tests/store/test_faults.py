@@ -33,7 +33,7 @@ class TestSqliteFaults(OnSqlite, FaultContract):
         return sqlite3.OperationalError("disk I/O error")
 
 
-def test_a_window_that_is_charged_and_not_drawn_is_sound_only_while_its_job_may_go_on(tmp_path: Path) -> None:
+def test_a_window_that_is_charged_and_not_drawn_is_sound_while_its_job_may_go_on(tmp_path: Path) -> None:
     def looked_at(store: Store, *, ended: bool) -> Examined:
         words: dict[str, Any] = {"belief": BELIEF, "budget": 1.0, "windows": (), "keys": SERIES, "ended": ended}
         return examine(store, "homes", "weekly", **words)
