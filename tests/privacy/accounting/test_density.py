@@ -30,6 +30,8 @@ def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(char
         slot: float(sum(Fraction(e) for start, stop, e in charges if start <= slot < stop)) for slot in range(30)
     }
     assert by_slot(density) == {slot: level for slot, level in expected.items() if level}
+    assert Density().with_spans(charges) == density
+    assert Density().with_spans(charges[:3]).with_spans(charges[3:]) == density
 
 
 def test_adjacent_windows_of_one_density_are_one_run_and_an_empty_density_has_none():
