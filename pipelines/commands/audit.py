@@ -126,7 +126,7 @@ def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -
     entries = store.entries()
     registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
     yield charges_look(entries, registered, said)
-    yield _noise(registered)
+    yield noise_look(registered)
     names = [pair for pair, held in registered.items() if held.query.mechanism != TRANSITIONS]
     tables = [pa.Table.from_batches(store.releases(*pair)) for pair in names if _has_rows(said[pair[0]], pair[1])]
     released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
@@ -159,7 +159,7 @@ def charges_look(
     return Look("charges", f"density and decision of {len(entries):,} charges and refusals", tuple(found))
 
 
-def _noise(registered: dict[tuple[str, str], Registration]) -> Look:
+def noise_look(registered: dict[tuple[str, str], Registration]) -> Look:
     """What each query says of its noise: the density of its scale, and the band of its law."""
     found: list[Difference] = []
     for (domain, name), held in registered.items():

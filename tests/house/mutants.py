@@ -639,6 +639,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/estimation/test_contraction.py",),
     ),
     Mutant(
+        name="a band of a quantile passes edges without the noise",
+        file="privacy/estimation/released_histograms.py",
+        old="            if excess + width >= 0:",
+        new="            if excess >= 0:",
+        tests=("tests/privacy/estimation/test_released_histograms.py",),
+    ),
+    Mutant(
+        name="the audit does not derive the band of a query",
+        file="pipelines/commands/audit.py",
+        old="        if said != band:",
+        new="        if False:",
+        tests=("tests/pipelines/commands/test_audit.py",),
+    ),
+    Mutant(
         name="a sum of noise that keeps the total has the variance of independent noise",
         file="privacy/mechanisms/noise_sums.py",
         old="        return _variance(self) * self.bins / (self.bins - 1) * float(centred @ centred)",

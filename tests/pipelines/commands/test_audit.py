@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,21 @@ def test_an_entry_is_held_against_its_query_and_its_decision_against_the_budget(
         (one,) = command.charges_look(forged, registered, said).differences
         assert one.row == "entry 3 of domain 'streets'"
         assert one.what.startswith(text)
+
+
+def test_a_query_is_held_against_the_density_and_the_band_of_its_scale(ran: Job) -> None:
+    with Store(f"sqlite:///{ran.ledger}") as store:
+        (pair,) = store.queries()
+        held = store.registered(*pair)
+    assert held is not None
+    assert command.noise_look({pair: held}).differences == ()
+    for change, text in (
+        ({"release_epsilon_dp": held.query.release_epsilon_dp / 2}, "a release loses "),
+        ({"header": held.query.header | {"half_width_95": 7}}, "half_width_95 is 7; by the law of its noise "),
+        ({"scale": 2 * held.query.scale}, "a release loses "),
+    ):
+        forged = replace(held, query=replace(held.query, **change))
+        assert command.noise_look({pair: forged}).differences[0].what.startswith(text)
 
 
 def test_counts_that_do_not_add_up_to_the_total_they_keep_are_told(ran: Job) -> None:
