@@ -207,7 +207,7 @@ def wrong_beliefs(spec: DomainSpec, loss: float, spans: Sequence[tuple[int, int,
         return ()
     found = [Wrong("the belief is right", loss)]
     found += [
-        Wrong(f"a belief within max-divergence {delta:g} of the class ([SWC17] section 2.4)", loss + 2 * delta)
+        Wrong(f"a belief within {delta:g} of the class in conditional max-divergence ([SWC17] 2.4)", loss + 2 * delta)
         for delta in (0.1, 0.5)
     ]
     if spec.changes:

@@ -142,7 +142,7 @@ def bins_over_time(series: ReleasedSeries) -> Picture:
                 axes.fill_between(times, low, high, color=_BLUE, alpha=0.25, linewidth=0)
                 axes.plot(times, values, color=_BLUE, linewidth=1)
             axes.set_title(label, fontsize=9, loc="left", pad=2)
-            axes.set_ylim(bottom=min([0, *values]))
+            axes.set_ylim(bottom=min([0.0, *(one - width for one, width in zip(values, widths, strict=True))]))
             axes.yaxis.set_major_locator(MaxNLocator(2))
         panels[-1].set_xlabel(f"middle of the window; {'per cent of cells' if shared else 'cells'}", fontsize=8)
         source = _source(figure, dates=True)
@@ -154,7 +154,7 @@ def bins_over_time(series: ReleasedSeries) -> Picture:
     return Picture(
         f"{series.query}, {series.key_kind} {series.key}: each bin over time",
         f"{plural(len(spans), 'point')} from {day_of(spans[0].start)} to {day_of(last.stop)}{added}; the last: {said}, "
-        f"each within {halves[-1] / wholes[-1]:.2g}{' points' if shared else ' cells'} with probability 95 %.",
+        f"each within {number(halves[-1] / wholes[-1], 2)}{' points' if shared else ' cells'} with probability 95 %.",
         source,
     )
 
@@ -179,7 +179,7 @@ def profile(series: ReleasedSeries) -> Picture | None:
         axes.errorbar(at, shares, yerr=widths, fmt="o", markersize=3, color=_BLUE, capsize=2)
         step = max(1, math.ceil(len(labels) / 8))
         axes.set_xticks(list(at)[::step], labels[::step], fontsize=7)
-        axes.set_ylim(bottom=min([0, *shares]))
+        axes.set_ylim(bottom=min([0.0, *(one - width for one, width in zip(shares, widths, strict=True))]))
         axes.set_ylabel("per cent of cells")
         source = _source(figure)
     unit = f" {span.space.unit}" if span.space.unit else ""
@@ -187,7 +187,7 @@ def profile(series: ReleasedSeries) -> Picture | None:
     return Picture(
         f"{series.query}, {series.key_kind} {series.key}: share at or above {edges[place]:g}{unit} by class of slots",
         f"{plural(len(rows), 'window')} added up; the largest share is {shares[largest]:.1f} % at {labels[largest]}, "
-        f"each within {max(widths):.2g} points with probability 95 %.",
+        f"each within {number(max(widths), 2)} points with probability 95 %.",
         source,
         ("class", "share, %", "within, points"),
         tuple(

@@ -313,7 +313,7 @@ def _note(facts: DomainFacts, shown: int) -> str:
     if not facts.series:
         return "No histogram is released yet."
     windows = sum(len(one.rows) for one in facts.series)
-    note = f"{plural(windows, 'released histogram')} of {len(facts.series):,} series or groups."
+    note = f"{plural(windows, 'released histogram')}; series or groups: {len(facts.series):,}."
     if shown < len(facts.series):
         note += f" The first {shown} have figures; the table has the last window of up to {_MOST_ROWS}, the data all."
     return note
