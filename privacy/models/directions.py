@@ -411,6 +411,10 @@ class Direction(ABC):
     def density_of(self, matrix: FloatArray) -> float:
         """The largest density for which a matrix is a certificate, rounded down; at most 0 where it is none."""
 
+    def holds(self, matrix: FloatArray, density: float) -> bool:
+        """Whether a matrix is a certificate at a density."""
+        return self.density_of(matrix) >= density
+
 
 Pair: TypeAlias = tuple[Direction, Direction]
 """The directions forward and backward of one member of a belief."""
@@ -477,7 +481,7 @@ def certify(pair: Pair, certificate: Certificate) -> bool:
             return False
         if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
             return False
-        if direction.density_of(matrix) < certificate.density:
+        if not direction.holds(matrix, certificate.density):
             return False
     return True
 
@@ -684,6 +688,10 @@ class OneNumber(Direction, Linear):
         if not math.isfinite(value):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
         return np.asarray(value), np.asarray((value - self.value(density * (1 - _SMALL))) / (density * _SMALL))
+
+    def holds(self, matrix: FloatArray, density: float) -> bool:
+        """Whether the number at the density is not above the given one."""
+        return self.value(density) <= float(matrix)
 
     def density_of(self, matrix: FloatArray) -> float:
         """The largest density whose number is not above the given one, by bisection from below."""
