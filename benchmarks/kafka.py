@@ -40,7 +40,7 @@ from quiltstream.transforms.completeness.sequence_numbers import Steps
 from quiltstream.transforms.kafka.source import KafkaReader
 from quiltstream.transforms.sinks.messages import SendReleases, single_object_head
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
 from tests.e2e.kafka import KafkaBroker, find_kafka
@@ -218,7 +218,7 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
         end = (ORIGIN_MS + (load.slots - 1) * INTERVAL_MS) * 1_000
         histograms = PrivateHistograms(settings)
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
-        pace = Pace(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end, steps=steps)
+        pace = PollingPolicy(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end, steps=steps)
         out = settings.sink
         if out is None or out.kafka is None:
             sys.exit("the settings have lost their sink")
@@ -238,7 +238,7 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
     """Fetch a topic without Beam, and decode it if wanted; seconds."""
     with tempfile.TemporaryDirectory() as name:
         settings = settings_of(load, servers, topic, topic, Path(name))
-        feed = Topics(settings).feed(Pace(0))
+        feed = Topics(settings).feed(PollingPolicy(0))
         reader = feed.reader(0, BEGIN)
         began, count = 0.0, 0
         if not decode:
@@ -255,12 +255,12 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
 
 def _undecoded(reader: Any) -> Any:
     """A reader's way of giving pieces, without a look at the messages."""
-    from quiltstream.transforms.sources.contract import Piece  # noqa: PLC0415 - only here
+    from quiltstream.transforms.sources.contract import SourceBatch  # noqa: PLC0415 - only here
 
-    def piece() -> Piece:
+    def piece() -> SourceBatch:
         place, group = reader._groups.popleft()  # noqa: SLF001 - as above
         reader._offsets[place] = group[-1].offset() + 1  # noqa: SLF001
-        return Piece("", settled=False, rows=len(group))
+        return SourceBatch("", settled=False, rows=len(group))
 
     return piece
 

@@ -41,8 +41,8 @@ from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.sequence_numbers import Steps
 from quiltstream.transforms.sinks.files import WriteBlocks
-from quiltstream.transforms.sources.contract import Feed, Piece, Reader
-from quiltstream.transforms.sources.reader import Pace, ReadLive
+from quiltstream.transforms.sources.contract import PartitionedSource, Reader, SourceBatch
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 SERIES, GROUPS, SHARDS, STATES = 1000, 10, 2, 50
 INTERVAL_US = 1_800_000_000
@@ -90,7 +90,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Fresh(Feed):
+class Fresh(PartitionedSource):
     """Readings made when they are asked for: every series in every slot, slot by slot."""
 
     load: Load
@@ -122,7 +122,7 @@ class FreshReader(Reader):
         self._names = pa.array([f"meter-{i:04d}" for i in range(SERIES)])
         self._wait = 0.0
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         """The next batch."""
         if self._wait:
             time.sleep(self._wait)
@@ -149,7 +149,7 @@ class FreshReader(Reader):
         Clocks.passed.update((window * load.width, now) for window in range(first, last))
         self._wait = load.pause_s if last > first else 0.0
         batch = pa.RecordBatch.from_arrays(columns, schema=READING_SCHEMA)
-        return Piece(str(self._at), settled=True, batches=(batch,), rows=len(index), latest_us=latest)
+        return SourceBatch(str(self._at), settled=True, batches=(batch,), rows=len(index), latest_us=latest)
 
     @property
     def ended(self) -> bool:
@@ -285,7 +285,9 @@ def job(load: Load) -> dict[str, Any]:
         pipeline = live_pipeline(PipelineOptions([]))
         histograms = PrivateHistograms(settings_of(load, folder))
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
-        decoded = pipeline | "Read" >> ReadLive(Fresh(load), Pace(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps))
+        decoded = pipeline | "Read" >> ReadLive(
+            Fresh(load), PollingPolicy(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps)
+        )
         if load.element_wise:
             size = load.width * INTERVAL_US // 1_000_000
             _ = (

@@ -38,7 +38,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.sequence_numbers import Steps
 from quiltstream.transforms.sinks.files import WriteBlocks
 from quiltstream.transforms.sources.contract import Reader
-from quiltstream.transforms.sources.reader import Pace, ReadLive
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 ROOT = Path(__file__).absolute().parent.parent
 
@@ -110,7 +110,7 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
     pipeline = Pipeline(options=PipelineOptions(options))
     histograms = PrivateHistograms(live.settings_of(load, folder, ledger))
     steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
-    pace = Pace(ORIGIN_US, poll_s=1.0, end_us=end, steps=steps, stay_s=10.0, rest_s=1.1)
+    pace = PollingPolicy(ORIGIN_US, poll_s=1.0, end_us=end, steps=steps, stay_s=10.0, rest_s=1.1)
     decoded = pipeline | "Read" >> ReadLive(Noted(load, str(folder)), pace)
     if load.element_wise:
         _ = (

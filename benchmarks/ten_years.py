@@ -21,7 +21,7 @@ from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store import Block, DomainSpec, Draft, QuerySpec, Registration, Store
+from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store
 
 HOURS = {"hourly": 1, "daily": 24, "weekly": 168}
 WEEKS_A_YEAR = 52
@@ -86,18 +86,18 @@ def register(store: Store) -> dict[str, Registration]:
     }
 
 
-def draft(held: Registration, number: int) -> Draft:
+def draft(held: Registration, number: int) -> BlockToPublish:
     """One window of a query."""
     size = held.query.schedule.size
 
-    def draw() -> Block:
+    def draw() -> NoisyBlock:
         counts = GENERATOR.integers(-1000, 1000, (len(SERIES), SPACE.size), dtype=np.int64)
-        return Block(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), size, dtype=np.int64), counts)
+        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), size, dtype=np.int64), counts)
 
-    return Draft(Window(number * size, (number + 1) * size), 0, draw)
+    return BlockToPublish(Window(number * size, (number + 1) * size), 0, draw)
 
 
-def week_of(held: Registration, week: int) -> list[Draft]:
+def week_of(held: Registration, week: int) -> list[BlockToPublish]:
     """All windows of a query in one week."""
     count = 168 // held.query.schedule.size
     return [draft(held, number) for number in range(week * count, (week + 1) * count)]

@@ -20,7 +20,7 @@ from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store import Block, DomainSpec, Draft, QuerySpec, Registration, Store
+from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store
 
 WRITERS = (1, 2, 8, 24)
 WARMING = 2
@@ -57,14 +57,14 @@ def register(store: Store, number: int, windows: int) -> Registration:
     return store.register(domain, query)
 
 
-def draft(held: Registration, window: Window) -> Draft:
+def draft(held: Registration, window: Window) -> BlockToPublish:
     """A window whose counts are drawn by chance."""
 
-    def draw() -> Block:
+    def draw() -> NoisyBlock:
         counts = np.random.default_rng().integers(-1000, 1000, (len(SERIES), SPACE.size), dtype=np.int64)
-        return Block(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), 24, dtype=np.int64), counts)
+        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), 24, dtype=np.int64), counts)
 
-    return Draft(window, 0, draw)
+    return BlockToPublish(window, 0, draw)
 
 
 def write(url: str, held: Registration, begin: Barrier, found: Queue[list[float]]) -> None:

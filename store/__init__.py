@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from .errors import StoreDamaged as StoreDamaged
     from .errors import StoreError as StoreError
     from .errors import StoreMissing as StoreMissing
-    from .specs import Block as Block
+    from .specs import BlockToPublish as BlockToPublish
     from .specs import DomainSpec as DomainSpec
-    from .specs import Draft as Draft
     from .specs import Noise as Noise
+    from .specs import NoisyBlock as NoisyBlock
     from .specs import QuerySpec as QuerySpec
     from .specs import Record as Record
     from .specs import Registration as Registration

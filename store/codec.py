@@ -24,7 +24,7 @@ from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
 from .integrity import damaged
-from .specs import BeliefChange, Block, DomainSpec, QuerySpec
+from .specs import BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
 
@@ -220,7 +220,7 @@ def entry_reader(domain: DomainSpec, query: Row) -> Callable[[Row, bytes], Ledge
 _ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
-def block_bytes(block: Block, *, with_totals: bool) -> bytes:
+def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
     """A block as an Arrow stream.
 
     Args:
@@ -253,7 +253,7 @@ def block_bytes(block: Block, *, with_totals: bool) -> bytes:
 
 
 @_decoding
-def block_from_bytes(data: bytes, completeness: str) -> Block:
+def block_from_bytes(data: bytes, completeness: str) -> NoisyBlock:
     """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
 
     Raises:
@@ -269,4 +269,4 @@ def block_from_bytes(data: bytes, completeness: str) -> Block:
     totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
     keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
     counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
-    return Block(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)
+    return NoisyBlock(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)

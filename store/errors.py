@@ -82,7 +82,7 @@ class UnknownNameError(StoreError):
     """No domain or query of that name is on record."""
 
 
-class DraftError(StoreError):
+class BlockError(StoreError):
     """A draft does not belong to its query: another window, shard, key or shape."""
 
 

@@ -29,7 +29,7 @@ from . import lookups, tables
 from .accounts import Account, account_of, loss_of, priced, promised
 from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
 from .continuity import entered
-from .errors import ChargeMismatch, DraftError, RosterChanged, UnknownNameError
+from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
 from .integrity import (
     check_drawn,
     checked,
@@ -55,7 +55,7 @@ from .lookups import (
     revision,
 )
 from .release_rows import Layout, layout_of, total_is_public
-from .specs import Block, DomainSpec, Draft, QuerySpec, Record, Registration
+from .specs import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Record, Registration
 from .table_versions import now_us
 
 #: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
@@ -205,7 +205,7 @@ Place = tuple[int, int]
 """A window's start, and a shard."""
 
 
-class Kept(NamedTuple):
+class RecordedBlock(NamedTuple):
     """A block of record.
 
     Attributes:
@@ -214,12 +214,12 @@ class Kept(NamedTuple):
         digest: of its draw.
     """
 
-    block: Block
+    block: NoisyBlock
     payer: str | None
     digest: str
 
 
-OnRecord = tuple[Row, dict[int, Row], dict[Place, Kept]]
+OnRecord = tuple[Row, dict[int, Row], dict[Place, RecordedBlock]]
 """A query's row, charges by the start of their window, and blocks."""
 
 
@@ -274,7 +274,7 @@ class Publisher:
     connection: Connection
     accounts: dict[int, Account]
 
-    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record] | None:
+    def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record] | None:
         """Put the drafts on record, or find what is.
 
         Returns:
@@ -284,7 +284,7 @@ class Publisher:
         Raises:
             ChargeMismatch: the query on record, or the charge of a window, is not what the registration says.
             RosterChanged: the roster of a window is not the registration's.
-            DraftError: a block does not have the keys and the shape of its shard.
+            BlockError: a block does not have the keys and the shape of its shard.
         """
         domain_row = self._domain_row(registration)
         domain = domain_from_row(domain_row)
@@ -294,7 +294,7 @@ class Publisher:
         query_row, charges, held = found
         for charge in charges.values():
             self._check_charge(registration, charge)
-        wanted: dict[Place, Draft] = {}
+        wanted: dict[Place, BlockToPublish] = {}
         for draft in drafts:
             if charges[draft.window.start]["decision"] == "charged":
                 wanted.setdefault((draft.window.start, draft.shard), draft)
@@ -340,7 +340,9 @@ class Publisher:
         made = done.last is None or done.last < last.start
         return ChargedThrough(last.start, revision(query_row["version_rows"]), mine=made)
 
-    def _charged(self, registration: Registration, domain_row: Row, drafts: Sequence[Draft]) -> OnRecord | None:
+    def _charged(
+        self, registration: Registration, domain_row: Row, drafts: Sequence[BlockToPublish]
+    ) -> OnRecord | None:
         """The charges of windows, made where they are absent; ``None`` where only earlier ones could be made yet."""
         places = {(draft.window.start, draft.shard) for draft in drafts}
         query_row, charges, blocks = self._on_record(registration, domain_row, places)
@@ -417,12 +419,12 @@ class Publisher:
         return query_row, charges, _blocks(places, charges, found)
 
     def _insert(
-        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, Draft]
-    ) -> dict[Place, Kept]:
+        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, BlockToPublish]
+    ) -> dict[Place, RecordedBlock]:
         """Draw blocks and put them on record; they come back as everyone reads them from there."""
         with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
-        kept: dict[Place, Kept] = {}
+        kept: dict[Place, RecordedBlock] = {}
         drawn: dict[int, dict[int, bytes]] = {}
         for (start, shard), draft in drafts.items():
             block = draft.draw()
@@ -442,7 +444,7 @@ class Publisher:
             values.append(made)
             drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
             as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
-            kept[start, shard] = Kept(as_read, None, draw_digest(made))
+            kept[start, shard] = RecordedBlock(as_read, None, draw_digest(made))
         self.connection.execute(_KEEP, values)
         self.connection.execute(
             _DRAWN,
@@ -471,29 +473,29 @@ class Publisher:
             raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 
-def check_drafts(registration: Registration, drafts: Sequence[Draft]) -> None:
+def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -> None:
     """Refuse drafts of windows or shards that the query does not have, before anything is locked.
 
     Raises:
-        DraftError: a window is not in the schedule, or there is no such shard.
+        BlockError: a window is not in the schedule, or there is no such shard.
     """
     query = registration.query
     for draft in drafts:
         if not query.schedule.contains(draft.window):
-            raise DraftError(
+            raise BlockError(
                 f"query {query.name!r}: window {draft.window} is not in its schedule; publish the windows of the "
                 f"registration only"
             )
         if not 0 <= draft.shard < query.shards:
-            raise DraftError(
+            raise BlockError(
                 f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "
                 f"shards from the registration"
             )
 
 
-def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]) -> dict[Place, Kept]:
+def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]) -> dict[Place, RecordedBlock]:
     """Blocks of record, each held against its window's charge; a charge whose block is not there never had one."""
-    blocks: dict[Place, Kept] = {}
+    blocks: dict[Place, RecordedBlock] = {}
     for start, shard in places:
         charge, block = charges.get(start), found.get((start, shard))
         if charge is None:
@@ -505,7 +507,7 @@ def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]
         if block["charge_id"] != charge["id"]:
             raise damaged(named(tables.releases, block), "belongs to another charge")
         decoded = block_from_bytes(block["block"], block["completeness"])
-        blocks[start, shard] = Kept(decoded, block["paid_by"], draw_digest(block))
+        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], draw_digest(block))
     return blocks
 
 
@@ -526,26 +528,26 @@ def _check_same(registration: Registration, row: Row) -> None:
         raise ChargeMismatch(query.name, "windows.stop", recorded_stop, stop)
 
 
-def _check_block(registration: Registration, layout: Layout, draft: Draft, block: Block) -> None:
+def _check_block(registration: Registration, layout: Layout, draft: BlockToPublish, block: NoisyBlock) -> None:
     where = f"query {registration.query.name!r}, window {draft.window}, shard {draft.shard}"
     keys = layout.keys(draft.shard)
     if tuple(block.keys) != keys:
-        raise DraftError(
+        raise BlockError(
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
     if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.columns):  # noqa: PLR2004 - a matrix
-        raise DraftError(
+        raise BlockError(
             f"{where}: its counts are {block.counts.dtype} of shape {block.counts.shape}; they must be int64 of shape "
             f"{(len(keys), layout.columns)}"
         )
     if block.totals.shape != (len(keys),) or block.totals.dtype != np.int64:
-        raise DraftError(
+        raise BlockError(
             f"{where}: its totals are {block.totals.dtype} of shape {block.totals.shape}; they must be int64 of shape "
             f"{(len(keys),)}"
         )
     if block.completeness not in COMPLETENESS:
-        raise DraftError(
+        raise BlockError(
             f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(COMPLETENESS)}"
         )
 

@@ -21,8 +21,8 @@ from ..schemas.releases import release_batch
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotClasses, SlotGrid, Window
 from ..schemas.states import StateSpace
-from .errors import DraftError, StoreError
-from .specs import TRANSITIONS, Block, Record, Registration
+from .errors import BlockError, StoreError
+from .specs import TRANSITIONS, NoisyBlock, Record, Registration
 
 
 @dataclass
@@ -169,11 +169,11 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
         non-negative counts with that total (theory, architecture section 3, item 9), class of slots by class of slots.
 
     Raises:
-        DraftError: the window was refused, so it has no rows.
+        BlockError: the window was refused, so it has no rows.
     """
     block = record.block
     if block is None:
-        raise DraftError(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
+        raise BlockError(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
     public = total_is_public(registration)
     return release_batch(
         header_of(registration, record) | _classes(registration, record) | {"completeness": block.completeness},
@@ -194,7 +194,7 @@ def _classes(registration: Registration, record: Record) -> dict[str, Any]:
     return {"by": list(classes.by), "classes": list(classes.labels), "class_slots": slots.tolist()}
 
 
-def _estimate(registration: Registration, block: Block) -> npt.NDArray[np.float64] | None:
+def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.float64] | None:
     """The histograms projected onto their totals, each class of slots onto its own.
 
     Noise that keeps the total of each class leaves it in the published counts; other noise hides it.

@@ -328,7 +328,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class NoisyBlock:
     """The noisy histograms of one shard in one window.
 
     Attributes:
@@ -345,7 +345,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class BlockToPublish:
     """A block that wants to be published: the noise is drawn by ``draw`` only if no block is on record yet.
 
     Attributes:
@@ -356,7 +356,7 @@ class Draft:
 
     window: Window
     shard: int
-    draw: Callable[[], Block]
+    draw: Callable[[], NoisyBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ class Record:
     window: Window
     shard: int
     entry: LedgerEntry
-    block: Block | None
+    block: NoisyBlock | None
     fresh: bool
     digest: str = ""
 

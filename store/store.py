@@ -51,7 +51,7 @@ from .registration import Also, Registrar
 from .release_rows import has_keys, rows_of
 from .shared_series import Sharing
 from .source_ids import SourceId, note_source_ids, source_ids
-from .specs import BeliefChange, DomainSpec, Draft, QuerySpec, Record, Registration
+from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
@@ -239,7 +239,7 @@ class Store:
         database.charged_through[key] = known
         return known
 
-    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+    def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
 
         Charging a window first charges all earlier windows of the schedule that have no entry; if these are very many,
@@ -253,7 +253,7 @@ class Store:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
             RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new
                 one.
-            DraftError: a draft does not belong to the query.
+            BlockError: a draft does not belong to the query.
             StoreError: the store cannot be used.
         """
         check_drafts(registration, drafts)

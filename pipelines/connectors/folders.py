@@ -23,8 +23,8 @@ from ...transforms.formats.paths import everywhere, is_local
 from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects, block_name, in_folder, write_block
 from ...transforms.sources.arriving_files import ArrivingFiles
 from ...transforms.sources.batch_files import decoder_of
-from ...transforms.sources.contract import Feed
-from ...transforms.sources.reader import Pace, ReadLive
+from ...transforms.sources.contract import PartitionedSource
+from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ...transforms.sources.stdin import StandardInput
 from .files import ids_in, try_folder, try_places
 from .places import Place, check_places, check_topics, places_of
@@ -82,7 +82,7 @@ class FollowedFiles(LiveSource):
             raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
         decoder = decoder_of(source, readings, timezone=settings.slots.timezone, group=group)
         self._grouped = group is not None
-        self._feed: Feed
+        self._feed: PartitionedSource
         if source.stdin:
             self._feed = StandardInput(decoder)
             return
@@ -93,7 +93,7 @@ class FollowedFiles(LiveSource):
                 raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
         self._feed = ArrivingFiles(decoder, patterns)
 
-    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
+    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
         """The reading of the files."""
         return ReadLive(self._feed, pace, grouped=self._grouped)
 

@@ -32,7 +32,7 @@ from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.sinks.files import LETTERS
 from ...transforms.sinks.messages import SendRejects, SendReleases
-from ...transforms.sources.reader import Pace, ReadLive
+from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
 from .table import LiveSink, LiveSource, SourceRecord
 from .undelivered import Field, recorded_blocks, send_blocks
@@ -355,7 +355,7 @@ class Topics(LiveSource):
         """
         return TopicRecord(self._settings, self._given, store, registration)
 
-    def feed(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> KafkaFeed:
+    def feed(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaFeed:
         """The partitions of the topics, and where a run begins in them.
 
         Args:
@@ -374,7 +374,7 @@ class Topics(LiveSource):
             known={topic: KnownTopic(one.id, one.lost_us) for topic, one in (known or {}).items()},
         )
 
-    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadLive:
+    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:
         """The reading of the topics."""
         return ReadLive(self.feed(pace, known), pace, grouped=self._grouped)
 
@@ -390,7 +390,7 @@ def _given_source(settings: Settings) -> KafkaSource:
     return settings.source.kafka
 
 
-def start_of(settings: Settings, given: KafkaSource, pace: Pace, lookback_us: int = 0) -> Start:
+def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy, lookback_us: int = 0) -> Start:
     """Where a run without a runner's state begins.
 
     What the settings say holds for a query's first run. A later one must find everything of the windows that are still
@@ -416,7 +416,7 @@ def start_of(settings: Settings, given: KafkaSource, pace: Pace, lookback_us: in
     return max(first, again, key=lambda one: one.instant_us)
 
 
-def _again(settings: Settings, start: Start, pace: Pace) -> Start:
+def _again(settings: Settings, start: Start, pace: PollingPolicy) -> Start:
     """The same start for a job that this process begins once more: the end of a topic is elsewhere by then."""
     if start.kind != "latest" or not pace.begin_us:
         return start

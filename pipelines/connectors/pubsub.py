@@ -23,7 +23,7 @@ from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.sink import PubSubTopic
 from ...transforms.pubsub.source import PubSubFeed, ReadSubscription
 from ...transforms.sinks.messages import SendRejects, SendReleases
-from ...transforms.sources.reader import Pace
+from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
 from .table import LiveSink, LiveSource
 from .undelivered import Field, send_blocks
@@ -78,12 +78,12 @@ def goes_on(options: PipelineOptions) -> bool:
 
 def begun_in_subscription(
     settings: Settings,
-    pace: Pace,
+    pace: PollingPolicy,
     options: PipelineOptions,
     *,
     subscriber: Callable[[], Any] = new_subscriber,
     now_us: int | None = None,
-) -> Pace:
+) -> PollingPolicy:
     """Seek to where a run without a runner's state begins, and leave out the windows that cannot be read as a whole.
 
     What another run acknowledged is gone for this one, unless the subscription keeps it and is sought back. A window of
@@ -180,11 +180,11 @@ class Subscription(LiveSource):
         self._grouped = group is not None
         self._feed = pubsub_feed(settings, group)
 
-    def begun(self, pace: Pace, options: PipelineOptions) -> Pace:
+    def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:
         """Seek to where a run without a runner's state begins: see :func:`begun_in_subscription`."""
         return begun_in_subscription(self._settings, pace, options)
 
-    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> ReadSubscription:  # noqa: ARG002 - of topics
+    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadSubscription:  # noqa: ARG002 - of topics
         """The reading of the subscription."""
         return ReadSubscription(self._feed, pace, grouped=self._grouped)
 

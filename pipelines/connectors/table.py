@@ -21,7 +21,7 @@ from ...schemas.settings.job import Settings
 from ...store.source_ids import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.sources.reader import Pace
+from ...transforms.sources.reader import PollingPolicy
 from .undelivered import Field
 
 __all__ = ["LiveSink", "LiveSource", "SourceRecord", "check_secrets", "live_sink", "live_sinks", "live_source"]
@@ -65,7 +65,7 @@ class LiveSource(ABC):
         """
         return
 
-    def begun(self, pace: Pace, options: PipelineOptions) -> Pace:  # noqa: ARG002 - of sources that seek
+    def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:  # noqa: ARG002 - of sources that seek
         """Seek to where a run without a runner's state begins.
 
         Args:
@@ -91,7 +91,7 @@ class LiveSource(ABC):
         return None
 
     @abstractmethod
-    def read(self, pace: Pace, known: Mapping[str, SourceId] | None = None) -> beam.PTransform[Any, Any]:
+    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> beam.PTransform[Any, Any]:
         """The reading of the source.
 
         Args:

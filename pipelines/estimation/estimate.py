@@ -37,7 +37,7 @@ from ...schemas.settings.job import Settings, read_roster
 from ...schemas.settings.model import Estimate
 from ...schemas.slots import Schedule, Window, format_duration
 from ...store.errors import RegistrationConflict, StoreMissing, UnknownNameError
-from ...store.specs import TRANSITIONS, Block, DomainSpec, Draft, QuerySpec, Registration
+from ...store.specs import TRANSITIONS, BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import SourceFileError
 from ...transforms.plan import Plan, ledger_address
@@ -176,14 +176,14 @@ def _of_counts(settings: Settings, estimate: Estimate, store: Store, held: Regis
     if absent is not None and absent[0] == window:
         counts = transitions_in(settings, window.start, window.stop, roster.series)  # not while the ledger is locked
 
-    def draw() -> Block:
+    def draw() -> NoisyBlock:
         released = release_counts_at(
             counts, scale, start=window.start, stop=window.stop, missing_state=settings.missing == "state"
         )
         nothing = np.zeros(len(released.table), dtype=np.int64)
-        return Block(held.query.roster.shard_keys(0, 1), nothing, released.table)
+        return NoisyBlock(held.query.roster.shard_keys(0, 1), nothing, released.table)
 
-    (record,) = store.publish(held, [Draft(window, 0, draw)])
+    (record,) = store.publish(held, [BlockToPublish(window, 0, draw)])
     if record.block is None:
         return Made(None, "the budget does not allow this window's counts")
     table = NoisyCounts(record.block.counts, scale, window.start, window.stop)

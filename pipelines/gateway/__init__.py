@@ -17,6 +17,6 @@ bounded, and may be lost with the process: the broker sends it again.
 
 from __future__ import annotations
 
-from .contracts import Hop, HopError, Message
+from .contracts import DeliveryError, DeliveryTarget, Message
 
-__all__ = ["Hop", "HopError", "Message"]
+__all__ = ["DeliveryError", "DeliveryTarget", "Message"]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.errors import QuiltstreamError
 
-__all__ = ["REFUSED", "Hop", "HopError", "Line", "Message", "Outlet", "Stall", "refused_options"]
+__all__ = ["REFUSED", "DeliveryError", "DeliveryTarget", "Line", "Message", "Outlet", "Stall", "refused_options"]
 
 
 class _Connected(Protocol):
@@ -94,11 +94,11 @@ class Message(NamedTuple):
 REFUSED: Final = "refused-by-next-hop"
 
 
-class HopError(QuiltstreamError):
+class DeliveryError(QuiltstreamError):
     """The next hop cannot be used until an operator changes something; the message is for them."""
 
 
-class Hop(ABC):
+class DeliveryTarget(ABC):
     """A place that messages go to. All calls come from one thread; none waits, but :meth:`close`.
 
     A message that was offered is in exactly one of three states: the hop is at work on it, however long that takes; the
@@ -122,7 +122,7 @@ class Hop(ABC):
         """The messages that the hop has since the last call.
 
         Raises:
-            HopError: an operator has to change something first.
+            DeliveryError: an operator has to change something first.
         """
 
     @abstractmethod
@@ -141,14 +141,14 @@ class Hop(ABC):
         """
 
 
-def refused_options(field: str, error: Exception) -> HopError:
+def refused_options(field: str, error: Exception) -> DeliveryError:
     """What is said where librdkafka does not take options; its own text quotes the value of one, maybe a secret.
 
     Args:
         field: the setting.
         error: what librdkafka raised.
     """
-    return HopError(
+    return DeliveryError(
         f"{field}: librdkafka does not take them ({type(error).__name__}); check their names and values against "
         "librdkafka's"
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...schemas.dead_letters import Content
-from .contracts import Hop, Line, Message, Stall
+from .contracts import DeliveryTarget, Line, Message, Stall
 from .metrics import Dropped, Tally
 from .mqtt_client import Arrived
 from .pseudonyms import TopicNames
@@ -53,7 +53,7 @@ class Forward:
 
     def __init__(
         self,
-        hop: Hop,
+        hop: DeliveryTarget,
         *,
         messages: int,
         bytes_: int,
@@ -88,7 +88,7 @@ class Forward:
 
         Raises:
             BrokerError: the broker refuses for good.
-            HopError: the next hop does.
+            DeliveryError: the next hop does.
         """
         self._line = line
         try:

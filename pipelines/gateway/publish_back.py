@@ -33,7 +33,7 @@ from urllib.parse import quote
 from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
 from ..errors import CommandError
-from .contracts import HopError, Outlet, Stall, refused_options
+from .contracts import DeliveryError, Outlet, Stall, refused_options
 from .credentials import kafka, kafka_log, properties
 from .metrics import Dropped, Tally
 from .rejects import RejectFile
@@ -257,7 +257,7 @@ class ReleaseSource(ABC):
         """Some rows, at most :data:`BATCH`; none if none came within so many seconds.
 
         Raises:
-            HopError: an operator has to change something first.
+            DeliveryError: an operator has to change something first.
         """
 
     @abstractmethod
@@ -391,7 +391,7 @@ class KafkaSource(ReleaseSource):
             if message.value() is not None:
                 rows.append(message.value())
         if self._wrong is not None:
-            raise HopError(self._wrong)
+            raise DeliveryError(self._wrong)
         if self._taken and not rows:
             self.done()
         return rows
@@ -481,7 +481,7 @@ class Back:
 
         Raises:
             BrokerError: the broker refuses for good.
-            HopError: the source does.
+            DeliveryError: the source does.
         """
         try:
             while not stop():

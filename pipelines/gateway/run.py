@@ -30,15 +30,15 @@ from ..command import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from .connection import BrokerError, Connection, Session
-from .contracts import Hop, HopError
+from .contracts import DeliveryError, DeliveryTarget
 from .credentials import kafka, options_of, paho, secret_of, tls_context
 from .forward import Forward
 from .metrics import MetricsPage, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
 from .rejects import RejectFile
-from .to_folder import FolderHop
-from .to_kafka import KafkaHop
+from .to_folder import FolderDelivery
+from .to_kafka import KafkaDelivery
 
 __all__ = ["Parts", "check", "facts_of", "gateway_schema", "parts_of", "receive_maximum", "run_gateway"]
 
@@ -67,22 +67,22 @@ class Parts:
     options: dict[str, dict[str, Any]] = field(repr=False)
     names: TopicNames | None = None
 
-    def hop(self) -> Hop:
+    def hop(self) -> DeliveryTarget:
         """The next hop.
 
         Raises:
-            HopError: it cannot be used.
+            DeliveryError: it cannot be used.
         """
         to = _there("forward", self.settings.forward).to.chosen
         if isinstance(to, KafkaTarget):
-            return KafkaHop(to.servers, to.topic, to.key, self.options["forward"])
-        return FolderHop(self.settings.path(to.path), size=to.size, age=seconds(to.age))
+            return KafkaDelivery(to.servers, to.topic, to.key, self.options["forward"])
+        return FolderDelivery(self.settings.path(to.path), size=to.size, age=seconds(to.age))
 
     def source(self, sent: Sent) -> ReleaseSource:
         """Where releases come from.
 
         Raises:
-            HopError: it cannot be used.
+            DeliveryError: it cannot be used.
         """
         given = _there("back", self.settings.back).from_.chosen
         if isinstance(given, KafkaReleases):
@@ -308,7 +308,7 @@ class _Way(threading.Thread):
 
 
 def _said(error: Exception) -> Exception:
-    return CommandError(str(error)) if isinstance(error, (BrokerError, HopError)) else error
+    return CommandError(str(error)) if isinstance(error, (BrokerError, DeliveryError)) else error
 
 
 def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[], bool]) -> None:

@@ -27,9 +27,9 @@ import fastavro
 from fastavro.write import Writer
 
 from ...schemas.files import open_private, open_regular, reason, sync_folder
-from .contracts import Hop, HopError, Message
+from .contracts import DeliveryError, DeliveryTarget, Message
 
-__all__ = ["SEGMENT_AVRO", "FolderHop", "Segment", "left_over", "recover", "segment_name", "whole_blocks"]
+__all__ = ["SEGMENT_AVRO", "FolderDelivery", "Segment", "left_over", "recover", "segment_name", "whole_blocks"]
 
 
 #: One message a record; plain columns, so that any reader of Avro takes them.
@@ -197,7 +197,7 @@ _GATHER_S = 0.003
 _RETRY_S = 1.0
 
 
-class FolderHop(Hop):
+class FolderDelivery(DeliveryTarget):
     """Writes segments, in a thread of its own: the disk may take its time.
 
     Args:
@@ -207,7 +207,7 @@ class FolderHop(Hop):
         begin: how a segment is begun; the tests' own.
 
     Raises:
-        HopError: the folder cannot be used.
+        DeliveryError: the folder cannot be used.
     """
 
     def __init__(self, folder: Path, *, size: int, age: float, begin: Callable[[Path, int], Segment] = Segment) -> None:
@@ -234,7 +234,7 @@ class FolderHop(Hop):
                 self._recover(path, None)
         except OSError as error:
             self._let_go()
-            raise HopError(
+            raise DeliveryError(
                 f"forward.to.folder {folder}: what a former run left cannot be sealed ({_kind(error)})"
             ) from None
         self._thread = threading.Thread(target=self._work, name="quiltstream-segments", daemon=True)
@@ -386,14 +386,14 @@ def _locked(folder: Path) -> BinaryIO:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(open_private(folder / ".gateway.lock", os.O_WRONLY | os.O_APPEND), "ab")
     except OSError as error:
-        raise HopError(
+        raise DeliveryError(
             f"forward.to.folder {folder}: cannot be written ({_kind(error)}); give another, or its rights"
         ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise HopError(
+        raise DeliveryError(
             f"forward.to.folder {folder}: another gateway writes to it; each has a folder of its own"
         ) from None
     return file

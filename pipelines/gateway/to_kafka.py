@@ -11,7 +11,7 @@ from typing import Any
 
 from ...schemas.ports import wrong_port
 from ...schemas.settings.gateway import Level
-from .contracts import Hop, HopError, Message, refused_options
+from .contracts import DeliveryError, DeliveryTarget, Message, refused_options
 from .credentials import kafka, kafka_log
 
 _LOG = logging.getLogger("quiltstream.gateway")
@@ -26,7 +26,7 @@ _MISSING_S = 10.0
 _REPEAT_S = 60.0
 
 
-class KafkaHop(Hop):
+class KafkaDelivery(DeliveryTarget):
     """Hands messages to an idempotent producer.
 
     Args:
@@ -92,7 +92,7 @@ class KafkaHop(Hop):
         """The messages that were reported as delivered since the last call."""
         self._served(self._producer.poll, 0)
         if self._wrong is not None:
-            raise HopError(self._wrong)
+            raise DeliveryError(self._wrong)
         if self._broken:
             # whatever it gave up for may still be so
             if time.monotonic() >= self._again_at:
@@ -314,4 +314,4 @@ def reason_of(error: Exception) -> str:
     return first.str() if hasattr(first, "str") else str(first)
 
 
-__all__ = ["KafkaHop", "reason_of"]
+__all__ = ["KafkaDelivery", "reason_of"]

@@ -36,18 +36,18 @@ from ..preflight import check_command
 from ..runners import options_of
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
 from .job import LiveWay, live_job
-from .metrics import verdict_page
+from .metrics import health_page
 from .monitor import (
     LOOK_S,
     STOPPED,
     LiveJob,
-    LiveStanding,
+    LiveProgress,
     NotBegunError,
+    event_printer,
     follow,
     leave,
     now,
     print_json,
-    speaker,
     stoppable,
 )
 from .restarts import Restarts, RunnerError, Waits, failure_of, is_away
@@ -71,7 +71,7 @@ def run_live(
     if settings.estimate is not None:
         check_ends(settings, options)
     with with_newest(settings):
-        said = Said(as_json=as_json, history_lost=history_lost)
+        said = EventPrinter(as_json=as_json, history_lost=history_lost)
         if settings.estimate is not None:
             # the queries on record are looked for before a job is built
             known, emptied = with_ledger(settings, history_lost=history_lost)
@@ -81,7 +81,7 @@ def run_live(
 
 
 @dataclass(frozen=True)
-class Said:
+class EventPrinter:
     """What the operator says to a live run.
 
     Attributes:
@@ -125,13 +125,13 @@ def run_estimating(
         CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    said = Said(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
+    said = EventPrinter(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
     check_ends(settings, options_of(beam_options))
     return _estimating(with_ledger(settings)[0], beam_options, said)
 
 
-def _estimating(settings: Settings, beam_options: Sequence[str], said: Said) -> int:
-    say = speaker(results(), as_json=said.as_json)
+def _estimating(settings: Settings, beam_options: Sequence[str], said: EventPrinter) -> int:
+    say = event_printer(results(), as_json=said.as_json)
     while True:
         one = generation_of(settings, live=True, noise=said.noise)
         end = run_to_end(one.settings, one.histograms, beam_options, said, until_us=one.until_us)
@@ -195,7 +195,7 @@ def publish_live(
         CommandError: the job failed, or cannot be begun.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    said = Said(as_json=as_json, history_lost=history_lost, look_s=look_s)
+    said = EventPrinter(as_json=as_json, history_lost=history_lost, look_s=look_s)
     return run_to_end(settings, histograms, beam_options, said).code
 
 
@@ -222,7 +222,7 @@ def run_to_end(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
-    said: Said,
+    said: EventPrinter,
     *,
     until_us: int | None = None,
 ) -> LiveEnd:
@@ -241,7 +241,7 @@ def run_to_end(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     console = results()
-    say = speaker(console, as_json=said.as_json)
+    say = event_printer(console, as_json=said.as_json)
     job = live_job(
         settings,
         histograms,
@@ -258,7 +258,7 @@ def run_to_end(
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     waits = Waits(say)
     again = partial(_begun_again, settings, histograms, beam_options, until_us, job.forgiven)
-    with closing(job.follower), verdict_page(settings.live.metrics_port, say):
+    with closing(job.follower), health_page(settings.live.metrics_port, say):
         try:
             with stoppable():
                 ran = _run(job, again, restarts, waits, said.look_s)
@@ -480,7 +480,7 @@ def _begun_again(
     return live_job(settings, chosen, beam_options, forgiven=forgiven, until_us=until_us)
 
 
-def _check_whole(standing: LiveStanding, job: LiveJob) -> None:
+def _check_whole(standing: LiveProgress, job: LiveJob) -> None:
     """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
 
     Raises:

@@ -32,7 +32,7 @@ from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import register
-from ...transforms.sources.reader import Pace
+from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import labelled_so_far
 from ..connectors.folders import check_folders, make_folders
 from ..connectors.table import LiveSink, LiveSource, check_secrets, live_sinks, live_source
@@ -58,11 +58,11 @@ _LONGEST_STAY_S = 10.0
 _REST_S = 1.1
 
 
-def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: int) -> Pace:
+def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: int) -> PollingPolicy:
     """When the settings close windows of a schedule, and from where on."""
     live, lateness = settings.live, settings.windows.lateness
     end = grid.time_of(schedule.covered.stop) if schedule.bounded else None
-    return Pace(
+    return PollingPolicy(
         begin_us=begin_us,
         lateness_us=0 if lateness is None else parse_duration(lateness),
         idle_us=None if live.idle is None else parse_duration(live.idle),

@@ -76,7 +76,7 @@ _WELL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthReport:
     """One look of the watchdog.
 
     Attributes:
@@ -99,7 +99,7 @@ class Board:
     """
 
     now: Callable[[], float] = time.time
-    _verdict: Verdict = field(default_factory=Verdict)
+    _verdict: HealthReport = field(default_factory=HealthReport)
     _looked: float | None = None
     _begun: int = 0
     _running: bool = False
@@ -116,9 +116,9 @@ class Board:
             # each runner counts from 0
             self._earlier = {name: self._total(name) for name in self._earlier | dict(self._counts)}
             self._counts = {}
-            self._verdict, self._looked = Verdict(), self.now()
+            self._verdict, self._looked = HealthReport(), self.now()
 
-    def note(self, verdict: Verdict, tallies: Mapping[str, int] | None = None) -> None:
+    def note(self, verdict: HealthReport, tallies: Mapping[str, int] | None = None) -> None:
         """Keep what was found now.
 
         Args:
@@ -134,18 +134,18 @@ class Board:
         """The runner has the job no more."""
         with self._lock:
             self._running = False
-            self._verdict = Verdict(frozenset({Cause.FAILED}) if failed else frozenset())
+            self._verdict = HealthReport(frozenset({Cause.FAILED}) if failed else frozenset())
             self._looked = self.now()
 
     def wait(self, cause: Cause) -> None:
         """No runner has the job, which waits for what is away."""
         with self._lock:
-            self._verdict, self._looked = Verdict(frozenset({cause})), self.now()
+            self._verdict, self._looked = HealthReport(frozenset({cause})), self.now()
 
     def reset(self) -> None:
         """Forget everything: another command begins."""
         with self._lock:
-            self._verdict, self._looked, self._begun, self._running = Verdict(), None, 0, False
+            self._verdict, self._looked, self._begun, self._running = HealthReport(), None, 0, False
             self._counts, self._earlier, self._counted = {}, {}, False
 
     def text(self) -> str:
@@ -198,7 +198,7 @@ BOARD = Board()
 
 
 @contextmanager
-def verdict_page(port: int | None, say: Callable[[str, str], None]) -> Generator[None]:
+def health_page(port: int | None, say: Callable[[str, str], None]) -> Generator[None]:
     """Serve the verdict on the loopback address while a command runs, over all of its runners.
 
     Args:
@@ -222,4 +222,4 @@ def verdict_page(port: int | None, say: Callable[[str, str], None]) -> Generator
         page.close()
 
 
-__all__ = ["BOARD", "Board", "Cause", "Verdict", "verdict_page"]
+__all__ = ["BOARD", "Board", "Cause", "HealthReport", "health_page"]

@@ -22,8 +22,8 @@ from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.common.ledger_waits import give_up
 from ...transforms.plan import Plan
-from ...transforms.sources.progress import Pulse
-from ...transforms.sources.reader import Pace
+from ...transforms.sources.progress import Heartbeat
+from ...transforms.sources.reader import PollingPolicy
 from ..command import keep_quiet, settled
 from ..connectors.table import SourceRecord
 from ..connectors.undelivered import Output
@@ -37,7 +37,7 @@ from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, Res
 from .metrics import BOARD, Cause
 from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
-from .watchdog import Say, Vigil, Watchdog
+from .watchdog import Say, Watchdog, WatchLoop
 
 __all__ = [
     "LOOK_S",
@@ -45,16 +45,16 @@ __all__ = [
     "LiveJob",
     "NotBegunError",
     "Say",
+    "event_printer",
     "follow",
     "now",
     "print_json",
-    "speaker",
     "stoppable",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class LiveStanding:
+class LiveProgress:
     """Where a live job stands.
 
     Attributes:
@@ -125,13 +125,13 @@ class Follower:
         """End of the window that starts at a slot."""
         return self._plan.grid.time_of(start + self._registration.query.schedule.size)
 
-    def look(self, state: str) -> LiveStanding:
+    def look(self, state: str) -> LiveProgress:
         """Where the job stands now."""
         schedule, first = self._registration.query.schedule, self.first_missing()
         next_start = schedule.first + len(schedule) * schedule.every if first is None else first
         until = self._plan.grid.time_of(next_start - schedule.every + schedule.size)
         account = standing_in(self._store, self._plan.domain.name)
-        return LiveStanding(
+        return LiveProgress(
             state=state,
             until=format_instant(until) if next_start > schedule.first else None,
             first_missing=first,
@@ -214,7 +214,7 @@ class LiveJob:
 
     pipeline: Any
     follower: Follower
-    pace: Pace
+    pace: PollingPolicy
     before: OnRecord
     restored: int
     here: bool = True
@@ -226,7 +226,7 @@ class LiveJob:
     memory: Memory | None = None
     forgiven: frozenset[str] = frozenset()
 
-    def look(self, state: str, say: Say) -> LiveStanding:
+    def look(self, state: str, say: Say) -> LiveProgress:
         """Where it stands now; what was released since is judged, too.
 
         Raises:
@@ -265,7 +265,7 @@ class LiveJob:
                 runner.let_go()
 
 
-def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStanding, dict[str, int] | None]:
+def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveProgress, dict[str, int] | None]:
     """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
 
     Ctrl-C and SIGTERM stop it.
@@ -283,7 +283,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
         CommandError: the runner went away, or the job failed.
         StoreError: the ledger of record cannot be looked at.
     """
-    Pulse.reset()
+    Heartbeat.reset()
     settled()
     keep_quiet()
     BOARD.begin()
@@ -297,7 +297,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveStand
         BOARD.end(failed=failed)
 
 
-def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict[str, int] | None]:
+def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict[str, int] | None]:
     result: Any = None
     with stoppable() as arm:
         try:
@@ -336,7 +336,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveStanding, dict
             raise
 
 
-def _last_look(job: LiveJob, state: str) -> LiveStanding:
+def _last_look(job: LiveJob, state: str) -> LiveProgress:
     """Where a job that was stopped stands.
 
     Raises:
@@ -381,14 +381,14 @@ def _begun(job: LiveJob) -> Any:
         raise NotBegunError from error
 
 
-def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveStanding:
+def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveProgress:
     dog = Watchdog(job.pace, time.monotonic(), job.follower.due_us, here=job.here)
     cluster = None
     if job.flink is not None:
         cluster = partial(_cluster_trouble, FlinkHealth(job.flink.place, job.flink.name, job.pool), job.flink)
     elif job.pool is not None and job.here:  # what its address means elsewhere is not known here
         cluster = job.pool.trouble
-    vigil = Vigil(dog, say, cluster=cluster)
+    vigil = WatchLoop(dog, say, cluster=cluster)
     with vigil.rounds():
         return _rounds(result, job, vigil, look_s)
 
@@ -399,7 +399,7 @@ def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
     return found
 
 
-def _rounds(result: Any, job: LiveJob, vigil: Vigil, look_s: float) -> LiveStanding:
+def _rounds(result: Any, job: LiveJob, vigil: WatchLoop, look_s: float) -> LiveProgress:
     told = ""
     whole: float | None = None
     with vigil.asking(Cause.LEDGER):
@@ -539,7 +539,7 @@ def stoppable() -> Generator[Callable[[], None]]:
             signal.signal(one, handler)
 
 
-def speaker(console: Console, *, as_json: bool) -> Say:
+def event_printer(console: Console, *, as_json: bool) -> Say:
     """What tells news: a line each, or a line of JSON each."""
 
     def line(kind: str, text: str) -> None:

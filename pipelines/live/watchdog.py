@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ...schemas.slots import DAY_US, format_instant
-from ...transforms.sources.progress import Pulse
-from ...transforms.sources.reader import Pace
+from ...transforms.sources.progress import Heartbeat
+from ...transforms.sources.reader import PollingPolicy
 from ..console import plural
 from .flink import Trouble
-from .metrics import BOARD, Cause, Verdict
+from .metrics import BOARD, Cause, HealthReport
 
-__all__ = ["BEAT_S", "CLUSTER_S", "PATIENCE_S", "Asked", "Cluster", "Say", "Stuck", "Vigil", "Watchdog"]
+__all__ = ["BEAT_S", "CLUSTER_S", "PATIENCE_S", "Asked", "Cluster", "Say", "Stuck", "WatchLoop", "Watchdog"]
 
 
 #: Seconds without a sign of life before it is said. Readers in this process give one in ten seconds at least, however
@@ -100,7 +100,7 @@ class Watchdog:
         verdict: all that the last look found.
     """
 
-    pace: Pace
+    pace: PollingPolicy
     heard: float
     due_us: Callable[[int], int]
     clock: Callable[[], float] = time.monotonic
@@ -119,12 +119,12 @@ class Watchdog:
     _holds: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
     _over: list[Cause] = field(default_factory=list[Cause])
     _stall: float | None = None
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: HealthReport = field(default_factory=HealthReport)
 
     def look(
         self,
         first_missing: int | None,
-        pulses: Mapping[int, Pulse],
+        pulses: Mapping[int, Heartbeat],
         tallies: Mapping[str, int] | None,
         *,
         waits: Mapping[str, str] | None = None,
@@ -175,7 +175,7 @@ class Watchdog:
                 self._said.pop(one, None)
         self._holds = here
         clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
-        self.verdict = Verdict(
+        self.verdict = HealthReport(
             frozenset(cause for cause, _ in here), None if last is None else now - last, min(clocks, default=None)
         )
         return [text for cause, which, text in found if self._is_new((cause, which), now)]
@@ -186,7 +186,7 @@ class Watchdog:
         self._over.clear()
         return found
 
-    def _stall_goes_on(self, now: float, causes: set[Cause], pulses: Mapping[int, Pulse]) -> Iterator[Found]:
+    def _stall_goes_on(self, now: float, causes: set[Cause], pulses: Mapping[int, Heartbeat]) -> Iterator[Found]:
         """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
         if Cause.STALLED in causes:
             self._stall = now
@@ -212,7 +212,7 @@ class Watchdog:
         """Seconds without a sign of a worker before it is said."""
         return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
 
-    def _last(self, pulses: Mapping[int, Pulse]) -> float | None:
+    def _last(self, pulses: Mapping[int, Heartbeat]) -> float | None:
         """When a worker last looked; ``None`` where nobody can see that."""
         if not self.here and not pulses and self._polled is None:
             return None
@@ -231,7 +231,7 @@ class Watchdog:
     def _found(
         self,
         now: float,
-        pulses: Mapping[int, Pulse],
+        pulses: Mapping[int, Heartbeat],
         tallies: Mapping[str, int],
         last: float | None,
         *,
@@ -337,7 +337,7 @@ class Watchdog:
                 "arrives is older than that, or stamped over a day ahead",
             )
 
-    def _unheard(self, now: float, waiting: list[Pulse]) -> Iterator[Found]:
+    def _unheard(self, now: float, waiting: list[Heartbeat]) -> Iterator[Found]:
         """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
         names = sorted({name for pulse in waiting for name in pulse.waited_for})
         if names != self._awaited[0]:
@@ -375,7 +375,7 @@ class Watchdog:
             )
 
 
-def _left_out(pulses: Iterable[Pulse]) -> Iterator[Found]:
+def _left_out(pulses: Iterable[Heartbeat]) -> Iterator[Found]:
     """Sources that fell silent for so long that windows are closed without them."""
     names = sorted({name for pulse in pulses for name in pulse.left_out})
     if names:
@@ -421,7 +421,7 @@ Cluster = Callable[[], Trouble | None]
 """Asks a cluster why the job cannot go on there; ``None`` if it can, or nobody knows."""
 
 
-class Vigil:
+class WatchLoop:
     """Has the watchdog look every few seconds, says what it finds, and keeps the verdict for the metric.
 
     Args:
@@ -516,9 +516,9 @@ class Vigil:
     def _look(self) -> None:
         warnings = self._dog.look(
             self._first_missing,
-            Pulse.all(),
+            Heartbeat.all(),
             self._tallies,
-            waits=Pulse.complaints(),
+            waits=Heartbeat.complaints(),
             away=self._away,
             lost=self._lost,
             asked=self._asked,

@@ -21,7 +21,7 @@ from quiltstream.transforms.aggregate.collect import Collected
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import Tally
 from quiltstream.transforms.completeness.punctuation import WindowEnd
-from quiltstream.transforms.sources.progress import Heard, Progress
+from quiltstream.transforms.sources.progress import Activity, PartitionState
 
 READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "kwh"}}
 
@@ -139,5 +139,5 @@ def _coder(components: Any, coder_id: str) -> str:
 
 def kept_values() -> list[str]:
     """The classes whose pickles are in a runner's hands while a job is updated, with their fields."""
-    kept = (CellBlock, WindowEnd, Collected, Cells, Tally, Progress, Heard)
+    kept = (CellBlock, WindowEnd, Collected, Cells, Tally, PartitionState, Activity)
     return sorted(f"kept {one.__module__}.{one.__qualname__} {' '.join(f.name for f in fields(one))}" for one in kept)

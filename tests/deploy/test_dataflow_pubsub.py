@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.pubsub.client import PubSubUnavailableError
 from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic
 from quiltstream.transforms.pubsub.source import PubSubFeed, PubSubReader
-from quiltstream.transforms.sources.contract import Piece
+from quiltstream.transforms.sources.contract import SourceBatch
 
 from .dataflow_graphs import SOURCES, settings_file
 
@@ -43,8 +43,8 @@ def body(number: int) -> bytes:
     return json.dumps({"meter": f"m{number}", "ts": round(time.time() * 1_000), "kwh": 1.0}).encode()
 
 
-def rows(reader: PubSubReader, wanted: int) -> list[Piece]:
-    found: list[Piece] = []
+def rows(reader: PubSubReader, wanted: int) -> list[SourceBatch]:
+    found: list[SourceBatch] = []
     deadline = time.monotonic() + 20
     while sum(piece.rows for piece in found) < wanted:
         assert time.monotonic() < deadline, reader.trouble

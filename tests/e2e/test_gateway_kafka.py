@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 
 from .gateway_job import GatewayProcess, Meters, number_of, payload_of, to_folder
 from .kafka import PASSWORD, USER, KafkaBroker
@@ -284,7 +284,7 @@ def test_releases_wait_in_kafka_while_it_is_away_at_the_start_and_later(
     )
 
 
-def all_had(hop: KafkaHop, given: list[Message], expected: int) -> None:
+def all_had(hop: KafkaDelivery, given: list[Message], expected: int) -> None:
     """Offer messages so that they go in one batch, and wait until so many are had."""
     for number, message in enumerate(given):
         assert hop.offer(number, message)
@@ -301,7 +301,7 @@ def all_had(hop: KafkaHop, given: list[Message], expected: int) -> None:
 )
 def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_itself(kafka: KafkaBroker) -> None:
     topic = kafka.topic(max_message_bytes="5000")
-    hop = KafkaHop(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
+    hop = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
     now = time.time_ns() // 1_000
     given = [Message("meters/m1", payload_of(number, 20_000 if number == 7 else 400), now) for number in range(20)]
     all_had(hop, given, 19)
@@ -315,7 +315,7 @@ def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_it
 def test_a_clock_that_was_ahead_for_a_moment_holds_up_and_loses_nothing(kafka: KafkaBroker, moment: range) -> None:
     """The broker refuses a whole batch for stamps that are an hour ahead of its clock, with other words for several."""
     topic = kafka.topic()
-    hop = KafkaHop(kafka.servers, topic, "topic", {"linger.ms": 50})
+    hop = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50})
     now = time.time_ns() // 1_000
     given = [
         Message("meters/m1", payload_of(number), now + number + (7_200_000_000 if number in moment else 0))

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from quiltstream.store import Block, Store
+from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
 from quiltstream.store.errors import StoreBusy, StoreUnavailable
 from quiltstream.store.merge.merge import merge
-from quiltstream.store.specs import Draft
+from quiltstream.store.specs import BlockToPublish
 
 from ..examined import Tally
 from ..store.faults import FaultContract, whole
@@ -57,12 +57,12 @@ def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes
         windows = list(held.query.schedule.windows())
         published = seen(store.publish(held, drafts(held, windows[:2])))
 
-        def drawn() -> Block:
+        def drawn() -> NoisyBlock:
             restart(postgres_server, getattr(postgres_server, how))
             return block(held, 0)
 
         with pytest.raises(StoreUnavailable, match="the job stops"):
-            store.publish(held, [*drafts(held, windows[2:4]), Draft(windows[4], 0, drawn)])
+            store.publish(held, [*drafts(held, windows[2:4]), BlockToPublish(windows[4], 0, drawn)])
         assert len(store.entries()) == 2
         tally.take(whole(store, held, published))
 

@@ -29,8 +29,8 @@ from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import SourceAwayError
 from quiltstream.transforms.sinks.messages import release_messages
-from quiltstream.transforms.sources.contract import BEGIN, Piece
-from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
+from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
@@ -124,11 +124,11 @@ def values_in(broker: FakeBroker, topic: str) -> list[bytes]:
     return [one[0] for log in broker.topics[topic] for one in log.messages]
 
 
-def found(pieces: list[Piece]) -> list[tuple[str, float]]:
+def found(pieces: list[SourceBatch]) -> list[tuple[str, float]]:
     return sorted((one["series"], one["value"]) for piece in pieces for one in _rows(piece.batches))
 
 
-def rejected(pieces: list[Piece]) -> list[tuple[str, str, int, int]]:
+def rejected(pieces: list[SourceBatch]) -> list[tuple[str, str, int, int]]:
     told = [row for piece in pieces for row in _rows(piece.rejects)]
     return sorted((one["reason"], one["source"], one["position"], one["size"]) for one in told)
 
@@ -343,16 +343,16 @@ def test_rows_wait_while_the_registry_hangs_and_are_the_same_when_it_goes_on(reg
         waiting = threading.Thread(target=send, args=[to(registry, made, broker, topic)])
         waiting.start()
         until = time.monotonic() + 60
-        while not Pulse.complaints():
+        while not Heartbeat.complaints():
             assert time.monotonic() < until
             time.sleep(0.1)
         said = f"sink.kafka: topic {topic} at fake:9092: the schema registry {registry.url}: it does not answer"
-        assert Pulse.complaints()["sink.kafka"].startswith(said)
+        assert Heartbeat.complaints()["sink.kafka"].startswith(said)
         assert len(values_in(broker, topic)) == 2 * len(ROWS)
     finally:
         registry.go_on()
     waiting.join(60)
-    assert Pulse.complaints() == {}
+    assert Heartbeat.complaints() == {}
     assert values_in(broker, topic) == values_in(broker, topic)[: len(ROWS)] * 3
 
 

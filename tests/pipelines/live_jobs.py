@@ -16,9 +16,9 @@ from apache_beam.runners.runner import PipelineState
 
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor
-from quiltstream.pipelines.live.monitor import LiveJob, LiveStanding
+from quiltstream.pipelines.live.monitor import LiveJob, LiveProgress
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.store import Block, Draft
+from quiltstream.store import BlockToPublish, NoisyBlock
 from quiltstream.store.release_rows import layout_of
 from quiltstream.store.specs import Registration
 from quiltstream.transforms import PrivateHistograms
@@ -76,18 +76,18 @@ class TrueHistograms(PrivateHistograms):
         super().__init__(settings, noise="none", **given)
 
 
-def drafts(histograms: PrivateHistograms, registration: Registration) -> list[Draft]:
+def drafts(histograms: PrivateHistograms, registration: Registration) -> list[BlockToPublish]:
     """Blocks of zeros for the first windows of a query."""
     schedule, bins = registration.query.schedule, histograms.plan.space.bins
     windows = list(itertools.islice(schedule.windows(), 5))
-    made: list[Draft] = []
+    made: list[BlockToPublish] = []
     for window in windows:
         layout = layout_of(registration, window)
         for shard in layout.occupied:
             keys = layout.keys(shard)
             counts = np.zeros((len(keys), bins), dtype=np.int64)
-            block = Block(keys, counts.sum(axis=1), counts, "live")
-            made.append(Draft(window, shard, lambda block=block: block))
+            block = NoisyBlock(keys, counts.sum(axis=1), counts, "live")
+            made.append(BlockToPublish(window, shard, lambda block=block: block))
     return made
 
 
@@ -143,7 +143,7 @@ def graph_of(one: Job) -> LiveJob:
     return build.live_job(settings, PrivateHistograms(settings), [])
 
 
-def follow(one: Job, pipeline: Pipeline) -> tuple[LiveStanding, str]:
+def follow(one: Job, pipeline: Pipeline) -> tuple[LiveProgress, str]:
     """The end of a job whose runner is the test's, and what was printed."""
     said: list[str] = []
     graph = replace(graph_of(one), pipeline=pipeline)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiltstream.store import BudgetRefused, Draft, Store, StoreError, tables
+from quiltstream.store import BlockToPublish, BudgetRefused, Store, StoreError, tables
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 
@@ -24,7 +24,7 @@ class BudgetContract(Registered):
         admitted = [w for w in windows_of(held) if w.stop <= held.admitted_stop]
         assert 0 < len(admitted) < 12
         last = windows_of(held)[-1]
-        (refused,) = store.publish(held, [Draft(last, 1, never)])
+        (refused,) = store.publish(held, [BlockToPublish(last, 1, never)])
         assert refused.block is None
         assert refused.entry.decision == "refused"
         assert refused.entry.loss_before <= 0.3 < refused.entry.loss_after
@@ -107,7 +107,7 @@ class BudgetContract(Registered):
         assert stop is not None
         admitted = sum(w.stop <= stop for w in windows)
         refused = windows[admitted]
-        store.publish(held, [Draft(refused, 0, never)])
+        store.publish(held, [BlockToPublish(refused, 0, never)])
         for wrong in (0.3, 0.1, float("inf"), float("nan")):
             with pytest.raises(StoreError, match="can only be raised"):
                 store.raise_budget("homes", wrong)

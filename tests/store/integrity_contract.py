@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Draft, Registration, Store, StoreDamaged, tables
+from quiltstream.store import BlockToPublish, Registration, Store, StoreDamaged, tables
 from quiltstream.store.errors import StoreError
 from quiltstream.store.integrity import is_whole
 from quiltstream.store.verification import Head
@@ -90,7 +90,7 @@ class IntegrityContract(OnLedger):
         with pytest.raises(StoreDamaged):
             list(store.releases("homes", "weekly"))
         with pytest.raises(StoreDamaged):
-            store.publish(held, [Draft(windows_of(held)[0], 0, never)])
+            store.publish(held, [BlockToPublish(windows_of(held)[0], 0, never)])
 
     def test_a_block_copied_over_another_is_told(self, store: Store) -> None:
         (held, *_) = fill(store)
@@ -100,7 +100,7 @@ class IntegrityContract(OnLedger):
         with pytest.raises(StoreDamaged):
             list(store.releases("homes", "weekly"))
         with pytest.raises(StoreDamaged):
-            store.publish(held, [Draft(windows_of(held)[0], shard, never) for shard in (0, 1)])
+            store.publish(held, [BlockToPublish(windows_of(held)[0], shard, never) for shard in (0, 1)])
 
     def test_a_loss_that_was_rewritten_with_all_digests_is_told_by_the_core(self, store: Store) -> None:
         fill(store)
@@ -219,7 +219,7 @@ def remove_every_row(store: Store, url: str, chosen: Iterable[sa.Table], done: D
 
 def published_again(store: Store, first: Registration) -> None:
     """Publish what is on record of one query, and read that of the other."""
-    store.publish(first, [Draft(window, shard, never) for window in windows_of(first)[:3] for shard in (0, 1)])
+    store.publish(first, [BlockToPublish(window, shard, never) for window in windows_of(first)[:3] for shard in (0, 1)])
     list(store.releases("shops", "weekly"))
 
 
@@ -227,7 +227,7 @@ def run_again(store: Store, done: Done) -> None:
     """What a job does that begins again, and then what shows and exports the ledger."""
     for held, windows in done:
         found = store.register(held.domain, held.query)
-        store.publish(found, [Draft(window, shard, never) for window in windows for shard in (0, 1)])
+        store.publish(found, [BlockToPublish(window, shard, never) for window in windows for shard in (0, 1)])
     everything(store)
 
 

@@ -11,8 +11,8 @@ from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.slots import Window
 from quiltstream.store import (
-    Block,
-    Draft,
+    BlockToPublish,
+    NoisyBlock,
     Store,
 )
 from quiltstream.store.specs import Registration
@@ -21,11 +21,11 @@ from .engines import OnLedger
 from .samples import BELIEF, domain, drafts, query
 
 
-def never() -> Block:
+def never() -> NoisyBlock:
     raise AssertionError("a block is on record, so nothing may be drawn")
 
 
-def replayed(registration: Registration) -> list[Draft]:
+def replayed(registration: Registration) -> list[BlockToPublish]:
     return [replace(draft, draw=never) for draft in drafts(registration)]
 
 

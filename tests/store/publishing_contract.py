@@ -14,8 +14,8 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
-from quiltstream.store import Block, Draft, Store, StoreError, publishing, tables
-from quiltstream.store.errors import ChargeMismatch, DraftError, UnknownNameError
+from quiltstream.store import BlockToPublish, NoisyBlock, Store, StoreError, publishing, tables
+from quiltstream.store.errors import BlockError, ChargeMismatch, UnknownNameError
 from quiltstream.store.release_rows import rows_of
 from quiltstream.store.specs import Registration
 
@@ -53,7 +53,7 @@ class PublishingContract(Registered):
         base = block(registration, 0)
         counts = np.full_like(base.counts, limits.max)
         counts[0] = limits.min
-        record = store.publish(registration, [Draft(window, 0, lambda: replace(base, counts=counts))])[0]
+        record = store.publish(registration, [BlockToPublish(window, 0, lambda: replace(base, counts=counts))])[0]
         assert record.block is not None
         assert np.array_equal(record.block.counts, counts)
         (read,) = store.records("homes", "weekly")
@@ -117,18 +117,18 @@ class PublishingContract(Registered):
     @pytest.mark.parametrize(
         "draft",
         [
-            Draft(Window(97, 145), 0, never),
-            Draft(Window(96, 192), 0, never),
-            Draft(Window(48, 96), 0, never),
-            Draft(Window(384, 432), 0, never),
-            Draft(Window(96, 144), 2, never),
-            Draft(Window(96, 144), -1, never),
+            BlockToPublish(Window(97, 145), 0, never),
+            BlockToPublish(Window(96, 192), 0, never),
+            BlockToPublish(Window(48, 96), 0, never),
+            BlockToPublish(Window(384, 432), 0, never),
+            BlockToPublish(Window(96, 144), 2, never),
+            BlockToPublish(Window(96, 144), -1, never),
         ],
     )
     def test_a_draft_of_another_window_or_shard_is_refused_before_anything_is_charged(
-        self, store: Store, registration: Registration, draft: Draft
+        self, store: Store, registration: Registration, draft: BlockToPublish
     ) -> None:
-        with pytest.raises(DraftError):
+        with pytest.raises(BlockError):
             store.publish(registration, [draft])
         assert store.entries() == []
 
@@ -144,8 +144,8 @@ class PublishingContract(Registered):
             replace(good, completeness="mostly"),
         ]
         for one in wrong:
-            with pytest.raises(DraftError):
-                store.publish(registration, [Draft(window, 0, lambda one=one: one)])
+            with pytest.raises(BlockError):
+                store.publish(registration, [BlockToPublish(window, 0, lambda one=one: one)])
         assert store.entries() == []
 
     def test_an_error_while_drawing_undoes_the_charge_and_what_was_remembered_of_it(
@@ -154,22 +154,22 @@ class PublishingContract(Registered):
         windows = windows_of(registration)
         store.publish(registration, drafts(registration, windows[:1]))
 
-        def broken() -> Block:
+        def broken() -> NoisyBlock:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            store.publish(registration, [*drafts(registration, windows[1:3]), Draft(windows[3], 0, broken)])
+            store.publish(registration, [*drafts(registration, windows[1:3]), BlockToPublish(windows[3], 0, broken)])
         assert len(store.entries()) == 1
         store.publish(registration, drafts(registration, windows[1:]))
         prices(store.entries(), 1.0)
 
     def test_a_draw_that_uses_the_store_is_told_so(self, store: Store, registration: Registration) -> None:
-        def nosy() -> Block:
+        def nosy() -> NoisyBlock:
             store.entries()
             return block(registration, 0)
 
         with pytest.raises(StoreError, match="must not use the store"):
-            store.publish(registration, [Draft(windows_of(registration)[0], 0, nosy)])
+            store.publish(registration, [BlockToPublish(windows_of(registration)[0], 0, nosy)])
         assert store.entries() == []
 
     @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class PublishingContract(Registered):
     ) -> None:
         forged = replace(registration, **changes)
         with pytest.raises(ChargeMismatch, match="stop the job"):
-            store.publish(forged, [Draft(Window(96, 144), 0, never)])
+            store.publish(forged, [BlockToPublish(Window(96, 144), 0, never)])
         assert store.entries() == []
 
     @pytest.mark.parametrize(("column", "value"), [("scale", "1/7"), ("query_digest", "another"), ("epsilon_dp", 0.5)])
@@ -199,10 +199,10 @@ class PublishingContract(Registered):
             connection.execute(tables.charges.update().values({column: value}))
             reseal(connection)
         with pytest.raises(ChargeMismatch, match=re.escape(repr(value))):
-            store.publish(registration, [Draft(Window(96, 144), 1, never)])
+            store.publish(registration, [BlockToPublish(Window(96, 144), 1, never)])
 
     def test_a_query_of_another_store_is_not_published(
         self, registration: Registration, fresh_urls: Iterator[str]
     ) -> None:
         with Store(next(fresh_urls), create=True) as other, pytest.raises(UnknownNameError, match="older copy"):
-            other.publish(registration, [Draft(Window(96, 144), 0, never)])
+            other.publish(registration, [BlockToPublish(Window(96, 144), 0, never)])

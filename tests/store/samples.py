@@ -15,7 +15,15 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store.domain_changes import Estimated
-from quiltstream.store.specs import BeliefChange, Block, DomainSpec, Draft, QuerySpec, Record, Registration
+from quiltstream.store.specs import (
+    BeliefChange,
+    BlockToPublish,
+    DomainSpec,
+    NoisyBlock,
+    QuerySpec,
+    Record,
+    Registration,
+)
 
 BELIEF = MixingBounds(pi_min=0.2, gap=0.75)
 OTHER = MixingBounds(pi_min=0.15, gap=0.6)
@@ -94,13 +102,13 @@ def going_on(ended: QuerySpec, slot: int) -> QuerySpec:
 
 def block(
     registration: Registration, shard: int, window: Window | None = None, *, low: int = -(10**6), high: int = 10**6
-) -> Block:
+) -> NoisyBlock:
     """Random counts in the shape a shard's block must have in a window, or in those with the newest roster."""
     roster = registration.query.roster if window is None else registration.roster_of(window)
     keys = roster.shard_keys(shard, registration.query.shards)
     generator = np.random.default_rng()
     states = StateSpace.from_dict(registration.domain.states).size
-    return Block(
+    return NoisyBlock(
         keys=keys,
         totals=np.full(len(keys), registration.query.schedule.size, dtype=np.int64),
         counts=generator.integers(low, high, size=(len(keys), states), dtype=np.int64, endpoint=True),
@@ -109,11 +117,11 @@ def block(
 
 def drafts(
     registration: Registration, windows: Iterable[Window] | None = None, shards: Sequence[int] | None = None
-) -> list[Draft]:
+) -> list[BlockToPublish]:
     """Drafts of all shards of some windows, of all windows by default."""
 
-    def one(window: Window, shard: int) -> Draft:
-        return Draft(window, shard, lambda: block(registration, shard, window))
+    def one(window: Window, shard: int) -> BlockToPublish:
+        return BlockToPublish(window, shard, lambda: block(registration, shard, window))
 
     chosen = list(registration.query.schedule.windows() if windows is None else windows)
     return [one(window, shard) for window in chosen for shard in shards or range(registration.query.shards)]

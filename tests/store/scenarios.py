@@ -15,7 +15,7 @@ from quiltstream.schemas.slots import Window
 from quiltstream.store import BudgetRefused, Store, StoreDamaged, tables
 from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.errors import RosterChanged, StoreReplaced
-from quiltstream.store.specs import BeliefChange, Block, Draft, QuerySpec, Registration
+from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World
 from .samples import OTHER, SPACE, domain, query
@@ -28,14 +28,14 @@ def _query(name: str = "weekly", windows: int = 2) -> QuerySpec:
     return query(name, size=4, windows=windows, shards=1, roster=_ROSTER)
 
 
-def _drafts(held: Registration, windows: Iterable[Window]) -> list[Draft]:
-    def one(window: Window) -> Draft:
-        def draw() -> Block:
+def _drafts(held: Registration, windows: Iterable[Window]) -> list[BlockToPublish]:
+    def one(window: Window) -> BlockToPublish:
+        def draw() -> NoisyBlock:
             keys = held.roster_of(window).shard_keys(0, 1)
             counts = _GENERATOR.integers(-1000, 1000, (len(keys), SPACE.size), dtype=np.int64)
-            return Block(keys, np.full(len(keys), held.query.schedule.size, dtype=np.int64), counts)
+            return NoisyBlock(keys, np.full(len(keys), held.query.schedule.size, dtype=np.int64), counts)
 
-        return Draft(window, 0, draw)
+        return BlockToPublish(window, 0, draw)
 
     return [one(window) for window in windows]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.store.accounts import adjoined, bounds_of
-from quiltstream.store.specs import Draft
+from quiltstream.store.specs import BlockToPublish
 from quiltstream.store.store import Store
 
 from .samples import SIGMA, block, domain, query
@@ -36,7 +36,7 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(windows=windows, shards=1))
         last = list(held.query.schedule.windows())[-1]
-        store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
+        store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
         bounds = bounds_of(held.domain, store.entries("homes"))
         loss = store.summary("homes").loss
     assert list(bounds) == NAMES
@@ -55,7 +55,7 @@ def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(budget=0.3), query(size=4, windows=13, shards=1))
         last = list(held.query.schedule.windows())[-1]
-        store.publish(held, [Draft(last, 0, lambda: block(held, 0))])
+        store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
         entries = store.entries("homes")
     charged = [entry for entry in entries if entry.decision == "charged"]
     assert 0 < len(charged) < len(entries) == 13
@@ -66,7 +66,7 @@ def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> N
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(shards=1))
         empty = bounds_of(held.domain, store.entries("homes"))
-        store.publish(held, [Draft(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])
+        store.publish(held, [BlockToPublish(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])
         entries = store.entries("homes")
     assert {bound.reason for bound in empty.values()} == {"does not apply: nothing is charged"}
     assert bounds_of(held.domain, entries, most=6)["[SC17] 3.7"].loss is not None

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection
 
-from quiltstream.store import Draft, Record, Registration, Store, StoreAddress, publishing, tables
+from quiltstream.store import BlockToPublish, Record, Registration, Store, StoreAddress, publishing, tables
 from quiltstream.store.codec import block_from_bytes
 from quiltstream.store.connection import BARE, WRITES, Database
 from quiltstream.store.publishing import Publisher
@@ -106,7 +106,7 @@ def test_a_block_kept_before_its_charge_is_found(
 ) -> None:
     stage, publish = staged(RACE), Store.publish
 
-    def keep_then_charge(store: Store, held: Registration, drafts: Sequence[Draft]) -> list[Record]:
+    def keep_then_charge(store: Store, held: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         database = store._database()
         with database.raw_sqlite() as connection:
             connection.execute("PRAGMA foreign_keys=OFF")

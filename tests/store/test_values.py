@@ -17,9 +17,9 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Block, Record, Registration, StoreDamaged, errors
+from quiltstream.store import NoisyBlock, Record, Registration, StoreDamaged, errors
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_bytes, roster_from_bytes
-from quiltstream.store.errors import DraftError
+from quiltstream.store.errors import BlockError
 from quiltstream.store.release_rows import layout_of, rows_of, total_is_public
 from quiltstream.store.specs import TRANSITIONS, first_difference
 
@@ -31,7 +31,7 @@ COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
 @given(counts=COUNTS, with_totals=st.booleans())
 def test_a_block_comes_back_as_it_was(counts: npt.NDArray[np.int64], with_totals: bool) -> None:
     keys = tuple(f"m{n}" for n in range(len(counts)))
-    one = Block(keys, np.arange(len(keys), dtype=np.int64), counts, "replayed")
+    one = NoisyBlock(keys, np.arange(len(keys), dtype=np.int64), counts, "replayed")
     found = block_from_bytes(block_bytes(one, with_totals=with_totals), "replayed")
     assert (found.keys, found.completeness) == (keys, "replayed")
     assert found.counts.dtype == np.int64
@@ -42,14 +42,14 @@ def test_a_block_comes_back_as_it_was(counts: npt.NDArray[np.int64], with_totals
 @given(counts=COUNTS, cut=st.integers(0, 200))
 def test_a_damaged_block_is_an_error_and_no_other_block(counts: npt.NDArray[np.int64], cut: int) -> None:
     keys = tuple(f"m{n}" for n in range(len(counts)))
-    data = block_bytes(Block(keys, np.zeros(len(keys), dtype=np.int64), counts), with_totals=True)
+    data = block_bytes(NoisyBlock(keys, np.zeros(len(keys), dtype=np.int64), counts), with_totals=True)
     with pytest.raises(StoreDamaged):
         block_from_bytes(data[:cut], "live")
 
 
 def test_totals_that_are_not_public_are_not_in_the_block() -> None:
     marker = 0x5EC2E7
-    one = Block(("m1",), np.array([marker]), np.array([[1, 2]]))
+    one = NoisyBlock(("m1",), np.array([marker]), np.array([[1, 2]]))
     assert block_from_bytes(block_bytes(one, with_totals=False), "live").totals.tolist() == [0]
     assert marker.to_bytes(3, "little") not in block_bytes(one, with_totals=False)
     assert marker.to_bytes(3, "little") in block_bytes(one, with_totals=True)
@@ -103,7 +103,7 @@ def test_rows_say_everything_about_themselves() -> None:
     held = registration(roster=roster, shards=1)
     window = Window(96, 144)
     counts = np.array([[100, -3, 2], [40, 5, 1]])
-    one = Block(("north", "south"), np.array([96, 40]), counts, "replayed")
+    one = NoisyBlock(("north", "south"), np.array([96, 40]), counts, "replayed")
     batch = rows_of(held, Record(window, 0, entry(held, window), one, fresh=True))
     assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
     batch.validate(full=True)
@@ -125,7 +125,7 @@ def test_rows_say_everything_about_themselves() -> None:
 
 def test_a_refused_window_has_no_rows() -> None:
     held = registration()
-    with pytest.raises(DraftError, match="refused"):
+    with pytest.raises(BlockError, match="refused"):
         rows_of(held, Record(Window(96, 144), 0, entry(held, Window(96, 144)), None, fresh=False))
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from quiltstream.store import Draft, Store, StoreError, StoreMissing, table_versions, tables
+from quiltstream.store import BlockToPublish, Store, StoreError, StoreMissing, table_versions, tables
 from quiltstream.store.errors import SchemaVersionError
 from quiltstream.store.specs import Registration
 
@@ -79,7 +79,7 @@ class VersionContract(Registered):
             caplog.at_level(logging.DEBUG),
             pytest.raises(StoreError) as caught,
         ):
-            store.publish(registration, [Draft(windows_of(registration)[0], 0, lambda: marked)])
+            store.publish(registration, [BlockToPublish(windows_of(registration)[0], 0, lambda: marked)])
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None
         shown = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(caught.value)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.contract import Piece
+from quiltstream.transforms.sources.contract import SourceBatch
 from quiltstream.transforms.sources.file_decoder import FileDecoder
 
 ORIGIN = 1_356_998_400_000_000
@@ -20,6 +20,6 @@ def line(number: int, series: str = "a") -> str:
     return json.dumps({"series": series, "time": ORIGIN + number, "value": float(number)}) + "\n"
 
 
-def values(piece: Piece | None) -> list[float]:
+def values(piece: SourceBatch | None) -> list[float]:
     assert piece is not None
     return [value for batch in piece.batches for value in batch.column("value").to_pylist()]

@@ -20,9 +20,9 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, StoreError
-from quiltstream.store.errors import DraftError, RegistrationConflict
+from quiltstream.store.errors import BlockError, RegistrationConflict
 from quiltstream.store.release_rows import classes_of, layout_of
-from quiltstream.store.specs import Block, Draft
+from quiltstream.store.specs import BlockToPublish, NoisyBlock
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
 
@@ -186,12 +186,12 @@ def test_a_block_without_the_counts_of_every_class_is_refused(tmp_path: Path) ->
         assert layout.columns == 24 * 5
         (shard,) = layout.occupied
 
-        def draw() -> Block:
+        def draw() -> NoisyBlock:
             counts = np.zeros((1, 5), dtype=np.int64)
-            return Block(("a",), counts.sum(axis=1), counts)
+            return NoisyBlock(("a",), counts.sum(axis=1), counts)
 
-        with pytest.raises(DraftError, match=r"\(1, 120\)"):
-            store.publish(held, [Draft(window, shard, draw)])
+        with pytest.raises(BlockError, match=r"\(1, 120\)"):
+            store.publish(held, [BlockToPublish(window, shard, draw)])
 
 
 def test_a_record_with_classes_that_are_unknown_here_is_not_guessed_at(tmp_path: Path) -> None:

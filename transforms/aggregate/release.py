@@ -28,7 +28,7 @@ from ...schemas.process import keep_memory_private
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
 from ...store.release_rows import Layout, bins_of, classes_of, layout_of, rows_of
-from ...store.specs import Block, Draft, Registration
+from ...store.specs import BlockToPublish, NoisyBlock, Registration
 from ...store.store import Store
 from ..common.ledger_waits import PatientStore
 from ..common.rejects import METRICS
@@ -301,7 +301,7 @@ class NoisyBlocks:
         self._held = held
         self._noisy: list[Ints] | None = None
 
-    def block(self, number: int, keys: tuple[str, ...]) -> Block:
+    def block(self, number: int, keys: tuple[str, ...]) -> NoisyBlock:
         """One of the blocks."""
         if self._noisy is None:
             ends = np.cumsum([len(one.counts) for one in self._held])[:-1]
@@ -310,7 +310,7 @@ class NoisyBlocks:
         held, counts = self._held[number], self._noisy[number]
         absent = self._classes.slots_of(self._grid, held.window) == 0
         counts[:, np.repeat(absent, counts.shape[1] // len(absent))] = 0
-        return Block(keys=keys, totals=held.counts.sum(axis=1), counts=counts, completeness=held.completeness)
+        return NoisyBlock(keys=keys, totals=held.counts.sum(axis=1), counts=counts, completeness=held.completeness)
 
 
 class ReleaseHistograms(beam.DoFn):
@@ -380,7 +380,7 @@ class ReleaseHistograms(beam.DoFn):
             held = [_with_missing(*one) for one in zip(held, layouts, of_window, strict=True)]
         noisy = NoisyBlocks(self._plan, registration, held)
         drafts = [
-            Draft(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
+            BlockToPublish(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
             for i, (one, layout) in enumerate(zip(held, layouts, strict=True))
         ]
         records = self._store.publish(registration, drafts)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ...schemas.slots import Window
 from ...store.errors import StoreUnavailable
-from ...store.specs import Draft, Record, Registration
+from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
 from ..aggregate.block_log import BlockLog, LogWriter
 
@@ -131,11 +131,11 @@ class PatientStore:
         asked = list(windows)
         return self._patience.call(lambda: self._store.charge_windows(registration, asked), self._job)
 
-    def publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+    def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """:meth:`.Store.publish`; what it returns is logged, too."""
         return self._patience.call(lambda: self._publish(registration, drafts), self._job)
 
-    def _publish(self, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+    def _publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         records = self._store.publish(registration, drafts)
         self._log.append(registration, records)
         return records

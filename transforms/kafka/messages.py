@@ -14,7 +14,7 @@ from ...schemas.slots import parse_instant
 from ..common.rejects import Rejects
 from ..formats.rows import Decoded
 from ..payloads.messages import Headers, MessageDecoder, Messages, rejects_of
-from ..sources.contract import Piece, piece_of
+from ..sources.contract import SourceBatch, source_batch_of
 from .partitions import Place, name_of_place
 
 _YEAR_1971_US = parse_instant("1971-01-01")
@@ -66,7 +66,7 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
     return messages, [*decoded, Decoded(None, 0, (bad,))]
 
 
-def lost_at(place: Place, offset: int, position: str, until_us: int | None) -> Piece:
+def lost_at(place: Place, offset: int, position: str, until_us: int | None) -> SourceBatch:
     """What says that messages of a partition are lost: one reject.
 
     Args:
@@ -76,7 +76,7 @@ def lost_at(place: Place, offset: int, position: str, until_us: int | None) -> P
         until_us: windows that start before it may lack readings.
     """
     name, damaged = name_of_place(place), Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64))
-    lost = piece_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
+    lost = source_batch_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
     return replace(lost, source=name, lost_us=until_us)
 
 

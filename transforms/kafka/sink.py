@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..sinks.messages import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
-from ..sources.progress import Pulse
+from ..sources.progress import Heartbeat
 from .client import LOG, Cluster, KafkaAwayError, KafkaUnavailableError, is_kafkas, meaning_of, name_of, unavailable
 from .schema_registry import RegistryNumbers, subject_of, wire_head
 
@@ -110,13 +110,13 @@ class Sender(MessageSender):
             except KafkaUnavailableError as error:
                 text = f"{self._where}: {error}"
                 LOG.warning("%s", text)
-                Pulse.complain(self._field, text)
+                Heartbeat.complain(self._field, text)
                 if not error.passing:
                     raise KafkaUnavailableError(text) from None
                 if time.monotonic() + _ASK_S > until:
                     raise KafkaAwayError(text, passing=True) from None
             else:
-                Pulse.complain(self._field, None)
+                Heartbeat.complain(self._field, None)
                 return found
             time.sleep(_ASK_S)
 
@@ -162,8 +162,8 @@ class Sender(MessageSender):
                 cause = self._cause or "no broker took them yet"
                 text = f"{self._where}: {left} messages wait to be sent: {cause}"
                 LOG.warning("%s", text)
-                Pulse.complain(self._field, text)
-        Pulse.complain(self._field, None)
+                Heartbeat.complain(self._field, text)
+        Heartbeat.complain(self._field, None)
         if self._failed is not None:
             kind = KafkaAwayError if self._late else KafkaUnavailableError
             raise self._lost(kind(f"{self._where}: {self._failed}", passing=True))

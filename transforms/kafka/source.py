@@ -24,7 +24,7 @@ from typing import Any
 
 from ..payloads.dead_letters import sealed
 from ..payloads.messages import MessageDecoder, SourceAwayError
-from ..sources.contract import Feed, Piece, Reader, piece_of
+from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.progress import Reach
 from .client import (
     LOG,
@@ -213,7 +213,7 @@ _STUCK_TIMES = 5
 
 
 @dataclass(frozen=True)
-class KafkaFeed(Feed):
+class KafkaFeed(PartitionedSource):
     """Messages of some topics.
 
     Attributes:
@@ -282,7 +282,7 @@ class KafkaReader(Reader):
         #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
         self._named = self._remembers = False
         self._groups: deque[tuple[Place, list[Any]]] = deque()
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[SourceBatch] = deque()
         self._ends: dict[Place, int] = {}
         #: where the leaders said that partitions end, and when
         self._told: dict[Place, int] = {}
@@ -308,7 +308,7 @@ class KafkaReader(Reader):
 
     # What the live reader asks for
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         """The next messages of one partition, as readings."""
         # while something is in hand nothing is fetched, and who was at the end then may have spoken since
         self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
@@ -463,7 +463,7 @@ class KafkaReader(Reader):
                 self._look_back()
             self._assign()
             # what was found is kept by the runner before anything is read from there
-            self._pieces.append(Piece(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
+            self._pieces.append(SourceBatch(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
             self._begun = True
         # the client tells only once of what is denied, and not that it is denied no longer
         seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
@@ -645,7 +645,7 @@ class KafkaReader(Reader):
         position, until_us = self._position, self._gaps.until_us
         self._pieces.extend(lost_at(place, before[place], position, until_us) for place in found)
 
-    def _decoded(self) -> Piece | None:
+    def _decoded(self) -> SourceBatch | None:
         place, group = self._groups[0]
         floor = self._floors.get(place, 0)
         again = bisect_left(group, floor, key=_offset)
@@ -678,7 +678,7 @@ class KafkaReader(Reader):
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
         name = name_of_place(place)
-        piece = piece_of(name, decoded, self._position, settled=not self._behind)
+        piece = source_batch_of(name, decoded, self._position, settled=not self._behind)
         rejects = sealed(piece.rejects, messages, self._decoder.letters)
         taken = group[again:] or group
         piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))

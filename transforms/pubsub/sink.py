@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..sinks.messages import Message, MessageFormat, MessageSender, MessageTopic
-from ..sources.progress import Pulse
+from ..sources.progress import Heartbeat
 from .client import LOG, PubSubUnavailableError, is_clients, new_publisher, unavailable
 
 #: Attribute with the name of a row.
@@ -97,7 +97,7 @@ class PubSubSender(MessageSender):
             if not is_clients(error):
                 raise
             raise self._lost(error) from None
-        Pulse.complain(self._setting, None)
+        Heartbeat.complain(self._setting, None)
 
     def close(self) -> None:
         """Let go of the client."""
@@ -110,7 +110,7 @@ class PubSubSender(MessageSender):
         self._client, self._sent = None, []
         found = unavailable(f"{self._setting}: {self._topic.name}", error)
         LOG.warning("%s", found)
-        Pulse.complain(self._setting, str(found))
+        Heartbeat.complain(self._setting, str(found))
         return found
 
 

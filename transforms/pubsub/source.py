@@ -44,7 +44,7 @@ from ...schemas.slots import parse_instant
 from ..common import batches
 from ..payloads.dead_letters import sealed
 from ..payloads.messages import MessageDecoder, Messages, SourceAwayError
-from ..sources.contract import Feed, Piece, Reader, piece_of
+from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.reader import ReadLive, ReadPart
 from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
 
@@ -80,7 +80,7 @@ def _wall_s() -> float:
 
 
 @dataclass(frozen=True)
-class PubSubFeed(Feed):
+class PubSubFeed(PartitionedSource):
     """Messages of a subscription that nobody else reads.
 
     Attributes:
@@ -160,14 +160,14 @@ class PubSubReader(Reader):
 
     # What the live reader asks for
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         """The next messages as readings; a piece of nothing while more may be waiting that cannot be seen."""
         self._look()
         if not self._taken and self._stream is not None:
             self._taken = self._take()
         if self._taken:
             return self._decoded()
-        return None if self._settled else Piece(self._position, settled=False)
+        return None if self._settled else SourceBatch(self._position, settled=False)
 
     @property
     def trouble(self) -> str | None:
@@ -322,7 +322,7 @@ class PubSubReader(Reader):
 
     # The messages
 
-    def _decoded(self) -> Piece:
+    def _decoded(self) -> SourceBatch:
         taken = self._taken
         messages = messages_of(taken, self._feed.timestamp_attribute)
         try:
@@ -330,11 +330,11 @@ class PubSubReader(Reader):
         except SourceAwayError as error:
             # nothing is wrong with the messages: they wait
             self._waiting = str(error)
-            return Piece(self._position, settled=False)
+            return SourceBatch(self._position, settled=False)
         self._waiting, self._taken = None, []
         self._read += taken
         self._pieces += 1
-        piece = piece_of(self._feed.subscription, decoded, self._position, settled=self._settled)
+        piece = source_batch_of(self._feed.subscription, decoded, self._position, settled=self._settled)
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
         latest = [one for one in (piece.latest_us, *beats) if one is not None and one >= 0]
         rejects = sealed(piece.rejects, messages, self._decoder.letters)

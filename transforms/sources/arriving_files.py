@@ -28,7 +28,7 @@ from ...schemas.settings.base import SettingsError
 from ..common.rejects import Rejects
 from ..formats.paths import SourceFileError, is_local, present
 from ..formats.rows import Decoded, RawRows
-from .contract import Feed, Piece, Reader, piece_of
+from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from .file_decoder import FileDecoder
 
 #: How files are cut into pieces; another number makes half read files begin again.
@@ -40,7 +40,7 @@ _KEY_LENGTH = 12
 
 
 @dataclass(frozen=True)
-class ArrivingFiles(Feed):
+class ArrivingFiles(PartitionedSource):
     """Files that appear under some patterns.
 
     A file must be whole when it appears under its name: write it elsewhere, or under a name that no pattern matches,
@@ -94,7 +94,7 @@ class _FileReader(Reader):
         self._lost_us: int | None = at.get("lost")
         self._rows = feed.decoder.rows(at.get("memory", ""))
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         if self._batches is not None and self._half is not None:
             return self._next(self._half, self._batches, [])
         if self._half is not None:
@@ -140,14 +140,14 @@ class _FileReader(Reader):
                 return f"the folder {folder} cannot be listed ({type(error).__name__})"
         return None
 
-    def _begin(self, path: str) -> Piece:
+    def _begin(self, path: str) -> SourceBatch:
         stamp = self._stamp(path)
         if stamp is None:
             return self._finish(path, [_damaged()])
         half = _Half(path, stamp)
         return self._next(half, self._raw(half), [])
 
-    def _resume(self, half: _Half) -> Piece:
+    def _resume(self, half: _Half) -> SourceBatch:
         """Go on in a file that another reader began."""
         self._look()
         stamp = self._stamp(half.path)
@@ -158,7 +158,7 @@ class _FileReader(Reader):
         half = _Half(half.path, stamp, again=True)
         return self._next(half, self._raw(half), [_damaged()])
 
-    def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> Piece:
+    def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
         """Some batches of a file."""
         rows = 0
         try:
@@ -174,17 +174,17 @@ class _FileReader(Reader):
         self._half, self._batches = half, batches
         return self._piece(half.path, decoded, settled=False)
 
-    def _finish(self, path: str, decoded: list[Decoded]) -> Piece:
+    def _finish(self, path: str, decoded: list[Decoded]) -> SourceBatch:
         self._half, self._batches = None, None
         self._done.add(path)
         return self._piece(path, decoded, settled=not self._waiting)
 
-    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> Piece:
+    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
         if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
             # what it held was taken before it came
             came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
             self._lost_us = max(came_us, self._lost_us or 0)
-        made = piece_of(path, decoded, self._position, settled=settled)
+        made = source_batch_of(path, decoded, self._position, settled=settled)
         return replace(made, came_us=self._came_us, lost_us=self._lost_us)
 
     @property

@@ -1,8 +1,8 @@
 """The contract of sources that never end: partitions, readers, and batches with an offset behind them.
 
-A feed has parts, each with a position of its own. A reader of a part gives pieces: batches of readings, and the
-position behind them, which is all that a runner keeps; a reader made at that position goes on there. Reading a piece
-twice is harmless, because cells take maxima; leaving one out is not.
+A source has partitions, each with an offset (``position``) of its own. A reader of a partition returns batches of
+readings with the offset behind them, which is all that a runner keeps; a reader made at that offset continues there.
+Reading a batch twice is harmless, because cells take maxima; omitting one is not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..common.rejects import reject_batch
 from ..formats.rows import Decoded
 from .progress import Reach
 
-__all__ = ["BEGIN", "BrokerUnavailableError", "Feed", "Piece", "Reader", "piece_of"]
+__all__ = ["BEGIN", "BrokerUnavailableError", "PartitionedSource", "Reader", "SourceBatch", "source_batch_of"]
 
 
 #: Where a part begins.
@@ -32,8 +32,8 @@ _AHEAD_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What a reader read at once.
+class SourceBatch:
+    """What a reader read at once, from one partition.
 
     Attributes:
         position: where to go on.
@@ -45,10 +45,10 @@ class Piece:
         rows: readings in the batches.
         latest_us: instant of the latest reading, or ``None`` without any.
         source: which of the reader's sources it is from, where the reader mixes several.
-        came_us: when the last of it came, by the clock of whoever took it from the producers, such as a broker;
-            ``None`` where nobody says. Nothing behind the piece came earlier, but for the allowed lateness.
-        sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; only looked at where
-            nobody says when it came.
+        came_us: when the last of it came, by the clock of the broker that took it from the producers;
+            ``None`` where it is unknown. Nothing behind the piece came earlier, but for the allowed lateness.
+        sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; used only where
+            ``came_us`` is unknown.
         lost_us: of what came before this instant the part may have lost something for ever, so windows that start
             before it may lack readings; by positions and stamps of the source, never by what readings hold. ``None``
             where nothing is known to be lost.
@@ -73,8 +73,7 @@ class Piece:
         for the instant at which it came; one that is stamped over a day after that has jumped, and does not count.
         Where only the producers say when they sent it, it came no earlier than that, nor than the middle one of its
         readings was taken: a producer whose clock is behind holds nothing back, and a few meters whose clocks are ahead
-        count for no more than the others. Where nobody says anything it counts as it is; no clock runs ahead of the
-        wall's whatever it says.
+        count for no more than the others. Where both are unknown it counts as it is, up to the wall clock.
 
         Args:
             now_us: the wall clock.
@@ -123,7 +122,7 @@ class Reader(ABC):
     """Reads one part from a position on; it belongs to one worker."""
 
     @abstractmethod
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         """The next piece; ``None`` if nothing is there now."""
 
     @property
@@ -145,10 +144,10 @@ class Reader(ABC):
         return None
 
     def check(self) -> bool:
-        """Whether the source can be reached, asked every few seconds between two looks that are far apart.
+        """Whether the source can be reached, checked every few seconds between two polls that are far apart.
 
-        It moves and notes nothing, and is quick, also where nobody answers: if it says no, the source is looked at now,
-        and that look says what is wrong. Where asking is no cheaper than a look, it says yes.
+        It reads nothing and is quick, also without an answer. ``False`` makes the reader poll at once, which finds what
+        is wrong; where a check costs as much as a poll it is ``True``.
         """
         return True
 
@@ -158,10 +157,10 @@ class Reader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Close clients and files."""
 
 
-class Feed(ABC):
+class PartitionedSource(ABC):
     """A source that never ends; a plain value that travels to any worker."""
 
     @property
@@ -174,8 +173,8 @@ class Feed(ABC):
         """A reader of a part from a position on."""
 
 
-def piece_of(source: str, decoded: list[Decoded], position: str, *, settled: bool) -> Piece:
-    """Decoded rows as a piece.
+def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settled: bool) -> SourceBatch:
+    """Decoded rows as a batch of a source.
 
     Args:
         source: name of the source in rejects.
@@ -188,7 +187,7 @@ def piece_of(source: str, decoded: list[Decoded], position: str, *, settled: boo
     for one in decoded:
         for reject in one.rejects:
             rejected[reject.reason] = rejected.get(reject.reason, 0) + len(reject.positions)
-    return Piece(
+    return SourceBatch(
         position=position,
         settled=settled,
         batches=batches,

@@ -2,25 +2,21 @@
 
 It is written as JSON: plain, deterministic, and readable in a savepoint of any version.
 
-The clock of a part that mixes several sources, such as the partitions of a topic.
+The watermark of a partition that mixes several sources, such as the partitions of a topic, is that of the slowest one:
+the readings of one may be hours ahead of another's. A source that has nothing more to read, and has had no reading for
+longer than ``idle``, does not count. Silence counts only while it is observed: not while a source cannot be reached,
+and not between polls that are far apart, because a sink that is away or a sleeping machine may have held its readings
+back as well (see :func:`silent_since`).
 
-Each source has a clock of its own: its latest reading. The part has come as far as the slowest of them, because the
-readings of one source may be hours ahead of another's. A source that has nothing more to read, and has had none for
-longer than ``idle``, does not count. Silence only counts where it is known: while a source cannot be reached, or has
-not been looked at since the reader began, whatever feeds it may be waiting with what belongs to open windows. And it
-counts over the time in which somebody looked: when a runner has not called for hours, because its sink is away or the
-machine slept, whatever feeds the source may have slept as well (see :func:`silent_since`).
-
->>> heard = {"load/0": Heard(7_000_000, 0), "load/1": Heard(None, 0)}
->>> clock_of(heard, {"load/0": Reach.BEHIND, "load/1": Reach.END}, now_us=9_000_000, lateness_us=0, idle_us=None)
->>> clock_of(heard, {"load/0": Reach.BEHIND, "load/1": Reach.END}, now_us=9_000_000, lateness_us=0, idle_us=8_000_000)
+>>> heard = {"load/0": Activity(7_000_000, 0), "load/1": Activity(None, 0)}
+>>> reach = {"load/0": Reach.BEHIND, "load/1": Reach.END}
+>>> watermark_of(heard, reach, now_us=9_000_000, lateness_us=0, idle_us=None)
+>>> watermark_of(heard, reach, now_us=9_000_000, lateness_us=0, idle_us=8_000_000)
 7000000
 
-The pulse of the live readers in this process, for whoever watches them.
-
-A job that stops producing does not fail: its runner says RUNNING for ever. Readers beat here on every look at their
-source; the watchdog of ``quiltstream run --live`` reads it. Readers on other machines beat there, where nobody looks;
-for those the runner's own counters are watched.
+Heartbeats of the live readers of this process: a job that stops producing does not fail, because its runner says
+RUNNING for ever. The watchdog of ``quiltstream run --live`` reads them; for readers on other machines it reads the
+runner's counters.
 """
 
 from __future__ import annotations
@@ -39,18 +35,18 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 from ..completeness.sequence_numbers import SequenceNumbers
 
 __all__ = [
-    "Heard",
-    "Progress",
+    "Activity",
+    "PartitionState",
+    "PartitionTracker",
     "Reach",
-    "Span",
+    "Restriction",
     "SpanCoder",
-    "SpanTracker",
-    "clock_of",
-    "heard_of",
+    "activity_of",
     "is_idle",
     "left_out",
     "silent_since",
     "waited_for",
+    "watermark_of",
 ]
 
 
@@ -58,24 +54,24 @@ class Reach(Enum):
     """How far a reader has come in one source."""
 
     UNKNOWN = "unknown"
-    """It cannot be reached, or was not looked at yet."""
+    """It cannot be reached, or was not polled yet."""
     BEHIND = "behind"
     """More is waiting there."""
     END = "end"
     """Nothing more is there now."""
     UNSEEN = "unseen"
-    """Nothing more was there at the last look, which was before this one: it says nothing of now."""
+    """Nothing more was there at an earlier poll, which says nothing of now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What was heard of one source.
+class Activity:
+    """The latest reading of one source, and its silence.
 
     Attributes:
         latest_us: latest reading, or ``None`` before the first.
         heard_us: wall clock from which on its silence counts: that of its last reading, or of the moment when it was
-            found, or could be reached again, and later by what passed while nobody looked.
-        seen_us: wall clock of the last look that found nothing more there; ``None`` before the first, and where silence
+            found, or could be reached again, and later by the time without polls.
+        seen_us: wall clock of the last poll that found nothing more there; ``None`` before the first, and where silence
             does not count.
     """
 
@@ -84,37 +80,37 @@ class Heard:
     seen_us: int | None = None
 
 
-def heard_of(
-    before: Mapping[str, Heard],
+def activity_of(
+    before: Mapping[str, Activity],
     sources: Mapping[str, Reach],
     now_us: int,
     said: tuple[str, int | None] | None = None,
     *,
     idle_us: int | None = None,
     look_us: int = 0,
-) -> dict[str, Heard]:
-    """What was heard of each source after a look; sources that are gone are forgotten.
+) -> dict[str, Activity]:
+    """Activity of each source after a poll; sources that are gone are dropped.
 
     Args:
-        before: what was heard before the look.
+        before: the same before the poll.
         sources: the sources that there are.
         now_us: the wall clock.
         said: the source that had readings, and the latest of them; ``None`` where that is not known.
         idle_us: how long a silent source counts; ``None``: for ever, so that nothing is noted of silence.
         look_us: what counts of the time between two looks at most.
     """
-    after: dict[str, Heard] = {}
+    after: dict[str, Activity] = {}
     for name, reach in sources.items():
-        known = before.get(name) or Heard(None, now_us)
+        known = before.get(name) or Activity(None, now_us)
         if reach is Reach.UNKNOWN:
-            known = Heard(known.latest_us, now_us)
+            known = Activity(known.latest_us, now_us)
         if said is not None and said[0] == name:
             latest = [one for one in (known.latest_us, said[1]) if one is not None]
-            known = Heard(max(latest, default=None), now_us)
+            known = Activity(max(latest, default=None), now_us)
         elif reach is Reach.END and idle_us is not None:
             seen_us = known.heard_us if known.seen_us is None else known.seen_us
             since_us = silent_since(known.heard_us, seen_us, now_us=now_us, look_us=look_us, idle_us=idle_us)
-            known = Heard(known.latest_us, since_us, now_us)
+            known = Activity(known.latest_us, since_us, now_us)
         after[name] = known
     return after
 
@@ -122,8 +118,8 @@ def heard_of(
 def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle_us: int) -> int:
     """From when on the silence of a source counts that has nothing more now.
 
-    Between two looks that are far apart nobody knows what held its readings back, so only a part of that time counts;
-    where they are as far apart as ``idle``, the silence begins anew.
+    Of the time between two polls only a part counts, because what held its readings back is unknown; where they are as
+    far apart as ``idle``, the silence starts again.
 
     Args:
         heard_us: from when on it counted at the last look.
@@ -138,8 +134,8 @@ def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle
     return now_us if gap_us >= idle_us else heard_us + gap_us - look_us
 
 
-def clock_of(
-    heard: Mapping[str, Heard],
+def watermark_of(
+    heard: Mapping[str, Activity],
     sources: Mapping[str, Reach],
     *,
     now_us: int,
@@ -165,11 +161,11 @@ def clock_of(
 
 
 def left_out(
-    heard: Mapping[str, Heard], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
+    heard: Mapping[str, Activity], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
 ) -> dict[str, int | None]:
     """The sources that do not count because they are silent, and their latest readings; ``None`` without any.
 
-    >>> heard = {"load/0": Heard(7_000_000, 8_000_000), "load/1": Heard(3_000_000, 0)}
+    >>> heard = {"load/0": Activity(7_000_000, 8_000_000), "load/1": Activity(3_000_000, 0)}
     >>> left_out(heard, dict.fromkeys(heard, Reach.END), now_us=9_000_000, idle_us=5_000_000)
     {'load/1': 3000000}
     """
@@ -177,13 +173,13 @@ def left_out(
     return {name: heard[name].latest_us for name in idle}
 
 
-def is_idle(one: Heard, reach: Reach, *, now_us: int, idle_us: int | None) -> bool:
+def is_idle(one: Activity, reach: Reach, *, now_us: int, idle_us: int | None) -> bool:
     """Whether a source has been silent for so long that it does not count."""
     return idle_us is not None and reach is Reach.END and now_us - one.heard_us >= idle_us
 
 
 def waited_for(
-    heard: Mapping[str, Heard], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
+    heard: Mapping[str, Activity], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
 ) -> tuple[str, ...]:
     """The sources without a reading that hold the part's clock."""
     return tuple(
@@ -194,13 +190,13 @@ def waited_for(
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a part has come: all that a runner keeps of it.
+class PartitionState:
+    """The state of a partition: all that a runner keeps of it.
 
     Attributes:
-        position: where the feed goes on.
+        position: offset of the next batch.
         clock_us: windows that end by this instant were declared complete.
-        latest_us: how far the readings say that the source has come (:meth:`.contract.Piece.vote`), or ``None``.
+        latest_us: how far the readings say that the source has come (:meth:`.contract.SourceBatch.vote`), or ``None``.
         heard_us: wall clock of the last reading, or of the start, and later by what passed while nobody looked.
         looked_us: wall clock of the last look that found nothing, where silence counts; 0 before the first.
         followed: whether everything that was there at the start has been read.
@@ -216,31 +212,31 @@ class Progress:
     heard_us: int = 0
     followed: bool = False
     over: bool = False
-    sources: dict[str, Heard] = field(default_factory=dict[str, Heard])
+    sources: dict[str, Activity] = field(default_factory=dict[str, Activity])
     lost_us: int | None = None
     issued: SequenceNumbers | None = None
     looked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The restriction: from one progress to another, or without end."""
+class Restriction:
+    """From one state of a partition to another, or without end."""
 
-    start: Progress
-    stop: Progress | None = None
+    start: PartitionState
+    stop: PartitionState | None = None
 
 
 class SpanCoder(Coder):
-    """Spans as JSON: plain, deterministic, and readable in a savepoint of any version."""
+    """Restrictions as JSON: plain, deterministic, and readable in a savepoint of any version."""
 
-    def encode(self, value: Span) -> bytes:
-        """Write a span."""
+    def encode(self, value: Restriction) -> bytes:
+        """Write a restriction."""
         return json.dumps(asdict(value)).encode()
 
-    def decode(self, encoded: bytes) -> Span:
-        """Read a span."""
+    def decode(self, encoded: bytes) -> Restriction:
+        """Read a restriction."""
         plain = json.loads(encoded)
-        return Span(_progress(plain["start"]), None if plain["stop"] is None else _progress(plain["stop"]))
+        return Restriction(_progress(plain["start"]), None if plain["stop"] is None else _progress(plain["stop"]))
 
     def is_deterministic(self) -> bool:
         """It is."""
@@ -248,35 +244,37 @@ class SpanCoder(Coder):
 
     def to_type_hint(self) -> Any:
         """The type of the values."""
-        return Span
+        return Restriction
 
 
-def _progress(plain: dict[str, Any]) -> Progress:
+def _progress(plain: dict[str, Any]) -> PartitionState:
     # those of older savepoints have no sources and no sequence numbers
-    sources = {name: Heard(**one) for name, one in plain.pop("sources", {}).items()}
+    sources = {name: Activity(**one) for name, one in plain.pop("sources", {}).items()}
     issued = plain.pop("issued", None)
-    return Progress(**plain, sources=sources, issued=None if issued is None else SequenceNumbers.from_plain(issued))
+    return PartitionState(
+        **plain, sources=sources, issued=None if issued is None else SequenceNumbers.from_plain(issued)
+    )
 
 
-class SpanTracker(RestrictionTracker):
-    """Claims progress, one after another; splitting means stopping after the last claim."""
+class PartitionTracker(RestrictionTracker):
+    """Claims states, one after another; splitting means stopping after the last claim."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Restriction) -> None:
         self._span = span
-        self._claimed: Progress | None = None
+        self._claimed: PartitionState | None = None
 
-    def current_restriction(self) -> Span:
+    def current_restriction(self) -> Restriction:
         """The span."""
         return self._span
 
-    def try_claim(self, position: Progress) -> bool:
+    def try_claim(self, position: PartitionState) -> bool:
         """Claim everything up to a progress; refused once the span has an end."""
         if self._span.stop is not None:
             return False
         self._claimed = position
         return True
 
-    def try_split(self, fraction_of_remainder: float) -> tuple[Span, Span] | None:
+    def try_split(self, fraction_of_remainder: float) -> tuple[Restriction, Restriction] | None:
         """End the span after the last claim; the rest is another one's. It has no middle."""
         if self._span.stop is not None or fraction_of_remainder != 0:
             return None
@@ -284,7 +282,7 @@ class SpanTracker(RestrictionTracker):
         if at.over:
             return None
         self._span = replace(self._span, stop=at)
-        return self._span, Span(at)
+        return self._span, Restriction(at)
 
     def check_done(self) -> None:
         """See that nothing of the span is left.
@@ -296,7 +294,7 @@ class SpanTracker(RestrictionTracker):
             raise ValueError("the live reader returned without handing the rest of its part back")
 
     def current_progress(self) -> RestrictionProgress:
-        """Nobody knows how much will come.
+        """Unknown: a live source has no end.
 
         The fraction is given because Beam else divides by the bytes of the output so far, of which it has no estimate
         before the first: a split that Prism asks for then fails, and the job with it.
@@ -304,20 +302,18 @@ class SpanTracker(RestrictionTracker):
         return RestrictionProgress(fraction=0.0, completed=0, remaining=1)
 
     def is_bounded(self) -> bool:
-        """A live source ends never, or when nobody knows."""
+        """Whether it has an end; a live source has none before it is over."""
         return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
 
 
-_pulses: dict[int, Pulse] = {}
+_pulses: dict[int, Heartbeat] = {}
 _complaints: dict[str, str] = {}
 _lock = threading.Lock()
 
 
 @dataclass(slots=True)
-class Pulse:
-    """The last signs of life of one part.
-
-    What a look found stays until the next look: whoever reads it must not take it for what is now.
+class Heartbeat:
+    """The last heartbeat of one partition. What a poll found stays until the next poll.
 
     Attributes:
         beaten: monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between
@@ -347,13 +343,13 @@ class Pulse:
     behind: bool = False
 
     @staticmethod
-    def of(part: int) -> Pulse:
+    def of(part: int) -> Heartbeat:
         """The pulse of a part in this process."""
         with _lock:
-            return _pulses.setdefault(part, Pulse())
+            return _pulses.setdefault(part, Heartbeat())
 
     @staticmethod
-    def all() -> dict[int, Pulse]:
+    def all() -> dict[int, Heartbeat]:
         """Every pulse in this process."""
         with _lock:
             return dict(_pulses)

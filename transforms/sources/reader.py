@@ -1,10 +1,10 @@
 """The live reader: an unbounded splittable DoFn over the parts of a feed.
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
-again. What a runner keeps of a part is :class:`Progress`: the position, and how far the part's clock has come. The
-clock of a part is its latest reading less the allowed lateness. A reading counts for no more than the instant at which
-it came (see :meth:`.contract.Piece.vote`), so that a clock that runs ahead closes nothing that a right one would not,
-in a backlog neither. The clock moves only when nothing more was waiting, so a backlog of files may be in any order. A
+again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
+latest reading less the allowed lateness. A reading counts for no more than the instant at which it came (see
+:meth:`.contract.SourceBatch.vote`), so that a clock that runs ahead closes nothing that a right one would not, in a
+backlog neither. The watermark moves only when nothing more was waiting, so a backlog of files may be in any order. A
 part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
 complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
 follows the slowest of them (see :mod:`.progress`), also in a backlog.
@@ -37,26 +37,26 @@ from ..common.rejects import DECODED, METRICS, counter_name
 from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
 from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
 from .batch_files import DecodedReadings
-from .contract import BEGIN, Feed, Piece, Reader
+from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from .progress import (
-    Progress,
-    Pulse,
+    Heartbeat,
+    PartitionState,
+    PartitionTracker,
     Reach,
-    Span,
+    Restriction,
     SpanCoder,
-    SpanTracker,
-    clock_of,
-    heard_of,
+    activity_of,
     left_out,
     silent_since,
     waited_for,
+    watermark_of,
 )
 
 REJECTED = "rejected"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollingPolicy:
     """When a live reader closes windows and how often it looks.
 
     Attributes:
@@ -123,7 +123,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     """
 
     def __init__(
-        self, feed: Feed, pace: Pace, schema: pa.Schema = READING_SCHEMA, now: Callable[[], int] = _now_us
+        self,
+        feed: PartitionedSource,
+        pace: PollingPolicy,
+        schema: pa.Schema = READING_SCHEMA,
+        now: Callable[[], int] = _now_us,
     ) -> None:
         self._feed = feed
         self._pace = pace
@@ -154,16 +158,16 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     # The restriction
 
-    def initial_restriction(self, element: int) -> Span:
+    def initial_restriction(self, element: int) -> Restriction:
         """From the beginning, without end."""
         issued = None if self._pace.steps is None else SequenceNumbers()
-        return Span(Progress(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
+        return Restriction(PartitionState(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
 
-    def create_tracker(self, restriction: Span) -> SpanTracker:
+    def create_tracker(self, restriction: Restriction) -> PartitionTracker:
         """A tracker of a span."""
-        return SpanTracker(restriction)
+        return PartitionTracker(restriction)
 
-    def restriction_size(self, element: int, restriction: Span) -> int:
+    def restriction_size(self, element: int, restriction: Restriction) -> int:
         """One: nobody knows how much will come."""
         return 1
 
@@ -171,11 +175,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         """JSON."""
         return SpanCoder()
 
-    def split(self, element: int, restriction: Span) -> Generator[Span]:
+    def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
         """Never: the order in a part carries its clock."""
         yield restriction
 
-    def truncate(self, element: int, restriction: Span) -> None:
+    def truncate(self, element: int, restriction: Restriction) -> None:
         """A drained job stops at once; what is not declared complete is not published."""
 
     @beam.DoFn.unbounded_per_element()
@@ -186,7 +190,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
     ) -> Iterator[Any]:
         """Read what is there of one part, then hand the rest back."""
-        start: Progress = tracker.current_restriction().start
+        start: PartitionState = tracker.current_restriction().start
         reader, kept = self._reader_at(element, start.position), False
         try:
             kept = self._waits(element, start, reader, tracker, estimator)
@@ -197,7 +201,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if not kept:
                 reader.close()
 
-    def _waits(self, part: int, start: Progress, reader: Reader, tracker: Any, estimator: Any) -> bool:
+    def _waits(self, part: int, start: PartitionState, reader: Reader, tracker: Any, estimator: Any) -> bool:
         """Whether it is not time to look yet: then nothing is read, and told that there is a worker.
 
         A source that cannot be reached any more is looked at at once, so that the look tells of it.
@@ -206,7 +210,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if left <= 0 or not reader.check():
             return False
         self._polls.inc()
-        Pulse.of(part).live(start.clock_us)
+        Heartbeat.of(part).live(start.clock_us)
         if self._waits_for_others:
             # they may have gone on meanwhile, and this part's watermark has waited for them
             self._advance(part, estimator, start)
@@ -215,11 +219,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return True
 
     def _follow(
-        self, element: int, start: Progress, reader: Reader, tracker: Any, estimator: Any
+        self, element: int, start: PartitionState, reader: Reader, tracker: Any, estimator: Any
     ) -> Generator[Any, None, bool]:
         """Read for a while; whether the reader waits for the next call."""
         progress = start
-        Pulse.of(element).kept_us = progress.clock_us
+        Heartbeat.of(element).kept_us = progress.clock_us
         self._polls.inc()
         if estimator.current_watermark() is None:
             self._advance(element, estimator, progress)
@@ -246,7 +250,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 yield TimestampedValue(punctuation_batch(mark, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
-            Pulse.of(element).beat(
+            Heartbeat.of(element).beat(
                 seen,
                 progress.clock_us,
                 rows=0 if piece is None else piece.rows,
@@ -283,7 +287,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             reader.close()
         return self._feed.reader(part, position)
 
-    def _ending(self, start: Progress, progress: Progress) -> Progress:
+    def _ending(self, start: PartitionState, progress: PartitionState) -> PartitionState:
         """A part that has come to its end says so with its next call only, where it matters.
 
         Where parts follow what the runner keeps of each other, the others must see this one's end there. And where
@@ -320,12 +324,12 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     def _step(
         self,
         part: int,
-        before: Progress,
-        piece: Piece | None,
+        before: PartitionState,
+        piece: SourceBatch | None,
         sources: Mapping[str, Reach] | None = None,
         *,
         ended: bool = False,
-    ) -> tuple[Progress, Punctuation | None]:
+    ) -> tuple[PartitionState, Punctuation | None]:
         """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
         pace, now = self._pace, self._now()
         after = before
@@ -350,10 +354,10 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             said = None
             if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
                 said = (piece.source, latest)
-            heard = heard_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
+            heard = activity_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
             silent = left_out(heard, sources, now_us=now, idle_us=pace.idle_us)
             behind = [None if one is None else min(one, now) - pace.lateness_us for one in silent.values()]
-            come = clock_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
+            come = watermark_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
             clock = clock if come is None else max(clock, come)
             after = replace(after, sources=heard)
         if ended and pace.end_us is not None:
@@ -380,7 +384,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
         return after, mark
 
-    def _silent(self, progress: Progress, clock: int, now: int, idle_us: int) -> tuple[Progress, int]:
+    def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
         """A look that has found nothing in a source that is one, and the clock after it."""
         pace = self._pace
         since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=pace.look_us, idle_us=idle_us)
@@ -388,19 +392,23 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             clock = max(clock, now - idle_us - pace.lateness_us)
         return replace(progress, heard_us=since, looked_us=now), clock
 
-    def _ticketed(self, part: int, before: Progress, piece: Piece | None) -> tuple[list[BatchNumbers | None], Progress]:
+    def _ticketed(
+        self, part: int, before: PartitionState, piece: SourceBatch | None
+    ) -> tuple[list[BatchNumbers | None], PartitionState]:
         batches, steps = () if piece is None else piece.batches, self._pace.steps
         if steps is None or before.issued is None:
             return [None] * len(batches), before
         tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
         return [*tickets], replace(before, issued=issued)
 
-    def _waited_for(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+    def _waited_for(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:
             return ()
         return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
 
-    def _note_left_out(self, part: int, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+    def _note_left_out(
+        self, part: int, progress: PartitionState, sources: Mapping[str, Reach] | None
+    ) -> tuple[str, ...]:
         """The sources that windows are closed without, those counted that were waited for at the last look."""
         found = self._left_out(progress, sources)
         if fresh := len(set(found) - self._out.get(part, frozenset())):
@@ -408,14 +416,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._out[part] = frozenset(found)
         return found
 
-    def _left_out(self, progress: Progress, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
+    def _left_out(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:
             return ()
         found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
         return tuple(name for name, latest in found.items() if latest is not None)
 
     def _rows(
-        self, piece: Piece, tickets: list[BatchNumbers | None], horizon_us: int, settled_us: int | None
+        self, piece: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, settled_us: int | None
     ) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
@@ -428,11 +436,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             said = with_horizon(batch, horizon_us, settled_us=settled_us, numbers=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
 
-    def _advance(self, part: int, estimator: Any, progress: Progress) -> None:
+    def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
         """Let the watermark follow what was declared."""
         clock = progress.clock_us
         if self._waits_for_others:
-            kept = {one: pulse.kept_us for one, pulse in Pulse.all().items() if pulse.kept_us is not None}
+            kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}
             others = [kept.get(one, self._pace.begin_us) for one in range(self._feed.parts) if one != part]
             clock = min([clock, *others])
         reached = estimator.current_watermark()
@@ -441,7 +449,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
 
 
-def _is_nothing(piece: Piece | None, progress: Progress, reader: Reader) -> bool:
+def _is_nothing(piece: SourceBatch | None, progress: PartitionState, reader: Reader) -> bool:
     """Whether a look has found nothing: no piece, or one that says only that nothing is known while nobody answers."""
     if piece is None:
         return True
@@ -464,7 +472,14 @@ class ReadLive(beam.PTransform[Any, Any]):
 
     reading: ClassVar[type[ReadPart]] = ReadPart
 
-    def __init__(self, feed: Feed, pace: Pace, *, grouped: bool = False, now: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        feed: PartitionedSource,
+        pace: PollingPolicy,
+        *,
+        grouped: bool = False,
+        now: Callable[[], int] | None = None,
+    ) -> None:
         super().__init__()
         self._feed = feed
         self._pace = pace
@@ -483,4 +498,13 @@ class ReadLive(beam.PTransform[Any, Any]):
         return DecodedReadings(decoded.readings, decoded[REJECTED])
 
 
-__all__ = ["Pace", "Progress", "ReadLive", "ReadPart", "Span", "SpanCoder", "SpanTracker", "coders"]
+__all__ = [
+    "PartitionState",
+    "PartitionTracker",
+    "PollingPolicy",
+    "ReadLive",
+    "ReadPart",
+    "Restriction",
+    "SpanCoder",
+    "coders",
+]

@@ -12,12 +12,12 @@ from typing import Any
 from ..formats.paths import SourceFileError
 from ..formats.rows import Decoded
 from ..formats.text import LONGEST_LINE
-from .contract import Feed, Piece, Reader, piece_of
+from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from .file_decoder import FileDecoder
 
 
 @dataclass(frozen=True)
-class StandardInput(Feed):
+class StandardInput(PartitionedSource):
     """Lines of standard input, as they come; they can be read once, in the process that has it.
 
     Attributes:
@@ -106,14 +106,14 @@ class _LineReader(Reader):
             )
         self._rows = feed.decoder.rows()
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         data = self._lines.take()
         if data and self._feed.decoder.format == "csv" and self._lines.header is None:
             end = data.index(b"\n") + 1
             self._lines.header, data = data[:end], data[end:]
             self._count += 1
             if not data:
-                return Piece(str(self._count), settled=True)
+                return SourceBatch(str(self._count), settled=True)
         if not data:
             return None
         header = self._lines.header or b""
@@ -122,7 +122,7 @@ class _LineReader(Reader):
             _moved(self._rows.decode(raw), before - header.count(b"\n"))
             for raw in self._feed.decoder.raw_lines(header + data, "standard input")
         ]
-        return piece_of("standard input", decoded, str(self._count), settled=True)
+        return source_batch_of("standard input", decoded, str(self._count), settled=True)
 
     @property
     def ended(self) -> bool:

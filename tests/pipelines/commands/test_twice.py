@@ -12,7 +12,7 @@ import pytest
 
 from quiltstream.schemas.releases import Release
 from quiltstream.store.release_rows import layout_of
-from quiltstream.store.specs import Draft, Record, Registration
+from quiltstream.store.specs import BlockToPublish, Record, Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms.aggregate.block_log import read
 
@@ -110,7 +110,7 @@ def test_of_two_racing_jobs_each_says_how_many_windows_it_drew_itself(
     made = many_windows(tmp_path)
     other, said, publish = with_another(made), list[dict[str, Any]](), Store.publish
 
-    def raced(store: Store, registration: Registration, drafts: Sequence[Draft]) -> list[Record]:
+    def raced(store: Store, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         # whose block counts for its window
         of_windows = [one for one in drafts if one.shard == layout_of(registration, one.window).occupied[0]]
         if said or len(of_windows) < 2:

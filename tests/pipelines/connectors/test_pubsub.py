@@ -29,7 +29,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.pubsub.sink import PubSubTopic
 from quiltstream.transforms.pubsub.source import PubSubFeed
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import FakeService, Stream, clients_error
 from ..jobs import START, call, job, readings
@@ -57,7 +57,7 @@ def made(folder: Path, pubsub: dict[str, Any] | None = None, **changes: Any) -> 
     return read_settings(job(folder, [], **(given | changes)).settings)
 
 
-def first_pace(settings: Settings, windows: int = 0) -> Pace:
+def first_pace(settings: Settings, windows: int = 0) -> PollingPolicy:
     """The pace of a run with so many windows on record."""
     schedule = settings.schedule
     slot = schedule.first + windows * schedule.every + schedule.size - 1
@@ -306,7 +306,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     def pipeline(options: PipelineOptions) -> beam.Pipeline:
         return beam.Pipeline(runner=FnApiRunner(), options=options)
 
-    def begun(settings: Settings, pace: Pace, options: PipelineOptions) -> Pace:
+    def begun(settings: Settings, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:
         admin = Admin(days=30)
         return begun_in_subscription(
             settings, pace, options, subscriber=lambda: admin, now_us=round(_SHARED["service"].clock * 1e6) - 2 * DAY_US

@@ -20,7 +20,7 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.store import Block, Draft
+from quiltstream.store import BlockToPublish, NoisyBlock
 from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import BudgetRefused, ChargeMismatch
 from quiltstream.store.specs import BeliefChange, Registration
@@ -260,10 +260,10 @@ def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
     (old,) = known
     with store(one) as ledger:
         before, rows = ledger.entries(), ledger.releases("streets", "daily")
-        block = Block(("north", "south"), np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64), "live")
+        block = NoisyBlock(("north", "south"), np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64), "live")
         for window in list(old.query.schedule.windows())[3:6]:
             with pytest.raises(ChargeMismatch, match=r"windows\.stop"):
-                ledger.publish(old, [Draft(window, 0, lambda: block)])
+                ledger.publish(old, [BlockToPublish(window, 0, lambda: block)])
         assert ledger.entries() == before
         assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quiltstream.pipelines.gateway import Hop, Message
+from quiltstream.pipelines.gateway import DeliveryTarget, Message
 
 
 def message(number: int, size: int = 50) -> Message:
@@ -26,7 +26,7 @@ class Place(ABC):
     """A hop's other side, as a test sees it."""
 
     @abstractmethod
-    def hop(self) -> Hop:
+    def hop(self) -> DeliveryTarget:
         """A hop to it."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Place(ABC):
         """Take messages again."""
 
 
-def had_by(hop: Hop, count: int, seconds: float = 20) -> list[int]:
+def had_by(hop: DeliveryTarget, count: int, seconds: float = 20) -> list[int]:
     """What a hop has, when it has so much."""
     found: list[int] = []
     until = time.monotonic() + seconds

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway import HopError
+from quiltstream.pipelines.gateway import DeliveryError
 from quiltstream.pipelines.gateway.contracts import Stall
 from quiltstream.pipelines.gateway.metrics import Dropped, Tally
 from quiltstream.pipelines.gateway.publish_back import (
@@ -325,14 +325,14 @@ def test_a_position_that_cannot_be_committed_is_no_end(caplog: pytest.LogCapture
 def test_a_source_that_only_an_operator_can_mend_is_an_error(code: int, words: str) -> None:
     source, consumer, _ = kafka_source()
     consumer.messages.append(record(None, error=KafkaError(code)))
-    with pytest.raises(HopError, match=words):
+    with pytest.raises(DeliveryError, match=words):
         source.take(0.1)
 
 
 def test_a_consumer_that_gave_up_is_an_error() -> None:
     source, consumer, _ = kafka_source()
     consumer.messages.append(record(None, error=KafkaError(82, fatal=True)))
-    with pytest.raises(HopError, match="another gateway of this group may have the same client id"):
+    with pytest.raises(DeliveryError, match="another gateway of this group may have the same client id"):
         source.take(0.1)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import rejects as reject_files
-from quiltstream.pipelines.gateway.contracts import HopError
+from quiltstream.pipelines.gateway.contracts import DeliveryError
 from quiltstream.pipelines.gateway.metrics import Dropped
 from quiltstream.pipelines.gateway.publish_back import ReleasedRow, Sent
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.to_folder import FolderHop, Segment, recover
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment, recover
 
 from .hop_contract import message
 
@@ -74,6 +74,6 @@ def test_pipes_and_links_in_the_place_of_its_files_are_refused(tmp_path: Path) -
             Sent(tmp_path / name)
     (tmp_path / "spool").mkdir()
     os.mkfifo(tmp_path / "spool" / ".gateway.lock")
-    with pytest.raises(HopError, match="a pipe is there"):
-        FolderHop(tmp_path / "spool", size=1, age=1.0)
+    with pytest.raises(DeliveryError, match="a pipe is there"):
+        FolderDelivery(tmp_path / "spool", size=1, age=1.0)
     assert not (tmp_path / "victim").exists()

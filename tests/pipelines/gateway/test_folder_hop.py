@@ -14,8 +14,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from quiltstream.pipelines.gateway import Hop, HopError, Message
-from quiltstream.pipelines.gateway.to_folder import FolderHop, Segment
+from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment
 
 from .hop_contract import HopContract, Place, had_by, message, number_of
 
@@ -38,7 +38,7 @@ class Disk(Place):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.full = False
-        self.hops: list[FolderHop] = []
+        self.hops: list[FolderDelivery] = []
 
     def begin(self, folder: Path, began_us: int) -> Segment:
         disk = self
@@ -51,8 +51,8 @@ class Disk(Place):
 
         return Failing(folder, began_us)
 
-    def hop(self) -> Hop:
-        self.hops.append(FolderHop(self.folder, size=1 << 20, age=0.2, begin=self.begin))
+    def hop(self) -> DeliveryTarget:
+        self.hops.append(FolderDelivery(self.folder, size=1 << 20, age=0.2, begin=self.begin))
         return self.hops[-1]
 
     def kept(self) -> list[Message]:
@@ -77,7 +77,7 @@ class TestFolderHop(HopContract):
 
 
 def test_a_segment_is_sealed_by_age_also_when_nothing_comes_any_more(tmp_path: Path) -> None:
-    hop = FolderHop(tmp_path, size=1 << 30, age=0.2)
+    hop = FolderDelivery(tmp_path, size=1 << 30, age=0.2)
     hop.offer(1, message(1))
     assert had_by(hop, 1) == [1]
     until = time.monotonic() + 10
@@ -90,7 +90,7 @@ def test_a_segment_is_sealed_by_age_also_when_nothing_comes_any_more(tmp_path: P
 
 
 def test_a_segment_is_sealed_by_size_and_all_of_them_hold_everything_in_order(tmp_path: Path) -> None:
-    hop = FolderHop(tmp_path, size=20_000, age=60)
+    hop = FolderDelivery(tmp_path, size=20_000, age=60)
     for number in range(50):
         hop.offer(number, message(number, 2_000))
         had_by(hop, 1)
@@ -102,17 +102,17 @@ def test_a_segment_is_sealed_by_size_and_all_of_them_hold_everything_in_order(tm
 
 
 def test_a_folder_belongs_to_one_gateway(tmp_path: Path) -> None:
-    first = FolderHop(tmp_path, size=1, age=1)
-    with pytest.raises(HopError, match="another gateway writes to it"):
-        FolderHop(tmp_path, size=1, age=1)
+    first = FolderDelivery(tmp_path, size=1, age=1)
+    with pytest.raises(DeliveryError, match="another gateway writes to it"):
+        FolderDelivery(tmp_path, size=1, age=1)
     first.close(1)
-    FolderHop(tmp_path, size=1, age=1).close(1)
+    FolderDelivery(tmp_path, size=1, age=1).close(1)
 
 
 def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="ascii")
-    with pytest.raises(HopError, match=r"forward\.to\.folder .*: cannot be written"):
-        FolderHop(tmp_path / "file" / "spool", size=1, age=1)
+    with pytest.raises(DeliveryError, match=r"forward\.to\.folder .*: cannot be written"):
+        FolderDelivery(tmp_path / "file" / "spool", size=1, age=1)
 
 
 def test_after_a_failed_sync_a_message_is_there_once(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_a_full_disk_is_not_filled_with_files_that_were_begun(tmp_path: Path) ->
 WRITER = """
 import sys, time
 from pathlib import Path
-from quiltstream.pipelines.gateway.to_folder import FolderHop
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery
 from quiltstream.pipelines.gateway import Message
 
-hop = FolderHop(Path(sys.argv[1]), size=100_000, age=0.05)
+hop = FolderDelivery(Path(sys.argv[1]), size=100_000, age=0.05)
 first = int(sys.argv[2])
 number = first
 while True:
@@ -181,7 +181,7 @@ def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_fil
         writer.wait()
         lines = (tmp_path / f"out{life}").read_text(encoding="ascii").split("\n")
         reported.update(int(line) for line in lines[:-1])
-    FolderHop(folder, size=1, age=1).close(5)
+    FolderDelivery(folder, size=1, age=1).close(5)
     kept = [number_of(one.payload) for one in messages_of(folder)]
     assert len(reported) > 100
     assert reported <= set(kept)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.pipelines.gateway import Hop, HopError, Message
+from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
 from quiltstream.pipelines.gateway.contracts import Message as SameMessage
 from quiltstream.pipelines.gateway.contracts import Stall
 from quiltstream.pipelines.gateway.forward import Forward
@@ -62,7 +62,7 @@ class FakeLine:
         self.reconnects += 1
 
 
-class FakeHop(Hop):
+class FakeHop(DeliveryTarget):
     """A hop that has what the test says."""
 
     def __init__(self, room: int = 10**9) -> None:
@@ -287,8 +287,8 @@ def test_the_end_comes_also_if_the_hop_never_answers(caplog: pytest.LogCaptureFi
 def test_an_error_of_either_side_ends_it_with_everything_closed() -> None:
     for side in ("line", "hop"):
         one = Setting()
-        getattr(one, side).error = HopError("look at it")
-        with pytest.raises(HopError, match="look at it"):
+        getattr(one, side).error = DeliveryError("look at it")
+        with pytest.raises(DeliveryError, match="look at it"):
             one.forward.run(one.line, lambda: False, 0.2)
         assert one.line.closed
         assert one.hop.closed

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quiltstream.pipelines.gateway import Hop, HopError, Message
+from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
 from quiltstream.pipelines.gateway import to_kafka as module
-from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
 from ...schemas.test_ports import by_kafka, by_tls, serving
@@ -22,11 +22,11 @@ class Topic(Place):
 
     def __init__(self) -> None:
         self.broker = Broker()
-        self.hops: list[KafkaHop] = []
+        self.hops: list[KafkaDelivery] = []
         self.options: dict[str, str] = {}
 
-    def hop(self, key: str | Level = "topic") -> Hop:
-        self.hops.append(KafkaHop(self.servers, "readings", key, self.options, library=self.broker.library))
+    def hop(self, key: str | Level = "topic") -> DeliveryTarget:
+        self.hops.append(KafkaDelivery(self.servers, "readings", key, self.options, library=self.broker.library))
         return self.hops[-1]
 
     def kept(self) -> list[Message]:
@@ -76,7 +76,7 @@ def until(condition: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def refused_by(hop: Hop) -> list[int]:
+def refused_by(hop: DeliveryTarget) -> list[int]:
     """What a hop says next that it does not take at all."""
     found: list[int] = []
 
@@ -159,7 +159,7 @@ def test_a_batch_that_is_refused_costs_only_the_message_that_it_is_refused_for(t
 def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kept(topic: Topic) -> None:
     topic.broker.longest = 100
     hop = topic.hop()
-    assert isinstance(hop, KafkaHop)
+    assert isinstance(hop, KafkaDelivery)
     large = message(1, size=101)
     assert hop.offer(1, large)
     assert hop.offer(2, message(2))
@@ -375,7 +375,7 @@ def test_what_only_an_operator_can_mend_is_an_error_and_nothing_is_claimed(topic
     hop = topic.hop()
     topic.broker.refuse = lambda _: KafkaError(code)
     hop.offer(1, message(1))
-    with pytest.raises(HopError, match=words):
+    with pytest.raises(DeliveryError, match=words):
         until(hop.had)
 
 
@@ -395,7 +395,7 @@ def test_a_topic_that_goes_away_later_is_waited_for(topic: Topic) -> None:
 def test_a_missing_topic_is_an_error_before_any_message_comes(topic: Topic) -> None:
     topic.broker.topics.clear()
     hop = topic.hop()
-    with pytest.raises(HopError, match="there is no topic 'readings'"):
+    with pytest.raises(DeliveryError, match="there is no topic 'readings'"):
         until(hop.had)
 
 
@@ -417,8 +417,8 @@ def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -
         def Producer(given: dict[str, object]) -> None:  # noqa: N802 - the library's name
             raise ValueError(f"Unsupported SASL mechanism: {given['sasl.mechanism']}")
 
-    with pytest.raises(HopError, match=r"forward\.to\.kafka\.options: librdkafka does not take them") as refusal:
-        KafkaHop("h:1", "t", "topic", {"sasl.mechanism": "hunter2"}, library=Library)
+    with pytest.raises(DeliveryError, match=r"forward\.to\.kafka\.options: librdkafka does not take them") as refusal:
+        KafkaDelivery("h:1", "t", "topic", {"sasl.mechanism": "hunter2"}, library=Library)
     assert "hunter2" not in str(refusal.value)
 
 
@@ -431,7 +431,7 @@ def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic:
         def ended() -> bool:
             try:
                 hop.had()
-            except HopError as error:
+            except DeliveryError as error:
                 return said in str(error)
             return False
 
@@ -445,7 +445,7 @@ def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic:
         topic.servers, topic.options = f"{host}:{port}", {"security.protocol": "SSL"}
         told("speaks without TLS, and security.protocol is SSL: set it to PLAINTEXT, or name another port")
         topic.broker.up = True
-        hop = KafkaHop(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
+        hop = KafkaDelivery(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
         hop._judge(KafkaError(KafkaError._SSL))
         assert "speaks without TLS" in str(hop._wrong)
         topic.hops.append(hop)

@@ -17,7 +17,7 @@ from quiltstream.pipelines.gateway.metrics import Dropped, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.gateway.publish_back import Back, Sent
 from quiltstream.pipelines.gateway.rejects import MOST_LETTERS, RejectFile
-from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.dead_letters import Content, Letters, new_keys, open_letter
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings
@@ -135,7 +135,7 @@ def test_a_message_whose_body_cannot_be_told_from_its_properties_has_no_letter(t
 def test_what_the_next_hop_refuses_has_a_letter_and_is_held_only_if_there_is_a_key(tmp_path: Path) -> None:
     broker = Broker()
     broker.refuse = lambda _: KafkaError(KafkaError.INVALID_RECORD)
-    hop = KafkaHop("localhost:9092", "readings", "topic", {}, library=broker.library)
+    hop = KafkaDelivery("localhost:9092", "readings", "topic", {}, library=broker.library)
     way = Way(tmp_path, hop=hop, largest=1_000)
     way.turns(incoming(1, SECRET), count=4)
     hop.close(1.0)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.contracts import Hop
+from quiltstream.pipelines.gateway.contracts import DeliveryTarget
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.metrics import MetricsPage, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.to_folder import FolderHop
-from quiltstream.pipelines.gateway.to_kafka import KafkaHop
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery
+from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
 from quiltstream.schemas.settings.mappings import Readings
@@ -55,7 +55,9 @@ def problem(level: Any, topics: list[str]) -> str:
     return str(caught.value)
 
 
-def passed(hop: Hop, names: TopicNames | None, topics: list[str], rejects: RejectFile | None = None) -> Tally:
+def passed(
+    hop: DeliveryTarget, names: TopicNames | None, topics: list[str], rejects: RejectFile | None = None
+) -> Tally:
     """Hand messages of some topics to a hop, the way the gateway does."""
     tally, line = Tally(), FakeLine()
     forward = Forward(
@@ -121,7 +123,7 @@ def test_a_job_reads_the_names_that_it_would_have_made_itself_with_the_same_key(
     made: list[tuple[list[str], list[int]]] = []
     for names, pseudonyms in ((NAMES, None), (None, {"env": "METER_KEY"})):
         broker = Broker()
-        passed(KafkaHop("localhost:9092", "readings", Level(level=2), {}, library=broker.library), names, TOPICS)
+        passed(KafkaDelivery("localhost:9092", "readings", Level(level=2), {}, library=broker.library), names, TOPICS)
         given = {"series": place, "time": "ts", "value": "kwh", "pseudonyms": pseudonyms}
         made.append(decoded(Readings.model_validate(given), broker))
     assert made[0] == made[1]
@@ -138,7 +140,9 @@ def test_a_job_reads_the_names_that_it_would_have_made_itself_with_the_same_key(
 def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
     for key in (Level(level=2), "topic"):
         broker = Broker()
-        passed(KafkaHop("localhost:9092", "readings", key, {}, library=broker.library), NAMES, ["meters/secret-7/kwh"])
+        passed(
+            KafkaDelivery("localhost:9092", "readings", key, {}, library=broker.library), NAMES, ["meters/secret-7/kwh"]
+        )
         ((_, found, _, headers),) = broker.records
         topic = f"meters/{KEY.name('secret-7')}/kwh"
         assert found.decode() == (topic if key == "topic" else KEY.name("secret-7"))
@@ -151,7 +155,7 @@ def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
     "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
 )
 def test_files_have_the_real_name_nowhere(tmp_path: Path) -> None:
-    passed(FolderHop(tmp_path, size=1 << 20, age=10.0), NAMES, ["meters/secret-7/kwh"])
+    passed(FolderDelivery(tmp_path, size=1 << 20, age=10.0), NAMES, ["meters/secret-7/kwh"])
     (path,) = tmp_path.glob("*.avro")
     assert b"secret-7" not in path.read_bytes()
     with path.open("rb") as file:
@@ -160,7 +164,7 @@ def test_files_have_the_real_name_nowhere(tmp_path: Path) -> None:
     assert record["topic"] == f"meters/{KEY.name('secret-7')}/kwh"
 
 
-class Refusing(Hop):
+class Refusing(DeliveryTarget):
     """Refuses every message."""
 
     def __init__(self) -> None:

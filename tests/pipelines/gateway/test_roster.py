@@ -12,7 +12,7 @@ import yaml
 
 from quiltstream.pipelines.gateway.contracts import Message
 from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
-from quiltstream.pipelines.gateway.to_folder import FolderHop
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery
 from quiltstream.schemas.roster import Roster, RosterError
 from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 
@@ -80,7 +80,7 @@ def test_a_job_with_the_written_roster_publishes_what_it_would_without_pseudonym
         windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
         rejects=None,
     )
-    hop = FolderHop(behind.folder / "spool", size=1 << 24, age=60.0)
+    hop = FolderDelivery(behind.folder / "spool", size=1 << 24, age=60.0)
     for number, (meter, ts, kwh) in enumerate(readings()):
         # the function that the gateway has for each message
         topic = NAMES.of(f"meters/{meter}/kwh")

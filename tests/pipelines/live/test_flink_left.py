@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import command, flink, monitor, restarts
 from quiltstream.pipelines.live.flink import flink_job
-from quiltstream.pipelines.live.monitor import Follower, LiveStanding
+from quiltstream.pipelines.live.monitor import Follower, LiveProgress
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError
 from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.settings.job import read_settings
@@ -145,7 +145,7 @@ class Server(Result):
 def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
-    def damaged(_self: Follower, _state: str) -> LiveStanding:
+    def damaged(_self: Follower, _state: str) -> LiveProgress:
         raise StoreDamaged("it is damaged")
 
     job = api.add("load-1")

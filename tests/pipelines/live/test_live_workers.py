@@ -14,7 +14,7 @@ from quiltstream.pipelines.live.job import stay_of
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.block_log import BlockLog
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import call, job
 from ..live_jobs import made
@@ -50,7 +50,7 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     (tmp_path / "inbox").mkdir()
     job(tmp_path, source={"csv": "inbox/*.csv"}, sink={"parquet": "releases"})
     monkeypatch.chdir(tmp_path)
-    source: Any = live_source(read_settings(Path("settings.yaml"))).read(Pace(0))
+    source: Any = live_source(read_settings(Path("settings.yaml"))).read(PollingPolicy(0))
     assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
 
 

@@ -21,7 +21,7 @@ from quiltstream.pipelines.connectors.undelivered import Output
 from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
 from quiltstream.pipelines.live import command, monitor, restarts
 from quiltstream.pipelines.live import job as build
-from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveStanding
+from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveProgress
 from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
 from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
@@ -37,7 +37,7 @@ from quiltstream.store.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
@@ -475,7 +475,7 @@ def test_a_ledger_that_is_away_for_a_moment_does_not_end_the_job(
 ) -> None:
     look, seen = Follower.look, list[str]()
 
-    def away(self: Follower, state: str) -> LiveStanding:
+    def away(self: Follower, state: str) -> LiveProgress:
         seen.append(state)
         if len(seen) == 2:
             raise StoreAway("the server is away")
@@ -592,7 +592,7 @@ def test_a_subscription_that_is_away_at_a_restart_is_waited_for(
     def away() -> None:
         raise clients_error("ServiceUnavailable")
 
-    def begun(_source: Any, pace: Pace, _options: Any) -> Pace:
+    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
         tries.append(clock.now)
         if len(tries) > 1 and clock.now < 120:
             pubsub._sought(subscription, 0, 0, away)

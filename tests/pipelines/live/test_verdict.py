@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live.metrics import BOARD, Board, Cause, Verdict, verdict_page
+from quiltstream.pipelines.live.metrics import BOARD, Board, Cause, HealthReport, health_page
 from quiltstream.schemas.readings import RejectReason
 
 from ..jobs import call
@@ -42,7 +42,7 @@ def fresh() -> Iterator[None]:
 def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
     board = Board(now=lambda: 100.0)
     board.begin()
-    board.note(Verdict(frozenset(), 1.5, 1_356_998_400_000_000))
+    board.note(HealthReport(frozenset(), 1.5, 1_356_998_400_000_000))
     assert causes(board.text()) == set()
     found = {name: value for name, value in samples(board.text()).items() if not name.startswith("trouble")}
     assert found == {
@@ -60,7 +60,7 @@ def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners(
     board = Board(now=lambda: at[0])
     assert "looked_seconds" not in samples(board.text())
     board.begin()
-    board.note(Verdict(frozenset({Cause.NO_WORKER, Cause.LEDGER}), 31.0))
+    board.note(HealthReport(frozenset({Cause.NO_WORKER, Cause.LEDGER}), 31.0))
     assert causes(board.text()) == {"no-worker", "ledger-away"}
     at[0] = 107.0
     board.end(failed=True)
@@ -78,7 +78,7 @@ def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners(
 def test_the_page_is_prometheus_text_and_every_metric_has_help_and_type() -> None:
     board = Board()
     board.begin()
-    board.note(Verdict(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})
+    board.note(HealthReport(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})
     text = board.text()
     assert text.endswith("\n")
     typed = dict(re.findall(r"^# TYPE (\S+) (gauge|counter)$", text, re.MULTILINE))
@@ -93,11 +93,11 @@ def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runner
     board = Board()
     board.begin()
     # a runner that tells no counters is not one that has read nothing
-    board.note(Verdict(), {})
-    board.note(Verdict(), None)
+    board.note(HealthReport(), {})
+    board.note(HealthReport(), None)
     assert not [name for name in samples(board.text()) if "total" in name and name != "begun_total"]
-    board.note(Verdict(), {"polls": 3, "decoded-readings": 100, "rejected-late": 20})
-    board.note(Verdict(), None)
+    board.note(HealthReport(), {"polls": 3, "decoded-readings": 100, "rejected-late": 20})
+    board.note(HealthReport(), None)
     found = samples(board.text())
     assert (found["readings_total"], found['rejected_total{reason="late"}']) == (100, 20)
     assert (found["sources_left_out_total"], found["blocks_incomplete_total"]) == (0, 0)
@@ -107,7 +107,7 @@ def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runner
     board.end(failed=True)
     board.begin()
     assert samples(board.text())["readings_total"] == 100
-    board.note(Verdict(), {"polls": 1, "decoded-readings": 7, "rejected-too-large": 1, "sources-left-out": 2})
+    board.note(HealthReport(), {"polls": 1, "decoded-readings": 7, "rejected-too-large": 1, "sources-left-out": 2})
     found = samples(board.text())
     assert (found["readings_total"], found['rejected_total{reason="late"}']) == (107, 20)
     assert (found['rejected_total{reason="too-large"}'], found["sources_left_out_total"]) == (1, 2)
@@ -124,12 +124,12 @@ def test_the_documented_causes_are_those_that_there_are(repository: Path) -> Non
 def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() -> None:
     said: list[tuple[str, str]] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with verdict_page(0, lambda kind, text: said.append((kind, text))):
+    with health_page(0, lambda kind, text: said.append((kind, text))):
         ((kind, text),) = said
         port = int(re.fullmatch(r"the watchdog's verdict is at 127\.0\.0\.1:(\d+)/metrics", text)[1])  # type: ignore[index]
         assert kind == "metrics"
         BOARD.begin()
-        BOARD.note(Verdict(frozenset({Cause.RUNNER})))
+        BOARD.note(HealthReport(frozenset({Cause.RUNNER})))
         with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert causes(answer.read().decode()) == {"runner-away"}
         with socket.socket() as other:
@@ -139,7 +139,7 @@ def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() 
 
 
 def test_without_a_port_nothing_is_served_and_nothing_said() -> None:
-    with verdict_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
+    with health_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
         pass
 
 
@@ -148,7 +148,7 @@ def test_a_port_that_is_taken_is_told_with_the_settings_name() -> None:
         one.bind(("127.0.0.1", 0))
         one.listen()
         port = one.getsockname()[1]
-        page = verdict_page(port, lambda *_: None)
+        page = health_page(port, lambda *_: None)
         with pytest.raises(CommandError, match=rf"^live\.metrics_port {port}: cannot be listened on"), page:
             pytest.fail("it was to be refused")
 

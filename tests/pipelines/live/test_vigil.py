@@ -19,9 +19,9 @@ from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live import watchdog as vigil
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob, Trouble
 from quiltstream.pipelines.live.metrics import BOARD, Cause
-from quiltstream.pipelines.live.monitor import Follower, LiveStanding
-from quiltstream.pipelines.live.watchdog import Vigil, Watchdog
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.pipelines.live.monitor import Follower, LiveProgress
+from quiltstream.pipelines.live.watchdog import Watchdog, WatchLoop
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Job
 from ..live_jobs import Pipeline, Result, follow, made
@@ -104,7 +104,7 @@ def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
     seen = noticed(Cause.LEDGER)
     look, asked = Follower.look, list[str]()
 
-    def slow(self: Follower, state: str) -> LiveStanding:
+    def slow(self: Follower, state: str) -> LiveProgress:
         asked.append(state)
         if len(asked) == 2:
             assert seen.wait(LONG)
@@ -167,8 +167,8 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
         raise BrokenPipeError
 
     monkeypatch.setattr(watchdog, "_REPEAT_S", 0.0)
-    dog = Watchdog(Pace(begin_us=0), 0.0, lambda _: 0)
-    guard = Vigil(dog, closed, beat_s=0.01)
+    dog = Watchdog(PollingPolicy(begin_us=0), 0.0, lambda _: 0)
+    guard = WatchLoop(dog, closed, beat_s=0.01)
     with guard.rounds():
         assert seen.wait(LONG)
         seen.clear()
@@ -192,8 +192,8 @@ def test_the_clusters_messages_are_reported_beside_the_rounds(
         slow.set()
         return None
 
-    dog = Watchdog(Pace(begin_us=0), 0.0, lambda _: 0, here=False)
-    guard = Vigil(dog, lambda kind, text: said.append(f"{kind}: {text}"), beat_s=0.01, cluster=cluster)
+    dog = Watchdog(PollingPolicy(begin_us=0), 0.0, lambda _: 0, here=False)
+    guard = WatchLoop(dog, lambda kind, text: said.append(f"{kind}: {text}"), beat_s=0.01, cluster=cluster)
     with guard.rounds():
         assert seen.wait(LONG)
         assert slow.wait(LONG)

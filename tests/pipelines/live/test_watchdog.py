@@ -9,8 +9,8 @@ import pytest
 
 from quiltstream.pipelines.live.metrics import Cause
 from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Stuck, Watchdog
-from quiltstream.transforms.sources.progress import Pulse
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.progress import Heartbeat
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 DAY_US = 86_400_000_000
 NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00Z
@@ -20,7 +20,7 @@ NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00Z
 class Post:
     """A watchdog over one job, whose time the test moves on."""
 
-    pace: Pace = field(default_factory=lambda: Pace(begin_us=0))
+    pace: PollingPolicy = field(default_factory=lambda: PollingPolicy(begin_us=0))
     at: float = 1_000.0
     dog: Watchdog = field(init=False)
 
@@ -32,7 +32,7 @@ class Post:
         return self.at
 
     def look(
-        self, *pulses: Pulse, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
+        self, *pulses: Heartbeat, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
     ) -> list[str]:
         return self.dog.look(missing, dict(enumerate(pulses)), tallies, **around)
 
@@ -41,9 +41,9 @@ class Post:
         """What the metric says of the last look."""
         return {cause.value for cause in self.dog.verdict.causes}
 
-    def pulse(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Pulse:
+    def pulse(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Heartbeat:
         """A reader that looked just now."""
-        return Pulse(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
+        return Heartbeat(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
 
 
 def test_a_job_that_goes_on_gives_no_warning() -> None:
@@ -94,7 +94,7 @@ def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
 )
 @pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
 def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
-    post = Post(Pace(begin_us=0, poll_s=poll_s))
+    post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
     still = post.pulse()
     post.after(PATIENCE_S)
     assert post.look(still) == []
@@ -110,7 +110,7 @@ def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> 
 @pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
 def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float, patience_s: float) -> None:
     """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
-    post = Post(Pace(begin_us=0, poll_s=poll_s, rest_s=1.1))
+    post = Post(PollingPolicy(begin_us=0, poll_s=poll_s, rest_s=1.1))
     post.dog.here = False
     for polls in range(1, 6):
         assert post.look(tallies={"polls": polls}) == []
@@ -127,23 +127,23 @@ def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
     """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
-    post = Post(Pace(begin_us=0, poll_s=60.0))
+    post = Post(PollingPolicy(begin_us=0, poll_s=60.0))
     heard = post.at
     for minute in range(10):
         heard = looked = post.at
         for _ in range(6):
             post.after(10.0)
-            pulse = Pulse(post.at, heard, None, 0, 1, looked=looked)
+            pulse = Heartbeat(post.at, heard, None, 0, 1, looked=looked)
             assert not any("nothing new" in text or "no worker" in text for text in post.look(pulse)), minute
             assert "source-silent" not in post.causes
     # a look that found nothing tells it
-    assert "nothing new for over 30 s" in post.look(Pulse(post.at, heard, None, 0, 1, looked=post.at))[0]
+    assert "nothing new for over 30 s" in post.look(Heartbeat(post.at, heard, None, 0, 1, looked=post.at))[0]
     assert "source-silent" in post.causes
 
 
 @pytest.mark.parametrize(("idle_us", "end"), [(None, "Its windows wait"), (1, "wait until live.idle has passed")])
 def test_a_silent_source_is_told_with_what_becomes_of_its_windows(idle_us: int | None, end: str) -> None:
-    post = Post(Pace(begin_us=0, idle_us=idle_us))
+    post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
     heard = post.at
     post.after(PATIENCE_S + 1)
     (text,) = post.look(post.pulse(heard=heard))
@@ -187,16 +187,16 @@ def test_a_window_just_due_or_not_passed_by_its_source_is_not_late() -> None:
 
 
 def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
-    Pulse.reset()
-    Pulse.of(3).beat(None, 7, rows=0)
-    assert Pulse.of(3).heard == 0
-    Pulse.of(3).beat(9, 8, rows=2)
-    Pulse.of(3).beat(9, 8, rows=3)
-    seen = Pulse.all()[3]
+    Heartbeat.reset()
+    Heartbeat.of(3).beat(None, 7, rows=0)
+    assert Heartbeat.of(3).heard == 0
+    Heartbeat.of(3).beat(9, 8, rows=2)
+    Heartbeat.of(3).beat(9, 8, rows=3)
+    seen = Heartbeat.all()[3]
     assert (seen.latest_us, seen.clock_us, seen.rows) == (9, 8, 5)
     assert seen.heard > 0
-    Pulse.reset()
-    assert Pulse.all() == {}
+    Heartbeat.reset()
+    assert Heartbeat.all() == {}
 
 
 def test_without_heartbeat_and_counters_only_a_late_window_is_reported() -> None:
@@ -238,7 +238,7 @@ def test_an_unreadable_source_is_reported_at_once_in_the_readers_words() -> None
 def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
     idle_us: int | None, until: str
 ) -> None:
-    post = Post(Pace(begin_us=0, idle_us=idle_us))
+    post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
 
     def look(*names: str) -> list[str]:
         pulse = post.pulse()
@@ -358,7 +358,7 @@ def test_while_no_worker_reports_no_worker_fault_is_called_over() -> None:
 
 def test_health_metrics_give_the_time_without_workers_and_the_slowest_partition() -> None:
     post = Post()
-    post.look(post.pulse(clock_us=5), Pulse(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
+    post.look(post.pulse(clock_us=5), Heartbeat(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
     assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (0.0, 3)
     post.after(4)
     post.look()

@@ -11,8 +11,8 @@ from quiltstream.pipelines.live.watchdog import PATIENCE_S
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.file_decoder import FileDecoder
-from quiltstream.transforms.sources.progress import Pulse, Span
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.progress import Heartbeat, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ...transforms.sources.test_live_pauses import Estimator, Runner
 from .test_watchdog import DAY_US, NOW_US, Post
@@ -21,16 +21,16 @@ from .test_watchdog import DAY_US, NOW_US, Post
 MINUTE_S = 60.0
 
 
-def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) -> Pulse:
+def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) -> Heartbeat:
     """A reader that looked some seconds ago and is alive."""
     looked = post.at - ago
-    return Pulse(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
+    return Heartbeat(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
 
 
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_source_clock_is_not_reported_stalled_between_polls() -> None:
     """A window becomes due between two looks: the next one closes it."""
-    post = Post(Pace(begin_us=0, poll_s=300.0))
+    post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for window in range(1, 4):
         # read to its end just now, and due long ago by the clock on the wall
         for ago in range(0, 300, 10):
@@ -41,7 +41,7 @@ def test_source_clock_is_not_reported_stalled_between_polls() -> None:
 
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
-    post = Post(Pace(begin_us=0, poll_s=300.0))
+    post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
         assert post.look(seen(post, ago, 5)) == []
         post.after(10)
@@ -55,7 +55,7 @@ def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> No
 
 
 def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() -> None:
-    post = Post(Pace(begin_us=0, poll_s=300.0))
+    post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
         post.look(seen(post, ago, 5))
         post.after(10)
@@ -67,7 +67,7 @@ def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() ->
 
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
-    post = Post(Pace(begin_us=0, poll_s=300.0))
+    post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
 
     def look(ago: float) -> list[str]:
         pulse = seen(post, ago)
@@ -102,7 +102,7 @@ def test_without_heartbeat_a_window_is_late_only_after_its_sources_poll_was_due(
     today = NOW_US // DAY_US
     # it ended 100 s ago
     for poll_s, late in ((60.0, True), (80.0, False)):
-        post = Post(Pace(begin_us=0, poll_s=poll_s))
+        post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
         post.dog.here = False
         post.dog.due_us = lambda slot: slot * DAY_US - 100_000_000
         post.look(missing=today)
@@ -146,15 +146,15 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll_s: float
 ) -> None:
     """A real reader of a real folder, called as a runner does, by a clock that moves when somebody waits."""
-    post = Post(Pace(begin_us=0, poll_s=poll_s))
+    post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
     monkeypatch.setattr(time, "sleep", post.after)
     monkeypatch.setattr(time, "monotonic", lambda: post.at)
-    Pulse.reset()
+    Heartbeat.reset()
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     names = Readings(series="series", time="time", value="value", time_unit="us")
     feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(inbox / "*.jsonl"),))
-    part = ReadPart(feed, Pace(0, poll_s=poll_s))
+    part = ReadPart(feed, PollingPolicy(0, poll_s=poll_s))
     part.setup()
     span, estimator = part.initial_restriction(0), Estimator()
 
@@ -165,13 +165,13 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
         while post.at - begun < seconds:
             runner = Runner(span)
             assert list(part.process(0, runner, estimator)) == []
-            span = Span(runner.current_restriction().stop)  # pyright: ignore[reportArgumentType] - what is handed back
+            span = Restriction(runner.current_restriction().stop)  # pyright: ignore[reportArgumentType] - what is handed back
             assert runner.asked is not None
             until = post.at + runner.asked
             # the watchdog looks every two seconds
             while post.at < until:
                 post.at = min(until, post.at + 2.0)
-                told += post.dog.look(1, Pulse.all(), None)
+                told += post.dog.look(1, Heartbeat.all(), None)
                 over += post.dog.over()
         return [one for one in told if "silent" not in one and "nothing new" not in one], over
 
@@ -190,4 +190,4 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
         assert "no-worker" not in post.causes
     finally:
         part.teardown()
-        Pulse.reset()
+        Heartbeat.reset()

@@ -17,7 +17,7 @@ from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.store import BudgetRefused, Store, tables
 from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.queries import BlockName
-from quiltstream.store.specs import Draft
+from quiltstream.store.specs import BlockToPublish
 
 from ..forging import reseal
 from ..merges import address, content, fill, recomputed, united
@@ -158,7 +158,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
         assert said.remaining == said.unreserved == 0.0
         held = store.register(domain(budget=0.5), query())
         windows = list(held.query.schedule.windows())
-        refused = store.publish(held, [Draft(windows[-1], 0, never)])
+        refused = store.publish(held, [BlockToPublish(windows[-1], 0, never)])
         assert refused[0].block is None
         assert "closed" in refused[0].entry.rule
         assert refused[0].entry.loss_after >= refused[0].entry.loss_before > 0.5
@@ -179,7 +179,7 @@ def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_refused_window(t
         held = store.registered("homes", "weekly")
         assert held is not None
         windows = list(held.query.schedule.windows())
-        store.publish(held, [Draft(windows[3], 0, never)])
+        store.publish(held, [BlockToPublish(windows[3], 0, never)])
         assert not store.raise_budget("homes", 3.0).closed
         records = store.publish(held, drafts(held))
         assert [record.window for record in records if record.block is None] == [windows[3]] * 2

@@ -17,7 +17,7 @@ import pytest
 
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
-from quiltstream.store.specs import Draft, Record, Registration
+from quiltstream.store.specs import BlockToPublish, Record, Registration
 from quiltstream.transforms.aggregate import block_log
 from quiltstream.transforms.aggregate.block_log import (
     BlockLog,
@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def on_shard(held: Registration, window: int, shard: int) -> list[Draft]:
+def on_shard(held: Registration, window: int, shard: int) -> list[BlockToPublish]:
     return drafts(held, [list(held.query.schedule.windows())[window]], [shard])
 
 

@@ -31,7 +31,7 @@ from quiltstream.transforms.aggregate.panes import Gather, SortPanes
 from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.reader import Pace, ReadLive
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 from ...e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
 from ...e2e.stamped import left, unstamped
@@ -375,7 +375,7 @@ def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
     for number, begin in enumerate(range(0, len(frame), 200)):
         put(inbox, f"{number}.jsonl", frame.slice(begin, 200))
     steps = Steps(ORIGIN, 24 * HOUR)
-    pace = Pace(ORIGIN, poll_s=0.05, end_us=ORIGIN + DAYS * 24 * HOUR, steps=steps)
+    pace = PollingPolicy(ORIGIN, poll_s=0.05, end_us=ORIGIN + DAYS * 24 * HOUR, steps=steps)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
         _ = decoded.readings | PrivateHistograms(job, noise="none")

@@ -18,9 +18,9 @@ from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import KnownTopic, Start
 from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
-from quiltstream.transforms.sources.contract import BEGIN, Piece
+from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import Reach
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.streams import HOUR, Estimator, calls
 from .messages import ORIGIN, JsonMessages, reading
@@ -29,13 +29,13 @@ from .messages import ORIGIN, JsonMessages, reading
 PATIENCE_S = 30.0
 
 
-def names_of(piece: Piece) -> list[str]:
+def names_of(piece: SourceBatch) -> list[str]:
     return [name for batch in piece.batches for name in batch.column("series").to_pylist()]
 
 
-def pieces_until(reader: KafkaReader, done: Callable[[list[Piece]], bool]) -> list[Piece]:
+def pieces_until(reader: KafkaReader, done: Callable[[list[SourceBatch]], bool]) -> list[SourceBatch]:
     """Pieces until a condition holds of all so far; a look that finds nothing counts as well."""
-    pieces: list[Piece] = []
+    pieces: list[SourceBatch] = []
     deadline = time.monotonic() + PATIENCE_S
     while not done(pieces):
         assert time.monotonic() < deadline, (reader.trouble, pieces)
@@ -50,7 +50,7 @@ def read(reader: KafkaReader, count: int) -> list[str]:
     return [name for one in pieces_until(reader, lambda pieces: rows(pieces) >= count) for name in names_of(one)]
 
 
-def rows(pieces: list[Piece]) -> int:
+def rows(pieces: list[SourceBatch]) -> int:
     return sum(one.rows for one in pieces)
 
 
@@ -64,7 +64,7 @@ class Lane:
 
     def __init__(self, feed: KafkaFeed, idle_us: int) -> None:
         self.wall = [ORIGIN + 100 * HOUR]
-        pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
+        pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
         self._part = ReadPart(feed, pace, now=lambda: self.wall[0])
         self._part.setup()
         self._rest: Any = self._part.initial_restriction(0)
@@ -198,7 +198,7 @@ class KafkaFeedContract:
         # one that is still there may have read behind the old offset before it looks
         names: set[str] = set()
 
-        def all_read(found: list[Piece]) -> bool:
+        def all_read(found: list[SourceBatch]) -> bool:
             names.update(*map(names_of, found))
             return len(names) == 8 and found[-1].rows > 0
 

@@ -18,8 +18,8 @@ from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.registration import register
-from quiltstream.transforms.sources.progress import Pulse
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.progress import Heartbeat
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.streams import Estimator, Tracker, calls
 from ..test_histograms import settings
@@ -38,7 +38,7 @@ def broker() -> FakeBroker:
 
 
 def part_of(broker: FakeBroker, topic: str, wall: list[int], idle_us: int | None = None) -> ReadPart:
-    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
+    pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
     made = ReadPart(feed(broker, topic), pace, now=lambda: wall[0])
     made.setup()
     return made
@@ -148,10 +148,10 @@ def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
 
 
 def test_where_a_runner_closes_windows_by_any_lane_none_is_ahead_of_the_slowest(broker):
-    Pulse.reset()
+    Heartbeat.reset()
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
-    pace = Pace(ORIGIN, poll_s=0.0, together=True)
+    pace = PollingPolicy(ORIGIN, poll_s=0.0, together=True)
     lanes, rests, estimators = [], [], [Estimator(), Estimator()]
     for lane in (0, 1):
         lanes.append(ReadPart(feed(broker, topic, lanes=2), pace, now=lambda: ORIGIN + 100 * HOUR))
@@ -167,8 +167,8 @@ def test_where_a_runner_closes_windows_by_any_lane_none_is_ahead_of_the_slowest(
     # lane 0 has come to hour 10 by itself, and says so to nobody before lane 1 has come to hour 5
     assert reached[:3] == [(0, -1)] * 3
     assert reached[-1] == (5, 5)
-    assert [Pulse.of(lane).clock_us for lane in (0, 1)] == [ORIGIN + 10 * HOUR, ORIGIN + 5 * HOUR]
-    Pulse.reset()
+    assert [Heartbeat.of(lane).clock_us for lane in (0, 1)] == [ORIGIN + 10 * HOUR, ORIGIN + 5 * HOUR]
+    Heartbeat.reset()
 
 
 def stamped(series: str, hour: int, at_hour: float) -> tuple[bytes, int]:
@@ -274,7 +274,7 @@ def test_of_a_backlog_only_what_was_there_at_the_start_counts_as_such(broker, tm
     sent = [("a", 1), ("a", 100), ("b", 2), ("b", 30), ("b", 101)]
     broker.send(topic, [(0, reading(name, hour * HOUR)) for name, hour in sent])
     # the first day is on record
-    pace = Pace(ORIGIN + 24 * HOUR, lateness_us=HOUR, poll_s=0.0)
+    pace = PollingPolicy(ORIGIN + 24 * HOUR, lateness_us=HOUR, poll_s=0.0)
     part = ReadPart(feed(broker, topic), pace, now=lambda: ORIGIN + 1_000 * HOUR)
     part.setup()
     rest, found = part.initial_restriction(0), []
@@ -372,7 +372,7 @@ def test_what_lies_before_the_start_of_a_run_counts_as_lost(broker, start, expec
     broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
     broker.forget(topic, 0, 4)
     broker.commit("g", topic, {0: 5})
-    part = ReadPart(feed(broker, topic, start=start, group="g"), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part = ReadPart(feed(broker, topic, start=start, group="g"), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])
     part.setup()
     found, _ = lost_after(part, part.initial_restriction(0), estimator)
     assert set(found) == {expected}
@@ -380,7 +380,7 @@ def test_what_lies_before_the_start_of_a_run_counts_as_lost(broker, start, expec
 
 def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
     start = Start("instant", round(ORIGIN + hour * HOUR))
-    part = ReadPart(feed(broker, topic, start=start), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part = ReadPart(feed(broker, topic, start=start), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])
     part.setup()
     return part
 

@@ -23,7 +23,7 @@ from quiltstream.transforms.payloads.decoder import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.progress import Reach
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.check_contract import CheckContract
 from ..sources.streams import Estimator, Tracker
@@ -375,7 +375,7 @@ def test_a_partition_without_a_leader_is_told_with_its_name_and_the_others_are_r
 
 def test_a_lane_without_a_partition_does_not_follow_the_wall_while_brokers_are_away(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
-    part = ReadPart(feed(broker, topic, lanes=2), Pace(ORIGIN, poll_s=0.0), now=lambda: wall[0])
+    part = ReadPart(feed(broker, topic, lanes=2), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])
     part.setup()
     rest = part.initial_restriction(1)
 

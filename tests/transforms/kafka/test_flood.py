@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from quiltstream.transforms.completeness.punctuation import punctuation_of
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.streams import DAILY, Estimator, Tracker, on_record, play, truth
 from ..test_histograms import settings
@@ -35,7 +35,7 @@ class Follower:
     """A part of a live job, called until nothing is new, and what it sends on."""
 
     def __init__(self, broker: FakeBroker, topic: str) -> None:
-        pace = Pace(ORIGIN, lateness_us=HOUR, poll_s=0.0, end_us=ORIGIN + 48 * HOUR, steps=DAILY)
+        pace = PollingPolicy(ORIGIN, lateness_us=HOUR, poll_s=0.0, end_us=ORIGIN + 48 * HOUR, steps=DAILY)
         self.part = ReadPart(feed(broker, topic), pace, now=lambda: ORIGIN + 100 * HOUR)
         self.part.setup()
         self.events: list[Any] = []

@@ -26,7 +26,7 @@ from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Messages, rejects_of
 from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages, single_object_head
-from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..sinks.test_sinks import ROWS
 
@@ -177,13 +177,13 @@ def test_brokers_that_do_not_take_rows_are_told_while_the_bundle_waits(caplog, m
     bench.made[0].options["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
     told: list[dict[str, str]] = []
     plain = bench.made[0].flush
-    monkeypatch.setattr(bench.made[0], "flush", lambda wait: (told.append(Pulse.complaints()), plain(wait))[1])
+    monkeypatch.setattr(bench.made[0], "flush", lambda wait: (told.append(Heartbeat.complaints()), plain(wait))[1])
     with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
         sender.finish()
     said = f"sink.kafka: topic out at h:1: {len(ROWS)} messages wait to be sent: no broker answers"
     assert told == [{}, {"sink.kafka": said}, {"sink.kafka": said}]
     assert said in caplog.text
-    assert Pulse.complaints() == {}
+    assert Heartbeat.complaints() == {}
 
 
 def test_a_sink_travels_without_its_secrets(monkeypatch):

@@ -25,7 +25,7 @@ from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_cl
 from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.sinks.files import LETTERS
 from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages
-from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..sinks.test_sinks import ROWS
 from .fake import FakeBroker
@@ -198,7 +198,7 @@ def test_a_registry_that_does_not_give_a_number_is_told_and_asked_again(registry
 
 def test_rows_wait_for_a_registry_that_is_away_as_they_do_for_brokers(registry, monkeypatch, caplog):
     told: list[dict[str, str]] = []
-    monkeypatch.setattr(time, "sleep", lambda seconds: told.append({"slept": f"{seconds:g}"} | Pulse.complaints()))
+    monkeypatch.setattr(time, "sleep", lambda seconds: told.append({"slept": f"{seconds:g}"} | Heartbeat.complaints()))
     registry.fails = [OSError(), SchemaRegistryError(503, 503, "secret text")]
     broker = FakeBroker()
     with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
@@ -207,7 +207,7 @@ def test_rows_wait_for_a_registry_that_is_away_as_they_do_for_brokers(registry, 
     said = [where + "it does not answer (OSError)", where + "it answers with 503"]
     assert told == [{"slept": "2", "sink.kafka": one} for one in said]
     assert [one.message for one in caplog.records] == said
-    assert Pulse.complaints() == {}
+    assert Heartbeat.complaints() == {}
     assert len(broker.topics["out"][0].messages) == len(ROWS)
 
 
@@ -231,10 +231,10 @@ def test_a_bundle_fails_when_the_registry_stays_away_or_refuses_and_no_row_is_se
     assert told.value.passing is passes
     assert sum(slept) == (120.0 if passes else 0.0)
     assert broker.topics["out"][0].messages == []
-    assert list(Pulse.complaints()) == ["sink.kafka"], "the watchdog says what rows wait for until they are sent"
+    assert list(Heartbeat.complaints()) == ["sink.kafka"], "the watchdog says what rows wait for until they are sent"
     registry.fails = []
     send(one)
-    assert Pulse.complaints() == {}
+    assert Heartbeat.complaints() == {}
     assert len(broker.topics["out"][0].messages) == len(ROWS)
 
 

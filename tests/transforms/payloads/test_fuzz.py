@@ -30,7 +30,7 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Headers, Messages
 from quiltstream.transforms.sinks.files import WriteRejects
-from quiltstream.transforms.sources.contract import piece_of
+from quiltstream.transforms.sources.contract import source_batch_of
 
 from .accounts import Held, accounts, checksums
 from .payloads import NOON_MS, NOON_S, NOON_US
@@ -374,8 +374,8 @@ def test_a_poison_message_that_comes_for_ever_harms_no_other_and_is_told_each_ti
     poisoned: list[int] = []
     for number in range(BATCHES):
         batch, places = among(good, between, number * 1_000)
-        found = piece_of("t/0", mixed.decode(batch), "", settled=False)
-        assert found.rows == piece_of("t/0", alone.decode(good), "", settled=False).rows
+        found = source_batch_of("t/0", mixed.decode(batch), "", settled=False)
+        assert found.rows == source_batch_of("t/0", alone.decode(good), "", settled=False).rows
         assert sum(found.rejected.values()) == OFTEN
         poisoned += places
         if number % 5 == 0:

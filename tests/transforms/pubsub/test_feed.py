@@ -27,9 +27,9 @@ from quiltstream.transforms.pubsub.source import (
     messages_of,
     stamp_of,
 )
-from quiltstream.transforms.sources.contract import BEGIN, Piece
-from quiltstream.transforms.sources.progress import Progress, Span
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
+from quiltstream.transforms.sources.progress import PartitionState, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..sources.check_contract import CheckContract
 from ..sources.test_live_pauses import Estimator, Runner
@@ -83,9 +83,9 @@ class TestCheck(CheckContract):
         return Subscribed(service)
 
 
-def read_all(reader: PubSubReader) -> list[Piece]:
+def read_all(reader: PubSubReader) -> list[SourceBatch]:
     """The pieces with readings, rejects or a time."""
-    found: list[Piece] = []
+    found: list[SourceBatch] = []
     while (piece := reader.read()) is not None and (piece.latest_us is not None or piece.rejected):
         found.append(piece)
     return found
@@ -415,10 +415,10 @@ class Job:
         monkeypatch.setattr("quiltstream.transforms.sources.reader.time.sleep", lambda _: None)
         self.service = service
         self.begin_us = round(service.clock * 1e6)
-        pace = Pace(self.begin_us, lateness_us=round(lateness_s * 1e6), poll_s=0.001)
+        pace = PollingPolicy(self.begin_us, lateness_us=round(lateness_s * 1e6), poll_s=0.001)
         self.part = ReadAcknowledged(service.feed(DECODER, settle_s=60.0), pace, now=lambda: round(service.clock * 1e6))
         self.part.setup()
-        self.kept = Span(Progress(BEGIN, self.begin_us, heard_us=self.begin_us))
+        self.kept = Restriction(PartitionState(BEGIN, self.begin_us, heard_us=self.begin_us))
 
     def bundle(self, *, kept: bool = True) -> tuple[list[pa.RecordBatch], list[Punctuation]]:
         tracker, finalizer = Runner(self.kept), Finalizer()
@@ -430,7 +430,7 @@ class Job:
         if kept:
             start = tracker.current_restriction().stop
             assert start is not None
-            self.kept = Span(start)
+            self.kept = Restriction(start)
             for callback in finalizer.callbacks:
                 callback()
         marks = [mark for one in made if (mark := punctuation_of(one)) is not None]

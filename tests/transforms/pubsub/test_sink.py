@@ -19,7 +19,7 @@ from quiltstream.transforms.pubsub.sink import (
     PubSubTopic,
 )
 from quiltstream.transforms.sinks.messages import QUERY, SendRejects, SendReleases
-from quiltstream.transforms.sources.progress import Pulse
+from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..kafka.test_sink import BATCH
 from .fake import clients_error
@@ -101,11 +101,11 @@ def test_what_the_service_refuses_ends_the_bundle_and_is_told_without_its_words(
         sender.finish()
     assert raised.value.passing == passing
     assert "quote" not in str(raised.value)
-    assert told in Pulse.complaints()["sink.pubsub"]
+    assert told in Heartbeat.complaints()["sink.pubsub"]
     publisher.error = None
     sender.send([(b"k", b"v", [])])
     sender.finish()
-    assert Pulse.complaints() == {}
+    assert Heartbeat.complaints() == {}
     sender.close()
     assert publisher.stopped
 
@@ -121,7 +121,7 @@ def test_a_service_that_takes_too_long_is_away() -> None:
     with pytest.raises(PubSubUnavailableError) as raised:
         sender.finish()
     assert raised.value.passing
-    Pulse.complain("sink.pubsub", None)
+    Heartbeat.complain("sink.pubsub", None)
 
 
 def test_a_mistake_of_this_program_is_not_taken_for_trouble_with_the_service() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece, Reader
-from quiltstream.transforms.sources.progress import Pulse, Span
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
+from quiltstream.transforms.sources.progress import Heartbeat, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from .test_live_pauses import Estimator, Runner
 
@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 class Place(Protocol):
     """Where readings come from."""
 
-    def feed(self) -> Feed:
+    def feed(self) -> PartitionedSource:
         """A feed of them, in one part."""
         ...
 
@@ -47,13 +47,13 @@ class Place(Protocol):
         ...
 
 
-def values(pieces: list[Piece]) -> list[float]:
+def values(pieces: list[SourceBatch]) -> list[float]:
     return sorted(value for one in pieces for batch in one.batches for value in batch.column("value").to_pylist())
 
 
-def read(reader: Reader, count: int) -> list[Piece]:
+def read(reader: Reader, count: int) -> list[SourceBatch]:
     """Pieces, until so many readings were in them."""
-    found: list[Piece] = []
+    found: list[SourceBatch] = []
     deadline = time.monotonic() + PATIENCE_S
     while sum(one.rows for one in found) < count:
         assert time.monotonic() < deadline, (reader.trouble, found)
@@ -114,8 +114,8 @@ class CheckContract:
 
         monkeypatch.setattr(time, "sleep", sleep)
         monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-        Pulse.reset()
-        part = ReadPart(place.feed(), Pace(0, poll_s=POLL_S))
+        Heartbeat.reset()
+        part = ReadPart(place.feed(), PollingPolicy(0, poll_s=POLL_S))
         part.setup()
         span, estimator, made = part.initial_restriction(0), Estimator(), list[Any]()
 
@@ -128,10 +128,10 @@ class CheckContract:
                 rest: Any = runner.current_restriction().stop
                 assert runner.asked is not None
                 clock[0] += max(0.05, runner.asked)
-                span = Span(rest)
+                span = Restriction(rest)
             return clock[0] - begun
 
-        pulse = Pulse.of(0)
+        pulse = Heartbeat.of(0)
         place.send(0)
         turns(SOON_S, lambda: pulse.rows == 1)
         assert pulse.rows == 1
@@ -149,4 +149,4 @@ class CheckContract:
         turns(SOON_S, lambda: pulse.rows == 2)
         assert pulse.rows == 2
         part.teardown()
-        Pulse.reset()
+        Heartbeat.reset()

@@ -13,7 +13,7 @@ import pytest
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece
+from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, SourceBatch
 
 from ..payloads.payloads import NOON_MS, NOON_S
 from ..payloads.sparkplug import metric, payload
@@ -27,7 +27,7 @@ Outcome = tuple[list[tuple[str, int, float]], dict[str, int]]
 class Source(Protocol):
     """A source of messages, one after another."""
 
-    def feed(self, decoder: PayloadDecoder) -> Feed:
+    def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
         """A feed of it."""
         ...
 
@@ -35,7 +35,7 @@ class Source(Protocol):
         """Add a message under an MQTT topic that the broker stamps with an instant."""
         ...
 
-    def read(self, reader: Any) -> list[Piece]:
+    def read(self, reader: Any) -> list[SourceBatch]:
         """What is there now, as far as it has not been read."""
         ...
 
@@ -44,7 +44,7 @@ class Source(Protocol):
         ...
 
 
-def outcome(pieces: list[Piece]) -> Outcome:
+def outcome(pieces: list[SourceBatch]) -> Outcome:
     """Sorted (series, microseconds, value), and the rejects by reason."""
     rows: list[tuple[str, int, float]] = []
     rejected: dict[str, int] = {}
@@ -101,7 +101,7 @@ class BirthsContract:
             for kind, one in given:
                 source.send(one, f"spBv1.0/plant/{kind}/edge1/press", NOON_S + number)
             lives: list[Outcome] = []
-            pieces: list[Piece] = []
+            pieces: list[SourceBatch] = []
             for last, other in enumerate((feed, feed, elsewhere), -2):
                 reader = other.reader(0, position)
                 pieces = source.read(reader)

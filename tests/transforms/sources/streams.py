@@ -26,8 +26,8 @@ from quiltstream.transforms.completeness.punctuation import Punctuation, punctua
 from quiltstream.transforms.completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.file_decoder import FileDecoder
-from quiltstream.transforms.sources.progress import Span, SpanTracker
-from quiltstream.transforms.sources.reader import Pace, ReadLive, ReadPart
+from quiltstream.transforms.sources.progress import PartitionTracker, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive, ReadPart
 
 from ..test_histograms import DAY, EDGES, ORIGIN, batches, settings
 from ..truth import cells, histograms
@@ -164,7 +164,7 @@ def put(folder: Path, name: str, frame: pl.DataFrame) -> None:
     part.rename(folder / name)
 
 
-def follow(job: Settings, feed: ArrivingFiles, pace: Pace) -> dict[str, int]:
+def follow(job: Settings, feed: ArrivingFiles, pace: PollingPolicy) -> dict[str, int]:
     pipeline = beam.Pipeline(runner=FnApiRunner())
     decoded: Any = pipeline | ReadLive(feed, pace)
     _ = decoded.readings | PrivateHistograms(job, noise="none")
@@ -187,10 +187,10 @@ class Estimator:
         self.at = at
 
 
-class Tracker(SpanTracker):
+class Tracker(PartitionTracker):
     """Hands the rest back as a runner would."""
 
-    rest: Span | None = None
+    rest: Restriction | None = None
 
     def defer_remainder(self, _pause: Any) -> None:
         split = self.try_split(0)
@@ -198,7 +198,7 @@ class Tracker(SpanTracker):
         self.rest = split[1]
 
 
-def calls(part: ReadPart, span: Span, estimator: Estimator) -> tuple[list[Any], Span | None]:
+def calls(part: ReadPart, span: Restriction, estimator: Estimator) -> tuple[list[Any], Restriction | None]:
     tracker = Tracker(span)
     made = [getattr(one, "value", one) for one in part.process(0, tracker, estimator)]
     tracker.check_done()

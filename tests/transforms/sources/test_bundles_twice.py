@@ -32,8 +32,8 @@ from quiltstream.transforms.sinks import files as sinks
 from quiltstream.transforms.sinks.messages import Message, MessageSender, MessageTopic, SendReleases, _Send
 from quiltstream.transforms.sources import reader
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.progress import Span
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.progress import Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ...examined import Tally
 from ..test_histograms import ORIGIN
@@ -227,7 +227,7 @@ class Calls:
         self.lost = Counter[str]()
         self._part = part
         self._at: Any = None
-        self.span: Span | None = part.initial_restriction(0)
+        self.span: Restriction | None = part.initial_restriction(0)
 
     def turn(self) -> bool:
         """Call it: once to fail while it gives, once to be lost when it has given, and once to be kept.
@@ -269,7 +269,7 @@ def test_every_readers_call_repeated_after_a_failure_changes_nothing(
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     feed = ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, poll_s=0.001, end_us=ORIGIN + 24 * DAYS * HOUR, steps=DAILY))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=0.001, end_us=ORIGIN + 24 * DAYS * HOUR, steps=DAILY))
     part.setup()
     calls = Calls(part)
     for half in range(2 * DAYS + 2):

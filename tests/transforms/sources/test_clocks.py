@@ -8,31 +8,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.transforms.sources.progress import (
-    Heard,
-    Progress,
+    Activity,
+    PartitionState,
     Reach,
-    Span,
+    Restriction,
     SpanCoder,
-    clock_of,
-    heard_of,
+    activity_of,
     waited_for,
+    watermark_of,
 )
 
 END, BEHIND, UNKNOWN, UNSEEN = Reach.END, Reach.BEHIND, Reach.UNKNOWN, Reach.UNSEEN
 
 
-def clock(heard: dict[str, Heard], sources: dict[str, Reach], now: int = 1000, idle: int | None = None) -> int | None:
-    return clock_of(heard, sources, now_us=now, lateness_us=10, idle_us=idle)
+def clock(
+    heard: dict[str, Activity], sources: dict[str, Reach], now: int = 1000, idle: int | None = None
+) -> int | None:
+    return watermark_of(heard, sources, now_us=now, lateness_us=10, idle_us=idle)
 
 
 def test_the_slowest_source_decides_also_in_a_backlog():
-    heard = {"a": Heard(500, 990), "b": Heard(300, 990)}
+    heard = {"a": Activity(500, 990), "b": Activity(300, 990)}
     for reach in (END, BEHIND, UNKNOWN):
         assert clock(heard, {"a": END, "b": reach}) == 290
 
 
 def test_a_source_that_never_spoke_holds_the_clock_until_idle_has_passed():
-    heard = {"a": Heard(500, 990), "b": Heard(None, 900)}
+    heard = {"a": Activity(500, 990), "b": Activity(None, 900)}
     sources = {"a": END, "b": END}
     assert clock(heard, sources) is None
     assert clock(heard, sources, idle=101) is None
@@ -43,46 +45,48 @@ def test_a_source_that_never_spoke_holds_the_clock_until_idle_has_passed():
 
 
 def test_silence_counts_only_where_nothing_is_waiting():
-    heard = {"a": Heard(500, 990), "b": Heard(200, 0)}
+    heard = {"a": Activity(500, 990), "b": Activity(200, 0)}
     assert clock(heard, {"a": END, "b": END}, idle=100) == 490
     assert clock(heard, {"a": END, "b": BEHIND}, idle=100) == 190
     assert clock(heard, {"a": END, "b": UNKNOWN}, idle=100) == 190
 
 
 def test_while_a_source_cannot_be_reached_its_silence_begins_anew():
-    before = {"a": Heard(5, 10)}
-    away = heard_of(before, {"a": UNKNOWN}, 1000)
-    assert away == {"a": Heard(5, 1000)}
-    back = heard_of(away, {"a": END}, 1050)
+    before = {"a": Activity(5, 10)}
+    away = activity_of(before, {"a": UNKNOWN}, 1000)
+    assert away == {"a": Activity(5, 1000)}
+    back = activity_of(away, {"a": END}, 1050)
     assert clock(back, {"a": END}, now=1050, idle=100) == -5
     assert clock(back, {"a": END}, now=1100, idle=100) == 1100 - 100 - 10
 
 
 def test_a_partition_at_its_end_at_an_earlier_poll_is_not_idle_now():
-    silent = {"a": Heard(500, 980), "b": Heard(200, 0, 900)}
+    silent = {"a": Activity(500, 980), "b": Activity(200, 0, 900)}
     assert clock(silent, {"a": END, "b": END}, idle=100) == 490
     assert clock(silent, {"a": END, "b": UNSEEN}, idle=100) == 190
-    assert waited_for({"b": Heard(None, 0, 900)}, {"b": UNSEEN}, now_us=1000, idle_us=100) == ("b",)
-    assert heard_of(silent, {"a": END, "b": UNSEEN}, 990)["b"] == silent["b"]
+    assert waited_for({"b": Activity(None, 0, 900)}, {"b": UNSEEN}, now_us=1000, idle_us=100) == ("b",)
+    assert activity_of(silent, {"a": END, "b": UNSEEN}, 990)["b"] == silent["b"]
 
 
 def test_silence_grows_between_two_polls_by_at_most_the_allowed_time():
-    heard = {"a": Heard(500, 900, 950)}
+    heard = {"a": Activity(500, 900, 950)}
 
-    def later(now: int) -> Heard:
-        return heard_of(heard, {"a": END}, now, idle_us=100, look_us=30)["a"]
+    def later(now: int) -> Activity:
+        return activity_of(heard, {"a": END}, now, idle_us=100, look_us=30)["a"]
 
-    assert later(980) == Heard(500, 900, 980)
-    assert later(1000) == Heard(500, 920, 1000)
+    assert later(980) == Activity(500, 900, 980)
+    assert later(1000) == Activity(500, 920, 1000)
     # of so long a time nothing is known
-    assert later(1050) == Heard(500, 1050, 1050)
+    assert later(1050) == Activity(500, 1050, 1050)
     # those of an older savepoint, and those that were just found, were not looked at
-    assert heard_of({"a": Heard(500, 900)}, {"a": END}, 5000, idle_us=100, look_us=30)["a"] == Heard(500, 5000, 5000)
-    assert heard_of({}, {"a": END}, 7, idle_us=100, look_us=30)["a"] == Heard(None, 7, 7)
+    assert activity_of({"a": Activity(500, 900)}, {"a": END}, 5000, idle_us=100, look_us=30)["a"] == Activity(
+        500, 5000, 5000
+    )
+    assert activity_of({}, {"a": END}, 7, idle_us=100, look_us=30)["a"] == Activity(None, 7, 7)
 
 
 def test_when_all_are_silent_the_wall_clock_goes_on_behind():
-    heard = {"a": Heard(500, 700), "b": Heard(None, 600)}
+    heard = {"a": Activity(500, 700), "b": Activity(None, 600)}
     assert clock(heard, {"a": END, "b": END}, idle=300) == 690
     assert clock(heard, {"a": END, "b": END}) is None
 
@@ -92,16 +96,19 @@ def test_a_part_that_has_no_source_follows_the_wall_clock():
 
 
 def test_a_reading_of_the_future_puts_no_clock_ahead_of_the_wall():
-    assert clock({"a": Heard(5000, 990)}, {"a": END}) == 990
+    assert clock({"a": Activity(5000, 990)}, {"a": END}) == 990
 
 
 def test_sources_are_found_and_forgotten_and_older_readings_do_not_count():
-    found = heard_of({}, {"a": END, "b": BEHIND}, 7)
-    assert found == {"a": Heard(None, 7), "b": Heard(None, 7)}
-    spoken = heard_of(found, {"a": END, "b": BEHIND}, 9, ("a", 100))
-    assert spoken == {"a": Heard(100, 9), "b": Heard(None, 7)}
-    assert heard_of(spoken, {"a": END}, 11, ("a", 50)) == {"a": Heard(100, 11)}
-    assert heard_of(spoken, {"a": END, "b": END}, 12, ("b", None)) == {"a": Heard(100, 9), "b": Heard(None, 12)}
+    found = activity_of({}, {"a": END, "b": BEHIND}, 7)
+    assert found == {"a": Activity(None, 7), "b": Activity(None, 7)}
+    spoken = activity_of(found, {"a": END, "b": BEHIND}, 9, ("a", 100))
+    assert spoken == {"a": Activity(100, 9), "b": Activity(None, 7)}
+    assert activity_of(spoken, {"a": END}, 11, ("a", 50)) == {"a": Activity(100, 11)}
+    assert activity_of(spoken, {"a": END, "b": END}, 12, ("b", None)) == {
+        "a": Activity(100, 9),
+        "b": Activity(None, 12),
+    }
 
 
 @given(
@@ -111,21 +118,23 @@ def test_sources_are_found_and_forgotten_and_older_readings_do_not_count():
 def test_no_reading_within_the_lateness_is_ever_behind_the_clock(said: list[tuple[str, int]], lateness: int):
     """Each source's readings rise but for the lateness: none may be older than the clock before it."""
     sources = dict.fromkeys("abc", BEHIND)
-    heard, came, top = heard_of({}, sources, 0), None, dict.fromkeys("abc", 0)
+    heard, came, top = activity_of({}, sources, 0), None, dict.fromkeys("abc", 0)
     for name, jump in said:
         top[name] += jump
         reading = top[name] - jump % (lateness + 1)
         assert came is None or reading >= came
-        heard = heard_of(heard, sources, 0, (name, reading))
-        come = clock_of(heard, sources, now_us=10**9, lateness_us=lateness, idle_us=None)
+        heard = activity_of(heard, sources, 0, (name, reading))
+        come = watermark_of(heard, sources, now_us=10**9, lateness_us=lateness, idle_us=None)
         came = come if came is None or come is None else max(came, come)
 
 
 def test_a_span_keeps_its_sources_and_one_of_an_older_savepoint_is_read():
     coder = SpanCoder()
-    span = Span(Progress("7", 5, 6, 8, followed=True, sources={"load/0": Heard(None, 3), "load/1": Heard(4, 5)}))
+    span = Restriction(
+        PartitionState("7", 5, 6, 8, followed=True, sources={"load/0": Activity(None, 3), "load/1": Activity(4, 5)})
+    )
     assert coder.decode(coder.encode(span)) == span
     old = {"position": "7", "clock_us": 5, "latest_us": 6, "heard_us": 8, "followed": True, "over": False}
-    assert coder.decode(json.dumps({"start": old, "stop": old}).encode()) == Span(
-        Progress("7", 5, 6, 8, followed=True), Progress("7", 5, 6, 8, followed=True)
+    assert coder.decode(json.dumps({"start": old, "stop": old}).encode()) == Restriction(
+        PartitionState("7", 5, 6, 8, followed=True), PartitionState("7", 5, 6, 8, followed=True)
     )

@@ -20,8 +20,8 @@ from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.sinks.files import REJECTS, WriteRejects, block_name
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, Piece, piece_of
-from quiltstream.transforms.sources.progress import Progress, Span, SpanTracker
+from quiltstream.transforms.sources.contract import BEGIN, SourceBatch, source_batch_of
+from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Restriction
 
 from ..reading import ORIGIN, decoder, line
 
@@ -30,7 +30,11 @@ from ..reading import ORIGIN, decoder, line
 
 def test_a_runner_that_asks_to_split_before_the_first_byte_is_told_how_far_it_is() -> None:
     # Beam puts the bytes of the output so far in, and has no estimate of them before the first element
-    asked = SpanTracker(Span(Progress(BEGIN, 0))).current_progress().with_completed(cast("Any", float("nan")))
+    asked = (
+        PartitionTracker(Restriction(PartitionState(BEGIN, 0)))
+        .current_progress()
+        .with_completed(cast("Any", float("nan")))
+    )
     assert asked.fraction_completed == 0.0
 
 
@@ -66,11 +70,11 @@ def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
 HOUR = 3_600_000_000
 
 
-def piece(*hours: float, came: float | None = None) -> Piece:
+def piece(*hours: float, came: float | None = None) -> SourceBatch:
     times = pa.array([ORIGIN + int(hour * HOUR) for hour in hours], pa.int64()).view(pa.timestamp("us", tz="UTC"))
     series = pa.array(["a"] * len(hours)).dictionary_encode()
     batch = pa.RecordBatch.from_arrays([series, times, pa.array([1.0] * len(hours))], schema=READING_SCHEMA)
-    made = piece_of("t", [Decoded(batch, 0, ())], "", settled=True)
+    made = source_batch_of("t", [Decoded(batch, 0, ())], "", settled=True)
     return replace(made, came_us=None if came is None else ORIGIN + int(came * HOUR))
 
 
@@ -97,9 +101,9 @@ def test_a_reading_counts_for_no_more_than_the_instant_at_which_it_came(hours, c
 
 
 def test_a_piece_without_readings_says_nothing():
-    assert Piece("1", settled=True).vote(7) is None
-    assert Piece("1", settled=True, sent_us=5).vote(7) is None
-    assert Piece("1", settled=True).ahead(7) == 0
+    assert SourceBatch("1", settled=True).vote(7) is None
+    assert SourceBatch("1", settled=True, sent_us=5).vote(7) is None
+    assert SourceBatch("1", settled=True).ahead(7) == 0
 
 
 @pytest.mark.parametrize(

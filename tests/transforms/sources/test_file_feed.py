@@ -17,18 +17,18 @@ import pytest
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.sources import arriving_files
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, Piece, Reader
+from quiltstream.transforms.sources.contract import BEGIN, Reader, SourceBatch
 
 from ..reading import ORIGIN, decoder, line, values
 from .check_contract import CheckContract
 
 
-def rest_of(reader: Reader) -> list[Piece]:
+def rest_of(reader: Reader) -> list[SourceBatch]:
     """What a reader finds until nothing is there."""
     return list(iter(reader.read, None))
 
 
-def rejected(pieces: list[Piece]) -> Counter[RejectReason]:
+def rejected(pieces: list[SourceBatch]) -> Counter[RejectReason]:
     return Counter({reason: count for piece in pieces for reason, count in piece.rejected.items()})
 
 
@@ -114,7 +114,7 @@ def test_what_was_read_is_known_by_a_reader_at_its_position_whatever_the_names(t
     for number, name in enumerate(names):
         (tmp_path / name).write_text(line(number), encoding="utf-8")
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
-    reader, pieces = feed.reader(0, BEGIN), list[Piece]()
+    reader, pieces = feed.reader(0, BEGIN), list[SourceBatch]()
     while (piece := reader.read()) is not None:
         pieces.append(piece)
         # a reader that begins here reads the rest, each once
@@ -214,7 +214,7 @@ def in_pieces(form: str, folder: Path) -> ArrivingFiles:
     return ArrivingFiles(replace(decoder(form), batch_rows=40), (str(folder / f"*.{form}"),))
 
 
-def outcome(pieces: list[Piece]) -> tuple[list[float], list[tuple[str, int]]]:
+def outcome(pieces: list[SourceBatch]) -> tuple[list[float], list[tuple[str, int]]]:
     """The readings, and the reason and position of every reject, in their order."""
     rejects = [row for piece in pieces for batch in piece.rejects for row in batch.to_pylist()]
     return (

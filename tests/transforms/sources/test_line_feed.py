@@ -17,9 +17,9 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources import stdin
-from quiltstream.transforms.sources.contract import BEGIN, Piece, Reader
-from quiltstream.transforms.sources.progress import Span
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.contract import BEGIN, Reader, SourceBatch
+from quiltstream.transforms.sources.progress import Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 from quiltstream.transforms.sources.stdin import StandardInput
 
 from ..reading import ORIGIN, decoder, line, values
@@ -54,7 +54,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     made.buffer.close()
 
 
-def next_of(reader: Reader) -> Piece:
+def next_of(reader: Reader) -> SourceBatch:
     deadline = time.monotonic() + 30
     while (piece := reader.read()) is None:
         assert time.monotonic() < deadline, "nothing came"
@@ -96,10 +96,10 @@ def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
 ) -> None:
     pipe.write("".join(line(hour * HOUR) for hour in range(7)))
     pipe.close()
-    pace = Pace(ORIGIN, lateness_us=HOUR, poll_s=0.01, end_us=end_us)
+    pace = PollingPolicy(ORIGIN, lateness_us=HOUR, poll_s=0.01, end_us=end_us)
     part = ReadPart(StandardInput(decoder("jsonl")), pace, now=lambda: ORIGIN + 72 * HOUR)
     part.setup()
-    span: Span | None = part.initial_restriction(0)
+    span: Restriction | None = part.initial_restriction(0)
     estimator, made = Estimator(), list[Any]()
     while span is not None:
         given, span = calls(part, span, estimator)

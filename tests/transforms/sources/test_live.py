@@ -21,7 +21,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.reader import Pace
+from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..test_histograms import DAY, ORIGIN, batches, settings, write
 from .streams import (
@@ -230,7 +230,7 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(
     end = ORIGIN + 4 * 24 * HOUR
     last = max(days[3]["time"].to_list())
     # the clock stays behind the last reading: let the end be what the data reach
-    counted = follow(job, feed, Pace(begin_us=ORIGIN, lateness_us=0, poll_s=0.05, end_us=last, idle_us=None))
+    counted = follow(job, feed, PollingPolicy(begin_us=ORIGIN, lateness_us=0, poll_s=0.05, end_us=last, idle_us=None))
     later.join()
     assert end > last
     assert counted["rejected-damaged-source"] == 1
@@ -245,11 +245,11 @@ def test_a_job_begun_anew_publishes_what_is_missing_and_nothing_twice(tmp_path):
     frame = readings(4, seed=13)
     feed = ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),))
     put(inbox, "1.jsonl", frame.filter(pl.col("time") < ORIGIN + 50 * HOUR))
-    follow(job, feed, Pace(ORIGIN, poll_s=0.05, end_us=ORIGIN + 49 * HOUR))
+    follow(job, feed, PollingPolicy(ORIGIN, poll_s=0.05, end_us=ORIGIN + 49 * HOUR))
     first = on_record(job)
     assert set(first) == {(d * DAY, name) for d in range(2) for name in NAMES}
     put(inbox, "2.jsonl", frame.filter(pl.col("time") >= ORIGIN + 50 * HOUR))
-    counted = follow(job, feed, Pace(ORIGIN + 48 * HOUR, poll_s=0.05, end_us=ORIGIN + 95 * HOUR))
+    counted = follow(job, feed, PollingPolicy(ORIGIN + 48 * HOUR, poll_s=0.05, end_us=ORIGIN + 95 * HOUR))
     # what is on record and read again is not late
     assert counted["readings-on-record"] == len(frame.filter(pl.col("time") < ORIGIN + 48 * HOUR))
     assert "rejected-late" not in counted

@@ -14,16 +14,16 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, Feed, Piece, Reader
+from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.file_decoder import FileDecoder
-from quiltstream.transforms.sources.progress import Progress, Pulse, Span, SpanTracker
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.progress import Heartbeat, PartitionState, PartitionTracker, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 ORIGIN = 1_356_998_400_000_000
 EMPTY = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in READING_SCHEMA], schema=READING_SCHEMA)
 
 
-class Runner(SpanTracker):
+class Runner(PartitionTracker):
     """Notes the pause that it is asked for, in seconds."""
 
     asked: float | None = None
@@ -73,9 +73,9 @@ def test_less_than_a_second_is_waited_for_here_and_whole_seconds_by_the_runner(
         (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
     names = Readings(series="series", time="time", value="value", time_unit="us")
     feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, poll_s=poll))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=poll))
     part.setup()
-    runner = Runner(Span(Progress(BEGIN, ORIGIN)))
+    runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     made = list(part.process(0, runner, Estimator()))
     assert bool(made) == bool(files)
     assert slept == waited
@@ -100,14 +100,14 @@ def test_a_call_waits_at_a_silent_source_and_ends_at_once_with_a_reading(
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     names = Readings(series="series", time="time", value="value", time_unit="us")
     feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, poll_s=0.25, stay_s=2.5))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=0.25, stay_s=2.5))
     part.setup()
-    first = Runner(Span(Progress(BEGIN, ORIGIN)))
+    first = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     assert list(part.process(0, first, Estimator())) == []
     # ten looks, and the pause that the runner would cut off
     assert slept == [0.25] * 11
     assert first.asked == 0
-    second = Runner(Span(Progress(BEGIN, ORIGIN)))
+    second = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     made = list(part.process(0, second, Estimator()))
     assert len(made) == 2
     assert slept == [0.25] * 14
@@ -126,9 +126,9 @@ def test_a_runner_that_is_to_rest_is_never_asked_to_call_again_at_once(
         (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
     names = Readings(series="series", time="time", value="value", time_unit="us")
     feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, poll_s=poll, rest_s=1.1))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=poll, rest_s=1.1))
     part.setup()
-    runner = Runner(Span(Progress(BEGIN, ORIGIN)))
+    runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
     assert runner.asked is not None
     assert least <= runner.asked <= most
@@ -140,14 +140,14 @@ class Closing(Reader):
     def __init__(self) -> None:
         self.closed = 0
 
-    def read(self) -> Piece | None:
-        return Piece("1", settled=True, batches=(EMPTY,), rows=1, latest_us=ORIGIN + 1)
+    def read(self) -> SourceBatch | None:
+        return SourceBatch("1", settled=True, batches=(EMPTY,), rows=1, latest_us=ORIGIN + 1)
 
     def close(self) -> None:
         self.closed += 1
 
 
-class One(Feed):
+class One(PartitionedSource):
     """A feed whose only reader is given."""
 
     def __init__(self, one: Closing) -> None:
@@ -161,10 +161,10 @@ class One(Feed):
 @pytest.mark.parametrize("end", ["refused", "closed", "failed"])
 def test_a_reader_that_nobody_will_ask_again_is_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Closing()
-    part = ReadPart(One(one), Pace(ORIGIN))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN))
     part.setup()
     span = part.initial_restriction(0)
-    tracker = Runner(Span(span.start, span.start) if end == "refused" else span)
+    tracker = Runner(Restriction(span.start, span.start) if end == "refused" else span)
     if end == "failed":
 
         def fail(*_: Any) -> None:
@@ -188,7 +188,7 @@ def test_a_reader_that_nobody_will_ask_again_is_let_go(end: str, monkeypatch: py
 def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Closing()
     monkeypatch.setattr(Closing, "read", lambda _: None)
-    part = ReadPart(One(one), Pace(ORIGIN, poll_s=0.0))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=0.0))
     part.setup()
     assert list(part.process(0, Runner(part.initial_restriction(0)), Estimator())) == []
     assert one.closed == 0
@@ -216,42 +216,42 @@ def test_a_reader_between_rare_polls_sends_heartbeats_and_does_not_poll(
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(Closing, "read", read)
-    Pulse.reset()
+    Heartbeat.reset()
     one = Closing()
-    part = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=64.5))
     part.setup()
     span = part.initial_restriction(0)
     estimator = Estimator()
     for _ in range(30):
         runner = Runner(span)
         assert list(part.process(0, runner, estimator)) == []
-        pulse = Pulse.of(0)
+        pulse = Heartbeat.of(0)
         assert pulse.beaten >= clock[0] - 1.0
         assert pulse.looked == looks[-1]
         assert pulse.kept_us == ORIGIN
         beats.append(pulse.beaten)
         assert runner.asked is not None
         clock[0] += runner.asked
-        span = Span(span.start)
+        span = Restriction(span.start)
     assert len(looks) == 5
     assert all(64.5 <= after - before < 65.5 for before, after in pairwise(looks))
     assert max(after - before for before, after in pairwise(beats)) < 11
     assert one.closed == 0
     # a worker that takes the part over looks at once
-    other = ReadPart(One(one), Pace(ORIGIN, poll_s=64.5))
+    other = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=64.5))
     other.setup()
     assert list(other.process(0, Runner(span), Estimator())) == []
     assert len(looks) == 6
     part.teardown()
     other.teardown()
-    Pulse.reset()
+    Heartbeat.reset()
 
 
 @pytest.mark.parametrize("rest", [0.0, 1.1])
 def test_a_partition_ends_with_a_call_of_its_own_where_a_runner_keeps_residuals(rest: float) -> None:
     """Else the watermark of its end passes what the same call has sent (Beam's Flink runner, at a checkpoint)."""
     one = Closing()
-    part = ReadPart(One(one), Pace(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
     part.setup()
     tracker, estimator = Runner(part.initial_restriction(0)), Estimator()
     # the readings, and the mark that they are all
@@ -263,7 +263,7 @@ def test_a_partition_ends_with_a_call_of_its_own_where_a_runner_keeps_residuals(
         return
     assert (tracker.asked, one.closed) == (rest, 0)
     assert (rest_of_it.clock_us, rest_of_it.over) == (ORIGIN + 1, False)
-    again = Runner(Span(rest_of_it))
+    again = Runner(Restriction(rest_of_it))
     made = list(part.process(0, again, estimator))
     assert all(punctuation_of(batch.value) is None for batch in made)
     assert (again.current_restriction().stop, again.asked, one.closed) == (None, None, 1)
@@ -282,7 +282,7 @@ class Asked(Closing):
         self.asked.append(self.clock[0])
         return not self.away
 
-    def read(self) -> Piece | None:
+    def read(self) -> SourceBatch | None:
         self.looks.append(self.clock[0])
         self.found = self.away
         return None
@@ -305,7 +305,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return at
 
 
-def turn(part: ReadPart, number: int, span: Span, clock: list[float]) -> Span:
+def turn(part: ReadPart, number: int, span: Restriction, clock: list[float]) -> Restriction:
     """A call as a runner makes it, and the pause that is asked for."""
     runner = Runner(span)
     list(part.process(number, runner, Estimator()))
@@ -313,7 +313,7 @@ def turn(part: ReadPart, number: int, span: Span, clock: list[float]) -> Span:
     clock[0] += max(runner.asked, 0.05)
     rest = runner.current_restriction().stop
     assert rest is not None
-    return Span(rest)
+    return Restriction(rest)
 
 
 @pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
@@ -322,7 +322,7 @@ def test_a_source_that_is_away_is_polled_often_until_its_return_and_rarely_after
 ) -> None:
     """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
     one = Asked(clock)
-    part = ReadPart(One(one), Pace(ORIGIN, poll_s=poll, rest_s=rest))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=poll, rest_s=rest))
     part.setup()
     span = part.initial_restriction(0)
 
@@ -365,23 +365,23 @@ def test_a_waiting_partition_follows_the_watermark_of_the_others(
             assert (part, position) == (0, BEGIN)
             return self.one
 
-    Pulse.reset()
-    part = ReadPart(Pair(Asked(clock)), Pace(ORIGIN, poll_s=300.0, together=True))
+    Heartbeat.reset()
+    part = ReadPart(Pair(Asked(clock)), PollingPolicy(ORIGIN, poll_s=300.0, together=True))
     part.setup()
     estimator = Estimator()
-    span = Span(Progress(BEGIN, ORIGIN + 7_000))
-    Pulse.of(1).kept_us = ORIGIN
+    span = Restriction(PartitionState(BEGIN, ORIGIN + 7_000))
+    Heartbeat.of(1).kept_us = ORIGIN
     for _ in range(2):
         runner = Runner(span)
         assert list(part.process(0, runner, estimator)) == []
         assert estimator.at.micros == ORIGIN
         assert runner.asked is not None
         clock[0] += runner.asked
-        span = Span(Progress(BEGIN, ORIGIN + 7_000))
-    Pulse.of(1).kept_us = ORIGIN + 5_000
+        span = Restriction(PartitionState(BEGIN, ORIGIN + 7_000))
+    Heartbeat.of(1).kept_us = ORIGIN + 5_000
     assert list(part.process(0, Runner(span), estimator)) == []
     assert estimator.at.micros == ORIGIN + 5_000
-    Pulse.reset()
+    Heartbeat.reset()
 
 
 def test_a_reader_of_unknown_state_without_answers_is_not_polled_again_at_once(
@@ -390,17 +390,17 @@ def test_a_reader_of_unknown_state_without_answers_is_not_polled_again_at_once(
     """Such a piece is not silence, and it is not something that was read either."""
 
     class Unsettled(Asked):
-        def read(self) -> Piece | None:
+        def read(self) -> SourceBatch | None:
             super().read()
             assert len(self.looks) < 100, "nobody waits between two looks"
             clock[0] += 0.001
-            return Piece(BEGIN, settled=False)
+            return SourceBatch(BEGIN, settled=False)
 
     one = Unsettled(clock)
     one.away = True
-    part = ReadPart(One(one), Pace(ORIGIN, poll_s=1.0))
+    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=1.0))
     part.setup()
-    span = Span(Progress(BEGIN, ORIGIN, latest_us=ORIGIN + 5))
+    span = Restriction(PartitionState(BEGIN, ORIGIN, latest_us=ORIGIN + 5))
     for _ in range(10):
         span = turn(part, 0, span, clock)
     assert len(one.looks) == 10

@@ -19,9 +19,9 @@ from quiltstream.transforms.completeness.punctuation import (
     with_horizon,
 )
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, Piece
-from quiltstream.transforms.sources.progress import Progress, Reach, Span, SpanCoder, SpanTracker
-from quiltstream.transforms.sources.reader import Pace, ReadPart
+from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
+from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Reach, Restriction, SpanCoder
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..test_histograms import ORIGIN, batches
 from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
@@ -49,24 +49,24 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
 
 
 def test_a_span_splits_after_its_last_claim_and_nowhere_else():
-    begin = Progress(BEGIN, 0)
-    tracker = SpanTracker(Span(begin))
+    begin = PartitionState(BEGIN, 0)
+    tracker = PartitionTracker(Restriction(begin))
     assert not tracker.is_bounded()
     with pytest.raises(ValueError, match="without handing the rest"):
         tracker.check_done()
-    middle = Progress("7", 5, latest_us=6, heard_us=8, followed=True)
+    middle = PartitionState("7", 5, latest_us=6, heard_us=8, followed=True)
     assert tracker.try_claim(middle)
     assert tracker.try_split(0.5) is None
-    assert tracker.try_split(0) == (Span(begin, middle), Span(middle))
+    assert tracker.try_split(0) == (Restriction(begin, middle), Restriction(middle))
     assert tracker.is_bounded()
-    assert not tracker.try_claim(Progress("8", 9))
+    assert not tracker.try_claim(PartitionState("8", 9))
     tracker.check_done()
-    ended = SpanTracker(Span(middle))
-    assert ended.try_claim(Progress("9", 9, over=True))
+    ended = PartitionTracker(Restriction(middle))
+    assert ended.try_claim(PartitionState("9", 9, over=True))
     assert ended.try_split(0) is None
     ended.check_done()
     coder = SpanCoder()
-    for span in (Span(begin), Span(begin, middle)):
+    for span in (Restriction(begin), Restriction(begin, middle)):
         assert coder.decode(coder.encode(span)) == span
     assert coder.is_deterministic()
 
@@ -79,7 +79,7 @@ def test_a_span_splits_after_its_last_claim_and_nowhere_else():
 def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_future(tmp_path):
     wall = [ORIGIN + 10 * HOUR]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
+    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
     part.setup()
     estimator = Estimator()
     made, rest = calls(part, part.initial_restriction(0), estimator)
@@ -108,7 +108,7 @@ def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_fut
 def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do(tmp_path):
     now = ORIGIN + 100 * HOUR
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR), now=lambda: now)
+    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR), now=lambda: now)
     part.setup()
     estimator = Estimator()
     put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
@@ -133,7 +133,7 @@ def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do
 def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=3 * HOUR), now=lambda: wall[0])
+    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=3 * HOUR), now=lambda: wall[0])
     part.setup()
     estimator = Estimator()
     _, rest = calls(part, part.initial_restriction(0), estimator)
@@ -149,7 +149,9 @@ def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     part = ReadPart(
-        ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), Pace(ORIGIN, idle_us=3 * HOUR), now=lambda: wall[0]
+        ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)),
+        PollingPolicy(ORIGIN, idle_us=3 * HOUR),
+        now=lambda: wall[0],
     )
     part.setup()
     estimator = Estimator()
@@ -175,7 +177,7 @@ def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
 def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silence(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
+    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
     part.setup()
     estimator = Estimator()
     _, rest = calls(part, part.initial_restriction(0), estimator)
@@ -192,7 +194,7 @@ def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silenc
 def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    pace = Pace(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
+    pace = PollingPolicy(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
     part = ReadPart(feed, pace, now=lambda: wall[0])
     part.setup()
     after, _ = part._step(0, part.initial_restriction(0).start, None)
@@ -205,12 +207,12 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
 @pytest.mark.assures("live", "The rows of a window closed without a silent source say so")
 def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source():
     wall = [ORIGIN + 100 * HOUR]
-    pace = Pace(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
+    pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
     begun = part.initial_restriction(0).start
 
-    def step(before: Progress, source: str, hour: int) -> tuple[Progress, Punctuation | None]:
-        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+    def step(before: PartitionState, source: str, hour: int) -> tuple[PartitionState, Punctuation | None]:
+        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
         return part._step(0, before, spoken, ends)
 
     ends = {"north": Reach.END, "south": Reach.END}
@@ -240,27 +242,27 @@ def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source(
 
 def test_of_several_silent_sources_the_slowest_names_the_windows_not_waited_for():
     wall = [ORIGIN + 100 * HOUR]
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
     after, mark = part.initial_restriction(0).start, None
     for source, hour in (("north", 3), ("south", 6), ("west", 2)):
-        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
         after, mark = part._step(0, after, spoken, ends)
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
     for _ in range(4):
         wall[0] += HOUR // 4
-        spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
+        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
         after, mark = part._step(0, after, spoken, ends)
-    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
+    spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
     _, mark = part._step(0, after, spoken, ends)
     assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
 
 def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
     wall = [ORIGIN + 100 * HOUR]
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), Pace(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END}
-    spoken = Piece("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
+    spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
     after, mark = part._step(0, part.initial_restriction(0).start, spoken, ends)
     assert mark is None
     for hours in (6, 7, 8, 9):
@@ -274,7 +276,7 @@ def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
 
 def test_the_end_of_a_source_is_no_silence():
     wall = [ORIGIN]
-    pace = Pace(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
+    pace = PollingPolicy(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
     begun = part.initial_restriction(0).start
     wall[0] += 20 * HOUR

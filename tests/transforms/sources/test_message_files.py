@@ -11,7 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.to_folder import FolderHop
+from quiltstream.pipelines.gateway.to_folder import FolderDelivery
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
@@ -57,7 +57,7 @@ def row(number: int) -> tuple[str, int, float]:
 
 
 def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: Path):
-    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    hop = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     for number in range(4):
         one = record(number)
         hop.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
@@ -71,7 +71,7 @@ def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: 
 
 
 def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
-    hop = FolderHop(tmp_path / "spool", size=1 << 20, age=10.0)
+    hop = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     given = [record(number) for number in range(5)]
     for number, one in enumerate(given):
         hop.offer(number, Message(one["topic"], one["payload"], NOON_US))

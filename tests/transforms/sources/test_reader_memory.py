@@ -12,7 +12,7 @@ import pytest
 from quiltstream.transforms.kafka.source import KafkaFeed
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import Feed, Piece
+from quiltstream.transforms.sources.contract import PartitionedSource, SourceBatch
 from quiltstream.transforms.sources.message_files import MessageFileDecoder
 from quiltstream.transforms.sources.progress import Reach
 
@@ -28,14 +28,14 @@ class KafkaSource:
         self.broker = FakeBroker()
         self.topic = self.broker.topic(1)
 
-    def feed(self, decoder: PayloadDecoder) -> Feed:
+    def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
         return KafkaFeed(self.broker.cluster, (self.topic,), decoder)
 
     def send(self, data: bytes, topic: str, at_s: int) -> None:
         headers = [("mqtt-topic", topic.encode())]
         self.broker.topics[self.topic][0].messages.append((data, at_s * 1_000, None, headers))
 
-    def read(self, reader: Any) -> list[Piece]:
+    def read(self, reader: Any) -> list[SourceBatch]:
         return pieces_until(reader, lambda pieces: bool(pieces) and set(reader.sources.values()) == {Reach.END})
 
     def keep(self, reader: Any) -> None:
@@ -46,7 +46,7 @@ class PubSubSource:
     def __init__(self) -> None:
         self.service = FakeService()
 
-    def feed(self, decoder: PayloadDecoder) -> Feed:
+    def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
         return self.service.feed(decoder, settle_s=0.0)
 
     def send(self, data: bytes, topic: str, at_s: int) -> None:
@@ -54,7 +54,7 @@ class PubSubSource:
         headers: dict[str, Any] = {"mqtt-topic": topic}
         self.service.publish(data, **headers)
 
-    def read(self, reader: Any) -> list[Piece]:
+    def read(self, reader: Any) -> list[SourceBatch]:
         return all_of(reader)
 
     def keep(self, reader: Any) -> None:
@@ -68,7 +68,7 @@ class FolderSource:
         self.folder = folder
         self.number = 0
 
-    def feed(self, decoder: PayloadDecoder) -> Feed:
+    def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
         files = MessageFileDecoder("avro", ",", decoder.readings)
         return ArrivingFiles(files, (str(self.folder / "*.avro"),))
 
@@ -77,15 +77,15 @@ class FolderSource:
         with (self.folder / f"{self.number:04}.avro").open("wb") as stream:
             fastavro.writer(stream, SCHEMA, [{"topic": topic, "payload": data, "received": at_s * 1_000_000}])
 
-    def read(self, reader: Any) -> list[Piece]:
+    def read(self, reader: Any) -> list[SourceBatch]:
         return all_of(reader)
 
     def keep(self, reader: Any) -> None:
         reader.kept()
 
 
-def all_of(reader: Any) -> list[Piece]:
-    found: list[Piece] = []
+def all_of(reader: Any) -> list[SourceBatch]:
+    found: list[SourceBatch] = []
     while (piece := reader.read()) is not None:
         found.append(piece)
     return found
