@@ -47,8 +47,8 @@ def main(
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
+    from quiltstream.pipelines.connectors import folders  # noqa: PLC0415
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
-    from quiltstream.pipelines.live import job as build  # noqa: PLC0415
     from quiltstream.pipelines.live import monitor  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
@@ -56,7 +56,7 @@ def main(
     from quiltstream.transforms.sources import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
-    build.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
+    folders.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
