@@ -25,7 +25,7 @@ import numpy as np
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting.quilt_account import pricer_of
 from quiltstream.privacy.accounting.sweep import members_of
-from quiltstream.privacy.models.classes import Belief
+from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.quilts.influence import sided_influence
 
 STATES = 51
