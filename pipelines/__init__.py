@@ -12,6 +12,8 @@
     jobs that do not end
 ``estimation``
     models that a job estimates itself
+``report``
+    figures and page of ``quiltstream report``
 ``gateway``
     the process between an MQTT broker and the rest
 ``on_record``, ``continuity``, ``released_series``

@@ -1,1 +1,13 @@
-"""What each command does, one module each, and what they show."""
+"""What each command does; ``pipelines.cli`` has the arguments.
+
+``run``, ``dry_run``, ``init``, ``data_preview``
+    a job, what it will do and cost, its settings from a look at the data
+``fit``, ``fit_beliefs``
+    a model from a history
+``check``, ``audit``
+    what is in the data of a settings file, and a whole ledger derived again from its rows
+``demo``, ``show``, ``charts``, ``report``
+    the tour, released rows as text, and a ledger as one HTML file
+``ledger``, ``schema``, ``dead_letters``
+    the ledger of record, the JSON Schema, and encrypted rejects
+"""
