@@ -201,7 +201,7 @@ def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine
     @event.listens_for(engine, "checkout")
     def revive(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
         # A server may have been restarted between two bundles. To ask it would cost each transaction a message more;
-        # what it says unasked is its farewell, and only a long silence may hide that there is nobody.
+        # The server sends data unasked only when it closes the connection; ping after a long idle time.
         left = record.info.get(_LEFT)
         if left is None:  # made just now
             return
@@ -395,7 +395,7 @@ class Database:
             sqlite_file.check_usable(path)
         except OSError as error:
             if error.errno == errno.EROFS and not create and _is_whole(path):
-                # nobody can write there, so what is read cannot change meanwhile
+                # nothing can write there, so what is read cannot change meanwhile
                 self._engine, self._read_only = still_engine(path, self._wait, self._known.check_connection), True
                 self._file = sqlite_file.identity(path)
                 return
@@ -444,7 +444,7 @@ class Database:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
         changed = self._changed()
         if changed is not None:
-            # the open connection would go on writing to a file that nobody else sees
+            # the open connection would go on writing to a file that no other process sees
             raise self._known.replaced(changed)
         return self._engine
 

@@ -19,7 +19,7 @@ the windows without an entry as fit.
 
 An operator's word that charges are missing from an account: kept for ever, and never taken back.
 
-Nothing is added to the loss, because nobody knows what is missing; the account is marked instead.
+Nothing is added to the loss, because what is missing is unknown; the account is marked instead.
 """
 
 from __future__ import annotations

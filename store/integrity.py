@@ -220,7 +220,7 @@ class Chain:
     """The digest of a domain's charges in the order of their sequence numbers.
 
     The head of so many charges is the digest of all of them, so it is also the head of every longer chain at that
-    place: whoever keeps it can tell later whether anything up to there was changed or removed.
+    place: kept elsewhere, it shows later whether anything up to there was changed or removed.
 
     Args:
         domain: name of the domain.

@@ -5,7 +5,7 @@ and shard gets the first block back, and its own noise is never even drawn (theo
 
 Charging windows, or refusing them, in the order of the schedule.
 
-Whoever needs a window first charges all earlier ones of the query as well, so the entries of a query are always the
+A job that needs a window charges all earlier ones of the query as well, so the entries of a query are always the
 first so many windows of its schedule, whatever arrived first. Whether a window is charged was settled when budget was
 reserved; the ledger is asked again all the same, and what would pass the budget is refused. The ``loss_after`` of a
 refusal is the loss that the budget does not allow, and depends on what is reserved alone.

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-#: Blocks read in one short transaction: whoever reads slowly keeps no one waiting.
+#: Blocks read in one short transaction: a slow reader blocks no writer.
 PAGE = 64
 
 Place = tuple[int, int]

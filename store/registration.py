@@ -238,7 +238,7 @@ class Registrar:
         row = lock_domain(self.connection, domain.name)
         if row is not None:
             return row
-        # whoever makes a domain locks this first, so another job may have made it meanwhile
+        # the maker of a domain locks this first, so another job may have made it meanwhile
         held = meta_row(self.connection, lock=True)
         if any(one["name"] == domain.name for one in domain_rows(self.connection, held)):
             row = lock_domain(self.connection, domain.name)

@@ -42,7 +42,7 @@ _FLOCK = "hhqqi0q"  # struct flock: type, whence, start, length, process
 #: What the file holds: the last number taken, and the last one whose turn it was.
 _NUMBERS = struct.Struct("qq")
 
-# Bytes that are locked, none of which is ever written: one by whoever takes a number, and one for each number.
+# Bytes that are locked, none of which is ever written: one to take a number, and one for each number.
 _TAKING = 100
 _FIRST = 1_000
 _MOST = 2**62
@@ -51,7 +51,7 @@ _MOST = 2**62
 _PAUSE_S = 0.000_7
 _LONGEST_PAUSE_S = 0.05
 
-#: If nobody's turn has come for so many seconds, SQLite's own lock decides who writes.
+#: If no turn has come for so many seconds, SQLite's own lock decides who writes.
 _STOPPED_S = 5.0
 
 
@@ -85,7 +85,7 @@ class WriterQueue:
             yield
 
     def close(self) -> None:
-        """Close the file, and remove it if nobody has a number; whoever needs it makes it again."""
+        """Close the file, and remove it if no number is taken; it is made again when needed."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -276,7 +276,7 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        # drawn noise is for the owner of the process until it is published: nobody else may read the file
+        # drawn noise is for the owner of the process until it is published: no other user may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
         with _locked(path.parent):

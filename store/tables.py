@@ -8,7 +8,7 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     set by the first registration. ``created_us``, ``created_by``: when, and by which version.
 ``quiltstream_domains``
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
-    sequence number of its last entry. Whoever charges or reserves locks this row first. ``merged_loss``: where ledgers
+    sequence number of its last entry. A charge or a reservation locks this row first. ``merged_loss``: where ledgers
     were united, the loss of all charges at that moment, because the losses that the entries name are those of the
     ledgers they were made in; above the budget the domain is closed. ``merged_sequence``: the last entry of those.
     ``changes``: the beliefs that joined the first one or followed it, in their order. ``head``: of the chain of its

@@ -1,4 +1,4 @@
-"""From the broker to the next hop: a message is acknowledged when the next hop has it, and what is held is bounded.
+"""From the broker to a delivery target: a message is acknowledged when it is delivered; what is held is bounded.
 
 One thread does everything: it reads a message, hands it over, and acknowledges those that the hop has meanwhile. A
 packet id belongs to one connection. What the hop has after the connection is gone is not acknowledged: the same number

@@ -34,7 +34,7 @@ class Tally:
         received: messages from the broker.
         acknowledged: those acknowledged to it.
         duplicates: those it flagged as perhaps sent before.
-        unconfirmed: those published with QoS 0, which nobody repeats.
+        unconfirmed: those published with QoS 0, which are never repeated.
         stale: those that the next hop had after the connection was gone; the broker sends them again.
         in_flight: those that the next hop does not have yet, now.
         bytes_in_flight: bytes of these, about.

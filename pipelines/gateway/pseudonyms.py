@@ -53,7 +53,7 @@ class TopicNames:
         return cls(given.key("forward.pseudonyms"), given.level)
 
     def of(self, topic: str) -> str:
-        """A topic under pseudonyms; levels that it does not have, and blank ones, which name nobody, are passed over.
+        """A topic under pseudonyms; levels that it does not have, and blank ones, are skipped.
 
         Nothing is remembered: a name is hashed in less time than it takes to read its message.
         """

@@ -1,4 +1,4 @@
-"""The next hop as a Kafka topic: a message is had when all replicas in sync have it."""
+"""Delivery to a Kafka topic: a message counts as delivered when all in-sync replicas acknowledged it (acks=all)."""
 
 from __future__ import annotations
 

@@ -484,7 +484,7 @@ def _check_whole(standing: LiveProgress, job: LiveJob) -> None:
     """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
 
     Raises:
-        RunnerError: it has not, and nobody but its runner can have stopped it.
+        RunnerError: it has not, and only its runner can have stopped it.
         CommandError: it has not.
     """
     first = standing.first_missing

@@ -97,7 +97,7 @@ _STARTING = 503
 #: How the cluster can be reached, for messages.
 OPTION = "--flink_master=HOST:PORT, the address of the cluster's REST API (plain HTTP),"
 
-#: What is said of an answer that nobody can use.
+#: The message about an unusable answer.
 NO_LIST = "it answered with something else than a list of jobs; is this Flink's REST API?"
 
 #: Leaves the job in the cluster.
@@ -315,7 +315,7 @@ class FlinkJob:
             raise RestAway(f"it could not be reached ({type(reason).__name__})") from None
         except ValueError:
             raise RestError("it answered with something else than JSON; is this Flink's REST API?") from None
-        except Exception as error:  # noqa: BLE001 - whoever ends a job has an exit code of its own to keep
+        except Exception as error:  # noqa: BLE001 - the end of a job has an exit code of its own to keep
             raise RestError(f"it could not be asked ({type(error).__name__})") from None
 
     def _asked(self, method: str, path: str) -> bytes:
@@ -368,7 +368,7 @@ def leaves(options: PipelineOptions) -> bool:
     return bool(options.view_as(FlinkLeaveOptions).flink_leave)
 
 
-#: States of a job that is over, or not begun: whoever follows it is told so by Beam.
+#: States of a job that is over, or not begun: Beam reports it to the follower.
 _NOT_RUN = frozenset({"FINISHED", "CANCELED", "CANCELLING", "FAILED", "INITIALIZING"})
 
 #: Seconds without a heartbeat after which a TaskManager does not answer: Flink asks every ten, by default.

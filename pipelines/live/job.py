@@ -3,7 +3,7 @@
 Everything that can be wrong is looked for before anything is made. Then the query is put on record, and the sink gets
 what it lacks of the record.
 
-A live job handed to a cluster and left there: nobody watches it from here.
+A live job handed to a cluster and left there, without a watchdog.
 
 For launchers that must build a graph and return, such as Dataflow's Flex Templates. What ``quiltstream run --live``
 does while it watches is left out: restarts, the watchdog, and models that are estimated in the stream. Everything that

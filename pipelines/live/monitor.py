@@ -447,7 +447,7 @@ def _failure(result: Any) -> CommandError:
 
 
 def _state(result: Any, job: LiveJob) -> tuple[str, str | None]:
-    """State of a job, and why nobody can tell it now where that is so; it is taken to run on then.
+    """State of a job, and why it is unknown now, if it is; it is taken to run on then.
 
     Raises:
         CommandError: its runner has gone away for good, or took the job with it.

@@ -161,14 +161,14 @@ def ended(state: str) -> CommandError:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error of a connection says that nobody answers at the other end, which may come back."""
+    """Whether an error of a connection says that the other end does not answer, which may pass."""
     told = getattr(error, "code", None)
     code = told() if callable(told) else None
     return getattr(code, "name", "") in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 
 
 def gone(kind: str, *, here: bool) -> CommandError:
-    """Nobody answers when the runner is asked how the job is.
+    """The runner does not answer about its job.
 
     Args:
         kind: of the error.

@@ -165,7 +165,7 @@ def check_ends(settings: Settings, options: PipelineOptions) -> None:
 
     Raises:
         SettingsError: its runner lets it run on, and the options do not say where it could be ended.
-        CommandError: they do, and nobody answers there.
+        CommandError: they do, and there is no answer.
     """
     if settings.estimate is None or settings.estimate.every is None or on_prism(options):
         return

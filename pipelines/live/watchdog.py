@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 #: Looks that are missed before it is said of readers elsewhere.
 _LOOKS = 3
 
-#: Seconds without an answer after which whoever was asked is the likely cause of what else stands still.
+#: Seconds without an answer after which the silent runner or ledger is the likely cause of every other stall.
 _ANSWER_S = 10.0
 
 #: Sources that a message names at most.
@@ -213,7 +213,7 @@ class Watchdog:
         return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
 
     def _last(self, pulses: Mapping[int, Heartbeat]) -> float | None:
-        """When a worker last looked; ``None`` where nobody can see that."""
+        """When a worker last looked; ``None`` where that cannot be seen."""
         if not self.here and not pulses and self._polled is None:
             return None
         return max([*(pulse.beaten for pulse in pulses.values()), self._polled or 0.0, self.heard])
@@ -418,14 +418,14 @@ Say = Callable[[str, str], None]
 
 
 Cluster = Callable[[], Trouble | None]
-"""Asks a cluster why the job cannot go on there; ``None`` if it can, or nobody knows."""
+"""Asks a cluster why the job cannot go on there; ``None`` if it can, or it is unknown."""
 
 
 class WatchLoop:
     """Has the watchdog look every few seconds, says what it finds, and keeps the verdict for the metric.
 
     Args:
-        dog: looks; nobody else may ask it.
+        dog: checks; used by nothing else.
         say: tells news.
         beat_s: seconds between two rounds of the thread.
         cluster: asks the cluster that runs the job, where it can be asked.
@@ -450,7 +450,7 @@ class WatchLoop:
         """Look every few seconds while the block runs."""
         self._thread.start()
         if self._cluster is not None:
-            # it may take long to answer, and nobody waits for it
+            # it may take long to answer, and nothing waits for it
             ask = threading.Thread(
                 target=self._questions, args=(self._cluster,), name="quiltstream-cluster", daemon=True
             )

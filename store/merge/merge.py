@@ -196,7 +196,7 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
 def _database(address: StoreAddress, *, create: bool) -> Generator[Database]:
     database = borrow(address, _WAIT)
     try:
-        database.open(create=create, over=create)  # over the empty file of that name, which nobody else has
+        database.open(create=create, over=create)  # over the empty file of that name, which no other process has
         yield database
     finally:
         give_back(database)

@@ -2,7 +2,7 @@
 
 A call of the store that fails changes nothing, or what it changed is on record and is found there by the next call. So
 it is made again until the ledger answers. Beyond :data:`WAIT_S` the bundle fails, because a runner that keeps
-checkpoints cannot write one meanwhile; whoever runs the job begins it again once the ledger answers.
+checkpoints cannot write one meanwhile; the command restarts the job once the ledger answers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def wait_without_end() -> None:
 
 
 def give_up() -> None:
-    """Let whoever waits in this process give up: the job is over."""
+    """End all waiting in this process: the job is over."""
     _JOB.end()
 
 

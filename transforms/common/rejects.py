@@ -42,7 +42,7 @@ class Rejects(NamedTuple):
     Attributes:
         reason: why.
         positions: line or row numbers from 1, or offsets, int64, shape (n,).
-        sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size nobody knows.
+        sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown.
     """
 
     reason: RejectReason

@@ -5,7 +5,7 @@ decoder only; Parquet holds the same readings and is read many times faster. A f
 records; what a record holds damages nothing (see :mod:`.avro_schemas`).
 
 Two things damage a file although its bytes are what Avro allows. A schema of more than 200 levels is not parsed:
-without it nobody knows where a record begins. And behind a value of more than 100,000 levels the next record is not
+without it no record can be found. And behind a value of more than 100,000 levels the next record is not
 looked for, because memory would have to grow with the depth. In both cases there are rows that cannot be found, so to
 count one reject and go on would be to lose readings in silence: "damaged" says that some are missing, and how many is
 not known.

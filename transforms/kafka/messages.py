@@ -47,7 +47,7 @@ def headers_of(message: Any) -> Headers | None:
 def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, list[Decoded]]:
     """Messages of confluent-kafka as columns, and what a decoder makes of them.
 
-    Those whose headers cannot be read are rejects: nobody knows what they say of series and time, nor whether they say
+    Those whose headers cannot be read are rejects: it is unknown what they say of series and time, nor whether they say
     that the message may have come before. Tombstones are none, whatever their headers.
 
     Raises:
@@ -107,7 +107,7 @@ def came_us(group: Sequence[Any]) -> int | None:
 
 
 def sent_us(messages: Messages) -> int | None:
-    """When the last of some messages was stamped, by whomever; ``None`` by nobody, or by a clock that was never set."""
+    """When the last of some messages was stamped; ``None`` without a stamp, or by a clock that was never set."""
     return _set(int(messages.stamps_us.max(initial=-1)))
 
 

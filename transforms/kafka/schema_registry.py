@@ -122,7 +122,7 @@ class AskedRegistry:
 #: Seconds before a number that the registry did not know is asked for again.
 _AGAIN_S = 30.0
 
-#: Numbers without a schema that are remembered: whoever sends many must not fill the memory.
+#: Numbers without a schema that are remembered: many of them must not fill the memory.
 _MOST_UNKNOWN = 10_000
 
 

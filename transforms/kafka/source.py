@@ -326,7 +326,7 @@ class KafkaReader(Reader):
     def sources(self) -> Mapping[str, Reach]:
         """The lane's partitions; before the broker has named them, the topics."""
         away = self._down
-        # a lane without a partition follows the wall clock, but not while one may be made that nobody can see
+        # a lane without a partition follows the wall clock, but not while one may be made unseen
         if not self._named or (away and not self._offsets):
             return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
@@ -405,7 +405,7 @@ class KafkaReader(Reader):
             consumer.close()
 
     def _wrong_port(self, cause: Any) -> str | None:
-        """What a port speaks that is not what the settings say, asked now and then while nobody answers."""
+        """What a port speaks that is not what the settings say, asked now and then without an answer."""
         now = time.monotonic()
         if name_of(cause) in SPEECHLESS and now >= self._port_at:
             self._port_at, self._port = now + _PORT_S, self._feed.cluster.wrong_port
@@ -688,7 +688,7 @@ class KafkaReader(Reader):
         if place in self._health:
             return Reach.UNKNOWN
         reach = self._reached[place]
-        # while messages wait for what their decoder needs nobody looks, and producers may wait for the same
+        # while messages wait for what their decoder needs there are no polls, and producers may wait for the same
         return Reach.UNKNOWN if self._waiting is not None and reach is not Reach.BEHIND else reach
 
     def _reach(self, place: Place) -> Reach:

@@ -59,7 +59,7 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
         consumer.poll(0)  # the client was told why, and says so when it is asked
         found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
         lasting = next((one for one in found if not one.passing), None)
-        # of a port that speaks something else the client says only that nobody answers
+        # of a port that speaks something else the client says only that there is no answer
         if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
             lasting = KafkaUnavailableError(f"brokers {cluster.servers}: {wrong}")
         raise (lasting or found[-1]) from None

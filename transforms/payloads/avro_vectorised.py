@@ -248,7 +248,7 @@ class _Batch:
     def __init__(self, cursors: Cursors, parts: Mapping[str, str]) -> None:
         self.cursors = cursors
         self.leaves = {part: _Leaf() for part in parts}
-        #: texts that nobody wants, but which must be texts: where they begin, their sizes, and whose they are
+        #: texts that are not needed, but must be texts: where they begin, their sizes, and whose they are
         self.texts: tuple[list[Ints], list[Ints], list[Ints]] = ([], [], [])
         #: of each reading in the array the message, and how many of the message are before it
         self.owners: list[Ints] = []
@@ -517,7 +517,7 @@ def _in_turn(steps: list[_Step]) -> _Step:
 
 
 def _single(name: Any, kind: Any) -> _Step:
-    """The step over a single value that nobody wants."""
+    """The step over a single value that is not needed."""
     if name == "string":
         return _pass_text
     if name == "bytes":

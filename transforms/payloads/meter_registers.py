@@ -225,7 +225,7 @@ class Registers:
                 known = met[name] = _Slots(min(forgotten, reach))
             if _take(known, slot, int(offsets[row]), float(values[low]), float(values[row])):
                 touched[name, slot] = touched[name, slot + 1] = row
-            # a series that was heard of in two slots is nobody's passing invention
+            # a series with readings in two slots is no random name
             if self._known.keep(name, known, proved=len(known) > 1):
                 crowding.append(row)
         found = [

@@ -1,6 +1,6 @@
 """Topics of Pub/Sub as sinks.
 
-A topic keeps no rows and drops no doubles, so whoever reads it keeps the first row of each ``release_id``; a row of
+A topic keeps no rows and drops no doubles, so a reader keeps the first row of each ``release_id``; a row of
 record never changes, so all of them are the same. A bundle ends when the service has what was sent (see
 :mod:`..sinks.messages`).
 """

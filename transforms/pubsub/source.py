@@ -81,7 +81,7 @@ def _wall_s() -> float:
 
 @dataclass(frozen=True)
 class PubSubFeed(PartitionedSource):
-    """Messages of a subscription that nobody else reads.
+    """Messages of a subscription that has no other reader.
 
     Attributes:
         subscription: its whole name.

@@ -53,7 +53,7 @@ class MessageSender(ABC):
         """What stands before an Avro body.
 
         Raises:
-            BrokerUnavailableError: it has to be asked for, and nobody answers.
+            BrokerUnavailableError: it has to be fetched, and there is no answer.
         """
         return single_object_head(schema)
 

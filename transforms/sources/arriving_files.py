@@ -212,7 +212,7 @@ class _FileReader(Reader):
         if is_local(path):
             with suppress(OSError):
                 found = Path(path).stat()
-                # the time of a change of name or content, which nobody can set, and copying does not keep
+                # the time of a change of name or content, which cannot be set, and copying does not keep
                 self._came_us = found.st_ctime_ns // 1_000
                 return f"{cut}-{found.st_size}-{found.st_mtime_ns}"
             return None

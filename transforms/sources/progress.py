@@ -197,7 +197,7 @@ class PartitionState:
         position: offset of the next batch.
         clock_us: windows that end by this instant were declared complete.
         latest_us: how far the readings say that the source has come (:meth:`.contract.SourceBatch.vote`), or ``None``.
-        heard_us: wall clock of the last reading, or of the start, and later by what passed while nobody looked.
+        heard_us: wall clock of the last reading, or of the start, and later by the time without polls.
         looked_us: wall clock of the last look that found nothing, where silence counts; 0 before the first.
         followed: whether everything that was there at the start has been read.
         over: whether the part will never be read again.

@@ -168,7 +168,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return PartitionTracker(restriction)
 
     def restriction_size(self, element: int, restriction: Restriction) -> int:
-        """One: nobody knows how much will come."""
+        """One: how much will come is unknown."""
         return 1
 
     def restriction_coder(self) -> Coder:
@@ -197,7 +197,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if not kept:
                 kept = yield from self._follow(element, start, reader, tracker, estimator)
         finally:
-            # a reader that nobody will ask again must not go on taking messages beside the next one
+            # a reader that is never called again must not go on taking messages beside the next one
             if not kept:
                 reader.close()
 
@@ -309,8 +309,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
 
-        A long wait is cut, so that whoever watches sees that there is a worker; not where the runner keeps every call,
-        and whoever watches must wait for the next look.
+        A long wait is cut, so that the watchdog sees a heartbeat; not where the runner keeps every call,
+        and the watchdog waits for the next poll.
         Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
         in its state for ever (Beam's issue 27648).
         """
@@ -450,7 +450,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
 
 def _is_nothing(piece: SourceBatch | None, progress: PartitionState, reader: Reader) -> bool:
-    """Whether a look has found nothing: no piece, or one that says only that nothing is known while nobody answers."""
+    """Whether a look has found nothing: no piece, or one that says only that nothing is known without an answer."""
     if piece is None:
         return True
     return reader.trouble is not None and not (piece.rows or piece.rejected) and piece.position == progress.position

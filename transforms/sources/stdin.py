@@ -36,7 +36,7 @@ _PIECE_BYTES = 4 << 20
 
 
 class _Lines:
-    """Standard input, read by a thread of its own so that nobody waits for it."""
+    """Standard input, read by a thread of its own, so that no call waits for it."""
 
     def __init__(self, stream: Any) -> None:
         self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=16)
