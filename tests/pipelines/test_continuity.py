@@ -336,6 +336,7 @@ OPENINGS: dict[str, Opened | None] = {
         continuity.Memory(settings), plan, underway=True
     ),
     "pipelines/commands/report.py:write_report": None,  # ledgers that an operator names, as those below
+    "pipelines/commands/audit.py:audit": None,
     "pipelines/commands/ledger.py:change_belief": None,
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
