@@ -23,7 +23,7 @@ from quiltstream.privacy.accounting.density import Density, steps_of
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import World, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain
-from quiltstream.privacy.models.classes import Belief
+from quiltstream.privacy.models.belief import Belief
 
 from .. import reference
 from ..strategies import distributions, transitions, windows
