@@ -7,6 +7,9 @@ import operator
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
+#: Types that ``float`` takes, or that are numbers to Python, and that no caller means.
+_NO_NUMBERS = (bool, str, bytes)
+
 
 def positive(name: str, value: SupportsFloat, advice: str) -> float:
     """Return ``value`` as a float that is finite and above zero.
@@ -20,7 +23,7 @@ def positive(name: str, value: SupportsFloat, advice: str) -> float:
         TypeError: If the value is not a number.
         ValueError: If it is not finite or not above zero.
     """
-    if isinstance(value, bool | str | bytes):
+    if isinstance(value, _NO_NUMBERS):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}: {advice}")
     number = float(value)
     if not math.isfinite(number) or number <= 0:

@@ -187,9 +187,9 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
     Charges that a merge flagged are part of the account and stand between those of record; refusals that it flagged,
     of windows charged elsewhere, are not.
     """
-    queries = {query["id"]: (domain_from_row(row), query) for row, query in query_rows(connection, domain)}
-    of_domains = {row["id"]: row for row, _ in query_rows(connection, domain)}
-    readers = {number: entry_reader(*of_query) for number, of_query in queries.items()}
+    found = query_rows(connection, domain)
+    of_domains = {row["id"]: row for row, _ in found}
+    readers = {query["id"]: entry_reader(domain_from_row(row), query) for row, query in found}
     return [
         readers[charge["query_id"]](charge, head)
         for row in of_domains.values()
@@ -285,15 +285,20 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
     paid = connection.execute(
         sa.select(*(charges.c[name] for name in names)).where(charges.c.domain_id == domain["id"])
     )
-    waiting = {row["id"]: (row, drawn_of(row)) for row in paid.mappings()}
+    waiting = {row["id"]: (row["window_start"], row, drawn_of(row)) for row in paid.mappings()}
     of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    for block in checked_stream(connection, releases, sa.select(releases).where(releases.c.query_id.in_(of_domain))):
-        charge, drawn = waiting.get(block["charge_id"], (None, None))
-        if charge is None or drawn is None or charge["window_start"] != block["window_start"]:
-            raise damaged(named(releases, block), "has no charge")
-        if drawn.pop(block["shard"], None) != block["row_digest"]:
-            raise damaged(named(releases, block), "is not the one that was drawn")
-    for charge, drawn in waiting.values():
+    chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain))
+    asked = ("id", "charge_id", "window_start", "shard", "row_digest")
+    for number, charge_id, window, shard, digest in checked_stream(connection, releases, chosen, asked):
+        start, _, drawn = waiting.get(charge_id, (None, None, None))
+        problem = None
+        if drawn is None or start != window:
+            problem = "has no charge"
+        elif drawn.pop(shard, None) != digest:
+            problem = "is not the one that was drawn"
+        if problem is not None:
+            raise damaged(named(releases, {"id": number, "window_start": window, "shard": shard}), problem)
+    for _, charge, drawn in waiting.values():
         for shard in drawn:
             check_drawn(charge, shard, None)
 

@@ -48,12 +48,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-import scipy.sparse.linalg as sla
 
 from ..errors import PrivacyError
 
@@ -61,6 +61,14 @@ __all__ = ["Coupled", "couple", "load_bound"]
 
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@cache
+def _sparse() -> Any:
+    """SciPy's sparse matrices, with their solver: a fifth of a second that bounds and commands without a chain save."""
+    import_module("scipy.sparse.linalg")  # which the other does not import
+    return import_module("scipy.sparse")
+
 
 #: Probability that is left uncoupled by the search; the bound accounts for it.
 _NEGLIGIBLE = 1e-14
@@ -548,7 +556,8 @@ class Kernel(Direction):
         slopes = slopes_of(self.transition[second], found)
         place, row, column = np.nonzero(slopes)
         states = len(matrix)
-        system = sp.csr_matrix((slopes[place, row, column], (place, row * states + column)), (len(first), states**2))
+        values, where = slopes[place, row, column], (place, row * states + column)
+        system = _sparse().csr_matrix((values, where), (len(first), states**2))
         return Coupling((states, states), first * states + second, system, found.theta, ratios)
 
     def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
@@ -623,7 +632,7 @@ class Coupling(Linear):
     Args:
         shape: Of the matrix.
         unknowns: Where each pair stands in the flattened matrix, shape (n,).
-        slopes: A, shape (n, size of the matrix).
+        slopes: A, a sparse matrix of shape (n, size of the matrix).
         theta: The map at the given ratios, shape (n,).
         ratios: W, of the shape of the matrix.
     """
@@ -632,7 +641,7 @@ class Coupling(Linear):
         self,
         shape: tuple[int, ...],
         unknowns: npt.NDArray[np.intp],
-        slopes: sp.csr_matrix,
+        slopes: Any,
         theta: FloatArray,
         ratios: FloatArray,
     ) -> None:
@@ -648,7 +657,8 @@ class Coupling(Linear):
             ratios = inverse @ (factor * self._constant)
             derivative = inverse @ ratios
         else:
-            solver = sla.splu((sp.identity(size, format="csc") - factor * self._slopes).tocsc())
+            sparse = _sparse()
+            solver = sparse.linalg.splu((sparse.identity(size, format="csc") - factor * self._slopes).tocsc())
             ratios = solver.solve(factor * self._constant)
             derivative = solver.solve(ratios)
         if not (np.isfinite(ratios).all() and ratios.min() > 0):
@@ -840,7 +850,7 @@ class PeriodicKernel(Direction):
         """The map with the couplings that are optimal at the matrices."""
         ratios, k = ratios_of(matrix), self.shape[1]
         slots, first, second = self._pairs
-        parts: list[sp.csr_matrix] = []
+        sparse, parts = _sparse(), list[Any]()
         theta: list[FloatArray] = []
         for part in self._parts():
             p, q = self.transitions[slots[part], first[part]], self.transitions[slots[part], second[part]]
@@ -849,9 +859,9 @@ class PeriodicKernel(Direction):
             slopes = slopes_of(q, found)
             place, row, column = np.nonzero(slopes)
             where = (ahead[place] * k + row) * k + column
-            parts.append(sp.csr_matrix((slopes[place, row, column], (place, where)), (len(p), matrix.size)))
+            parts.append(sparse.csr_matrix((slopes[place, row, column], (place, where)), (len(p), matrix.size)))
             theta.append(found.theta)
-        system = sp.csr_matrix(sp.vstack(parts))
+        system = sparse.csr_matrix(sparse.vstack(parts))
         return Coupling(self.shape, (slots * k + first) * k + second, system, np.concatenate(theta), ratios)
 
     def density_of(self, matrix: FloatArray) -> float:

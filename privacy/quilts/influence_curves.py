@@ -49,7 +49,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
 
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray, frozen
@@ -335,6 +334,8 @@ def _conditional(matrix: FloatArray, node: int, first: int, slots: int, gamma: f
 
 def _log_shares(edges: FloatArray, mean: float, deviation: float) -> FloatArray:
     """Log of the weight that a Gaussian law gives to each region, up to a common term."""
+    from scipy.special import log_ndtr  # noqa: PLC0415 - a quarter of a second that only this one needs
+
     low, high = (edges[:-1] - mean) / deviation, (edges[1:] - mean) / deviation
     # the upper tail of a positive interval is the lower tail of its mirror image, which does not cancel
     flip = low > 0
@@ -348,7 +349,7 @@ def _influence(edges: FloatArray, mean: float, deviation: float) -> float:
     priors: list[FloatArray] = []
     for at in (0.0, mean):
         both = np.stack([_log_shares(edges, at, deviation), _log_shares(edges, -at, deviation)])
-        priors.append(np.asarray(logsumexp(both, axis=0)))
+        priors.append(np.logaddexp.reduce(both, axis=0))
     upper, lower = np.tril_indices(len(shares), -1)
     if not len(upper):
         return 0.0
