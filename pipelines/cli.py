@@ -245,30 +245,40 @@ def demo(out: Path) -> None:
 @click.option(
     "-o", "--output", type=_FILE, default=Path("settings.yaml"), show_default=True, help="Settings file to write."
 )
+@click.option(
+    "--hold-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="SHARE",
+    default=0.0,
+    help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
+)
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
-def init(data: Path, output: Path, *, force: bool) -> None:
+def init(data: Path, output: Path, *, hold_out: float, force: bool) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
-    Beside it a roster with every series in one group. Columns, interval and units are guessed from the first rows; the
-    file says what was guessed and what you have to decide. Its belief about the data is a stand-in, which run refuses:
-    fit one on series that are not published.
+    Beside it a roster with every series in one group, but those held out. Columns, interval and units are guessed from
+    the first rows; the file says what was guessed and what you have to decide. The belief about the data is fitted on
+    series that are not published; where none is held out it is a stand-in, which run refuses.
 
     \b
     Example:
-      quiltstream init readings.csv -o settings.yaml
-      quiltstream fit settings.yaml --cover 0.9 --exclude roster.csv -o model.json
-      quiltstream run --dry-run settings.yaml
+      quiltstream init readings.csv --hold-out 0.5
+      quiltstream fit settings.yaml --cover 0.9 --exclude roster.csv
+      quiltstream run settings.yaml
     """
     from .commands.data_preview import look_at
     from .commands.init import guess, write
     from .console import facts, heading, results
 
     guessed = guess(look_at(data), output)
-    series = write(guessed, output, force=force)
+    series = write(guessed, output, force=force, hold_out=hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {data.name}")
-    facts(console, [*guessed.said, *([] if series is None else [("roster.csv", f"{series:,} series, in one group")])])
-    console.print(f"\nRead it, then: quiltstream run --dry-run {output}", soft_wrap=True)
+    published = [] if series is None else [("roster.csv", f"{series[0]:,} series, in one group")]
+    held = [("held out", f"{series[1]:,} series, the history of the model")] if series is not None and series[1] else []
+    facts(console, [*guessed.said, *published, *held])
+    fitting = f"quiltstream fit {output} --cover 0.9 --exclude {output.with_name('roster.csv')}"
+    console.print(f"\nRead it, then: {fitting if held else f'quiltstream run --dry-run {output}'}", soft_wrap=True)
 
 
 @main.command()

@@ -182,7 +182,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     if not kept:
         raise CommandError(
             f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
-            "--start and --stop, and the columns"
+            "--start and --stop, and the columns; where the roster has all series, take out of it those that are not "
+            "to be published (`quiltstream init --hold-out 0.5` does), or give a history of other series"
         )
     chosen = counts.subset(kept)
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def guess(look: Look, output: Path) -> Guess:
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." else '\n  decimal: ","',
+        model=_STAND_IN,
         roster=_ROSTER if look.names > 1 else _NO_ROSTER,
         rises=_RISES if look.rises else "",
         series=f"{{constant: {_word(name)}}}" if look.series is None else _word(look.series),
@@ -207,14 +209,21 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
     )
 
 
-def write(guessed: Guess, output: Path, *, force: bool) -> int | None:
-    """Write the settings file, and beside it ``roster.csv`` with every series in one group.
+def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
+    """Write the settings file, and beside it ``roster.csv`` with the series that are published, in one group.
+
+    Args:
+        guessed: the settings.
+        output: where they are written.
+        force: replace files that are there.
+        hold_out: share of the series that are not published, below 1: the history that a model is fitted on. Which
+            series these are depends on the order of their names alone.
 
     Returns:
-        How many series the roster has; ``None`` where there is no roster.
+        How many series the roster has, and how many are held out; ``None`` where there is no roster.
 
     Raises:
-        CommandError: there is one already, or it cannot be written.
+        CommandError: there is one already, or it cannot be written; or no series can be held out.
         SourceFileError: the data cannot be read to their end.
     """
     roster = output.with_name("roster.csv")
@@ -222,14 +231,27 @@ def write(guessed: Guess, output: Path, *, force: bool) -> int | None:
         if os.path.lexists(path) and not force:
             raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
     if not guessed.grouped:
+        if hold_out:
+            raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write(output, guessed.text)
         return None
-    names = series_of(load_settings(guessed.text, folder=output.parent))
-    _write(output, guessed.text)
+    every = series_of(load_settings(guessed.text, folder=output.parent))
+    names = [name for at, name in enumerate(every) if not _is_held_out(at, hold_out)]
+    if hold_out and (not names or len(names) == len(every)):
+        raise CommandError(
+            f"--hold-out {hold_out:g}: of {len(every)} series that leaves {len(every) - len(names)} for the history "
+            f"and {len(names)} to publish; give a share that leaves some of both"
+        )
+    _write(output, guessed.text if not hold_out else guessed.text.replace(_STAND_IN, _HELD_OUT).replace(_ROSTER, _REST))
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
     _write(roster, made.getvalue())
-    return len(names)
+    return len(names), len(every) - len(names)
+
+
+def _is_held_out(place: int, share: float) -> bool:
+    """Whether a series is, by its place in the order of the names: evenly, so that neighbours differ."""
+    return math.floor((place + 1) * share) > math.floor(place * share)
 
 
 def _write(path: Path, text: str) -> None:
@@ -256,9 +278,31 @@ def series_of(settings: Settings) -> list[str]:
     return sorted(names)
 
 
+_STAND_IN = """\
+# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json
+# A history of few series needs a smaller --cover, a single series --belief pooled.
+# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
+model: stand-in
+"""
+
+_HELD_OUT = """\
+# It is fitted on the series that are not published, and holds for nine in ten of such series:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv
+# A history of few series needs a smaller --cover.
+model: model.json
+"""
+
 _ROSTER = """\
 # Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
 # series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
+roster: roster.csv
+group_by: group
+"""
+
+_REST = """\
+# The series that are published, in one group: a histogram of all, with the noise of a single series. The others of the
+# file are the history that the model is fitted on. Without these two settings each series has a histogram.
 roster: roster.csv
 group_by: group
 """
@@ -274,7 +318,7 @@ _RISES = """  # A GUESS: it never falls; of a meter's counter write {register: {
 _TEMPLATE = """\
 # Written by `quiltstream init` from a look at {file}:
 #   quiltstream check THIS-FILE             says what is in the data, for your eyes only
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     then set model below
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     the belief, see model below
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
 #   quiltstream run THIS-FILE
 # Everything in this file is public. docs/settings.md explains every setting.
@@ -302,12 +346,7 @@ states:  # {edges_note}
 missing: public
 
 # What is believed about the data: the promise holds for series that are as the belief says, and for no others.
-# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json
-# A history of few series needs a smaller --cover, a single series --belief pooled.
-# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
-model: stand-in
-
+{model}
 # Which windows are published, for every series, also where there are no readings.
 windows:
   size: {size}

@@ -162,3 +162,47 @@ def test_a_day_that_may_be_a_month_is_said(tmp_path: Path) -> None:
     assert "day or month %m/%d/%Y %H:%M reads the times too" in said
     assert "# A GUESS: %m/%d/%Y %H:%M reads these times too" in said
     assert "%m/%d" not in of(range(1, 20))
+
+
+def test_a_history_is_held_out_of_what_is_published_and_three_commands_publish(tmp_path: Path) -> None:
+    homes = [f"m{number}" for number in range(8)]
+    path = write_csv(tmp_path / "load.csv", readings(days=28, homes=homes))
+    settings, roster = tmp_path / "settings.yaml", tmp_path / "roster.csv"
+    done = call("init", path, "--hold-out", "0.5", "-o", settings)
+    assert done.code == 0, done.err
+    assert done.said("4 series, the history of the model")
+    assert roster.read_text(encoding="utf-8").split() == ["series,group", "m0,all", "m2,all", "m4,all", "m6,all"]
+    refused = call("run", settings)
+    assert refused.code == 2
+    assert "model.json" in refused.err
+    fitted = call("fit", settings, "--exclude", roster, "--cover", "0.5")
+    assert fitted.code == 0, fitted.err
+    dry = call("run", "--dry-run", settings)
+    assert dry.code == 0, dry.err
+    assert dry.said("1 group histogram of 4 series")
+
+
+@pytest.mark.parametrize(
+    ("homes", "share", "said"),
+    [
+        (["m1", "m2"], "0.1", "of 2 series that leaves 0 for the history and 2 to publish"),
+        (["m1"], "0.5", "the data are one series"),
+        (["m1", "m2"], "1", "is not in the range 0<=x<1"),
+    ],
+)
+def test_a_share_to_hold_out_that_leaves_nothing_of_one_kind_is_refused(
+    tmp_path: Path, homes: list[str], share: str, said: str
+) -> None:
+    path = write_csv(tmp_path / "load.csv", readings(days=3, homes=homes))
+    done = call("init", path, "--hold-out", share, "-o", tmp_path / "settings.yaml")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert not (tmp_path / "settings.yaml").exists()
+
+
+def test_a_history_that_is_excluded_whole_says_how_to_hold_some_out(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "load.csv", readings(days=3, homes=["m1", "m2"]))
+    assert call("init", path, "-o", tmp_path / "settings.yaml").code == 0
+    done = call("fit", tmp_path / "settings.yaml", "--exclude", tmp_path / "roster.csv", "-o", tmp_path / "model.json")
+    assert done.code == 2
+    assert "--hold-out 0.5" in done.err
