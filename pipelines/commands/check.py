@@ -174,15 +174,14 @@ def gather(source: ReadReadings) -> Gathered:
     Raises:
         SourceFileError: a file is damaged.
     """
-    decoder, found = source.decoder, _Gathering()
-    rows = decoder.rows()
-    for task in source.tasks:
-        for raw in decoder.raw_rows(task):
-            found.add(task.path, rows.decode(raw))
+    found = _Gathering()
+    for path, decoded in source.decoded():
+        found.add(path, decoded)
     empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
     # in the order of the names, so that two readings of the same files say the same
-    names = sorted(name for name in found.numbers if found.numbers[name] in set(np.unique(series).tolist()))
+    numbers = set(np.unique(series).tolist())
+    names = sorted(name for name, number in found.numbers.items() if number in numbers)
     rank = np.zeros(max(len(found.numbers), 1), dtype=np.int64)
     rank[[found.numbers[name] for name in names]] = np.arange(len(names))
     series = rank[series] if len(series) else series
@@ -217,8 +216,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     """
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
-    same = (np.diff(data.series) == 0) & (np.diff(slots) == 0)
-    steps = np.diff(data.times)[(np.diff(data.series) == 0) & (np.diff(data.times) > 0)]
+    of_one, steps = np.diff(data.series) == 0, np.diff(data.times)
+    doubled = of_one & (np.diff(slots) == 0)
     known = None if roster is None else set(roster.series)
     inside = np.ones(len(slots), dtype=np.bool_)
     if known is not None:
@@ -228,7 +227,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     early = np.zeros(len(slots), dtype=np.bool_) if first is None else slots < first
     late = np.zeros(len(slots), dtype=np.bool_) if stop is None else slots >= stop
     counted = inside & ~early & ~late
-    cells = len(np.unique(np.stack([data.series[counted], slots[counted]]), axis=1).T)
+    # the readings of a cell follow one another, and count together or not at all
+    cells = int(counted.sum() - (doubled & counted[1:]).sum())
     heard = {data.names[at] for at in np.unique(data.series[counted]).tolist()}
     filled = None
     if roster is not None and first is not None and stop is not None:
@@ -244,12 +244,12 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         timezone=settings.slots.timezone,
         fewest=int(numbers.min()),
         most=int(numbers.max()),
-        step=_most_frequent(steps),
+        step=_most_frequent(steps[of_one & (steps > 0)]),
         rejected=tuple(
             Rejected(reason.value, count, tuple(places)) for reason, (count, places) in sorted(data.rejects.items())
         ),
-        doubled=int(same.sum()),
-        contradicting=int((same & (np.diff(data.values) != 0)).sum()),
+        doubled=int(doubled.sum()),
+        contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
         never_fall=() if _is_register(settings) else tuple(_counters(data)),
         apart=tuple(_apart(data)),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),

@@ -268,13 +268,10 @@ def series_of(settings: Settings) -> list[str]:
         SettingsError: a file lacks a column.
         SourceFileError: a file is damaged.
     """
-    source, names = read_source(settings), set[str]()
-    rows = source.decoder.rows()
-    for task in source.tasks:
-        for raw in source.decoder.raw_rows(task):
-            decoded = rows.decode(raw)
-            if decoded.readings is not None:
-                names.update(decoded.readings.column("series").unique().to_pylist())
+    names = set[str]()
+    for _, decoded in read_source(settings).decoded():
+        if decoded.readings is not None:
+            names.update(decoded.readings.column("series").unique().to_pylist())
     return sorted(names)
 
 

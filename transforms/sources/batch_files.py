@@ -32,6 +32,7 @@ from .file_decoder import FileDecoder, FileTask, HowRead
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ..formats.rows import Decoded
     from .file_registers import RiseOfCounters
 
 __all__ = ["DecodeFiles", "DecodedReadings", "ReadReadings", "are_messages", "batches", "decoder_of"]
@@ -127,6 +128,20 @@ class ReadReadings(beam.PTransform[Any, Any]):
     def tasks(self) -> tuple[FileTask, ...]:
         """The parts that are read, each at once."""
         return tuple(self._tasks)
+
+    def decoded(self) -> Iterator[tuple[str, Decoded]]:
+        """Decode every part here and now, without Beam, as the pipeline does; of a register the counters as they are.
+
+        Yields:
+            The path of a part, and some of its rows.
+
+        Raises:
+            SourceFileError: a file is damaged.
+        """
+        rows = self._decoder.rows()
+        for task in self._tasks:
+            for raw in self._decoder.raw_rows(task):
+                yield task.path, rows.decode(raw)
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
