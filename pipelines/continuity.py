@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ..schemas.files import read_regular, write_whole
+from ..schemas.files import read_regular, reason, write_whole
 from ..schemas.releases import release_ids
 from ..schemas.settings.job import Settings
 from ..schemas.slots import SlotGrid, Window, format_instant
@@ -361,7 +361,7 @@ def _read(place: str) -> Remembered | None:
 def _unreadable(place: str, error: Exception) -> ReplacedError:
     mend = "let this user read and write it" if isinstance(error, PermissionError) else "put it back from a backup"
     return ReplacedError(
-        f"ledger: {place} remembers which one it is, and cannot be read ({type(error).__name__}); {mend}, or say "
+        f"ledger: {place} remembers which one it is, and cannot be read ({reason(error)}); {mend}, or say "
         "--history-lost, which marks the account for ever: it is written anew then"
     )
 

@@ -46,9 +46,13 @@ class FileError(QuiltstreamError, OSError):
 def reason(error: Exception) -> str:
     """What to say of a file that could not be used: the text of a :class:`FileError`, else the kind of the error.
 
-    Texts of other errors may hold what is in the file.
+    That is the system's word for its number, where it has one. Texts of other errors may hold what is in the file.
     """
-    return str(error) if isinstance(error, FileError) else type(error).__name__
+    if isinstance(error, FileError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return type(error).__name__
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -265,8 +264,7 @@ class _Layout:
     @property
     def labels(self) -> list[tuple[str, str, float | None, float | None]]:
         """Class, bin and the ends of the bin, for each count."""
-        ends = [*pairwise((None, *self.space.edges, None)), (None, None)]  # the last one is that of the missing state
-        bins = [(name, low, high) for name, (low, high) in zip(self.space.labels, ends, strict=False)]
+        bins = [(name, *ends) for name, ends in zip(self.space.labels, self.space.ends, strict=True)]
         return [(label, name, low, high) for label in self.classes for name, low, high in bins]
 
 

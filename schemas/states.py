@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,12 @@ class StateSpace:
         """A label for each state, in order."""
         names = self.names or tuple(self._label(i) for i in range(self.bins))
         return (*names, "missing") if self.missing_state else names
+
+    @property
+    def ends(self) -> tuple[tuple[float | None, float | None], ...]:
+        """Lower and upper end of each state, in order; an open end, and both of the missing state, are ``None``."""
+        ends = tuple(pairwise((None, *self.edges, None)))
+        return (*ends, (None, None)) if self.missing_state else ends
 
     def _label(self, state: int) -> str:
         unit = f" {self.unit}" if self.unit else ""

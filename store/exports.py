@@ -86,8 +86,9 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
         with files.whole_file(path, private=private, new=private) as part:
             yield part
     except OSError as error:
-        reason = error.strerror or files.reason(error)
-        raise ExportError(f"{path}: cannot be written ({reason}); check the folder and the room on its disk") from None
+        raise ExportError(
+            f"{path}: cannot be written ({files.reason(error)}); check the folder and the room on its disk"
+        ) from None
 
 
 def _write(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:

@@ -11,7 +11,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from ...privacy.estimation.released_histograms import Bounds, ReleasedHistogram, change
-from ...schemas.files import FileError, whole_file
+from ...schemas.files import FileError, reason, whole_file
 from ...schemas.released_files import released_rows
 from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
@@ -114,7 +113,7 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
         with whole_file(output) as part:
             part.write_bytes(as_bytes(found, format_))
     except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({_why(error)}); check the folder", ExitCode.SINK) from error
+        raise CommandError(f"{output}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
     results().print(f"{output}: {plural(found.num_rows, 'row')}", soft_wrap=True)
 
 
@@ -215,9 +214,7 @@ class _Shown:
             self._print_duration(console)
         if self.view.quantiles:
             heading(console, "Quantiles of the values")
-            said = [(f"{share:.0%}" if share * 100 == round(share * 100) else f"{share:.1%}", text)
-                    for share, text in self._quantiles()]  # fmt: skip
-            facts(console, [("median" if name == "50%" else name, text) for name, text in said])
+            facts(console, [(_quantile(share), _between(self.space, *band)) for share, band in self._quantiles()])
         if self.view.ends is not None:
             self._print_moments(console)
         if self.view.change:
@@ -273,13 +270,13 @@ class _Shown:
             share = "" if not found.total else f"  {_percent(count / found.total)} ± {_percent(half / found.total)}"
             console.print(f"  {label:<{max(map(len, edges))}}  {count:>9,} ± {half:,.0f}{share}", soft_wrap=True)
 
-    def _quantiles(self) -> list[tuple[float, str]]:
+    def _quantiles(self) -> list[tuple[float, tuple[int | None, int | None]]]:
+        """Each quantile that is asked, and the edges that it lies between."""
         found = self.histogram
         try:
-            bands = [(share, found.quantile(share, self.view.level)) for share in self.view.quantiles]
+            return [(share, found.quantile(share, self.view.level)) for share in self.view.quantiles]
         except ValueError as error:
             raise CommandError(f"--{error}") from error
-        return [(share, _between(self.space, low, high)) for share, (low, high) in bands]
 
     def _print_moments(self, console: Console) -> None:
         found = self._moments()
@@ -419,14 +416,13 @@ class _Shown:
                 for edge, count, width in zip(self.space.edges, tails.counts, tails.half_widths, strict=True)
             ]
         if view.quantiles:
-            bands = [found.quantile(share, view.level) for share in view.quantiles]
             said["quantiles"] = [
                 {
                     "share": share,
                     "low": None if low is None else self.space.edges[low],
                     "high": None if high is None else self.space.edges[high],
                 }
-                for share, (low, high) in zip(view.quantiles, bands, strict=True)
+                for share, (low, high) in self._quantiles()
             ]
         if view.ends is not None:
             said["moments"] = {
@@ -476,8 +472,6 @@ def _summed_table(table: pa.Table, view: View) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for series in series_in(table):
         for span in series.spans(view.period, view.zone):
-            edges = (None, *span.space.edges, None)
-            ends = [*pairwise(edges), (None, None)]
             for label in span.classes or (None,):
                 found = span.histogram(label)
                 half, estimate = found.half_width(view.level), found.estimate
@@ -489,8 +483,9 @@ def _summed_table(table: pa.Table, view: View) -> pa.Table:
                     "model_id": " ".join(sorted({row.model_id for row in span.rows})),
                     "release_ids": " ".join(row.release_id for row in span.rows),
                 }  # fmt: skip
-                for place, (name, count) in enumerate(zip(span.space.labels, found.counts.tolist(), strict=True)):
-                    own = {"bin": name, "bin_low": ends[place][0], "bin_high": ends[place][1], "count": count,
+                bins = zip(span.space.labels, span.space.ends, found.counts.tolist(), strict=True)
+                for place, (name, (low, high), count) in enumerate(bins):
+                    own = {"bin": name, "bin_low": low, "bin_high": high, "count": count,
                            "low": count - half, "high": count + half,
                            "estimate": None if estimate is None else float(estimate[place])}  # fmt: skip
                     rows.append(shared | own)
@@ -514,6 +509,11 @@ def _between(space: StateSpace, low: int | None, high: int | None) -> str:
     if high is None:
         return f"{edges[low]:g}{unit} and above"
     return f"{edges[low]:g} to {edges[high]:g}{unit}"
+
+
+def _quantile(share: float) -> str:
+    name = f"{share:.0%}" if share * 100 == round(share * 100) else f"{share:.1%}"
+    return "median" if name == "50%" else name
 
 
 def _interval(bounds: Bounds) -> str:
@@ -545,7 +545,3 @@ def _gap(span: Span) -> str:
 def _slot_length(span: Span) -> str:
     length = (span.rows[0].window_stop - span.rows[0].window_start) // span.rows[0].slots
     return format_duration(length)
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or type(error).__name__

@@ -235,7 +235,7 @@ class FolderDelivery(DeliveryTarget):
         except OSError as error:
             self._let_go()
             raise DeliveryError(
-                f"forward.to.folder {folder}: what a former run left cannot be sealed ({_kind(error)})"
+                f"forward.to.folder {folder}: what a former run left cannot be sealed ({reason(error)})"
             ) from None
         self._thread = threading.Thread(target=self._work, name="quiltstream-segments", daemon=True)
         self._thread.start()
@@ -372,12 +372,8 @@ class FolderDelivery(DeliveryTarget):
                 "folder %s: the disk does not take messages (%s); they wait here and at the broker, and nothing is "
                 "acknowledged until it does",
                 self._folder,
-                _kind(error),
+                reason(error),
             )
-
-
-def _kind(error: OSError) -> str:
-    return error.strerror or reason(error)
 
 
 def _locked(folder: Path) -> BinaryIO:
@@ -387,7 +383,7 @@ def _locked(folder: Path) -> BinaryIO:
         file = os.fdopen(open_private(folder / ".gateway.lock", os.O_WRONLY | os.O_APPEND), "ab")
     except OSError as error:
         raise DeliveryError(
-            f"forward.to.folder {folder}: cannot be written ({_kind(error)}); give another, or its rights"
+            f"forward.to.folder {folder}: cannot be written ({reason(error)}); give another, or its rights"
         ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

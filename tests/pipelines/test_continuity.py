@@ -245,7 +245,7 @@ def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(continuity, "read_regular" if read == "_read" else read, refused)
     done = call("run", made.settings)
     assert done.code == 4
-    assert done.said("cannot be read (PermissionError); let this user read and write it")
+    assert done.said("cannot be read (Permission denied); let this user read and write it")
 
 
 def test_a_log_of_blocks_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record
     (tmp_path / "releases").mkdir(mode=0o500)
     done = run(one)
     assert done.code == 2
-    assert done.said("cannot be written (PermissionError); nothing was charged")
+    assert done.said("cannot be written (Permission denied); nothing was charged")
     assert not one.ledger.exists()
 
 
@@ -100,7 +100,7 @@ def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_p
     one = made(tmp_path, sink={"parquet": "roster.csv/releases"})
     done = run(one)
     assert done.code == 2
-    assert done.said("cannot be written (NotADirectoryError); nothing was charged"), done.err
+    assert done.said("cannot be written (Not a directory); nothing was charged"), done.err
     assert not one.ledger.exists()
 
 

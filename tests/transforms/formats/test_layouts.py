@@ -57,6 +57,13 @@ def zipped(members: dict[str, bytes]) -> bytes:
         ("x.csv.bz2", bz2.compress(TEXT.encode())),
         ("x.csv.zip", zipped({"export/": b"", "export/x.csv": TEXT.encode()})),
     ],
+    ids=[
+        "plain",
+        "with a mark",
+        "gzip",
+        "bzip2",
+        "zip",
+    ],  # gzip holds the time: each worker would make another name of it
 )
 def test_packed_files_are_read_as_their_content_is(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
