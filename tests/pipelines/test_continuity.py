@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import shutil
 import sqlite3
@@ -238,7 +239,7 @@ def test_a_memory_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", ["_read", "read_log"])
 def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
     def refused(*_: Any) -> None:
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "refused")
 
     made = job(tmp_path)
     call("run", made.settings)
@@ -286,7 +287,7 @@ def test_where_no_file_remembers_the_ledger_it_is_said_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "refused")
 
     made = job(tmp_path)
     monkeypatch.setattr(continuity, "_write", refuse)
