@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ..privacy.estimation.released_histograms import ReleasedHistogram, united
 from ..privacy.mechanisms.noise_sums import HistogramNoise
+from ..schemas.noise_laws import INDEPENDENT
 from ..schemas.releases import Release, releases_from_batch
 from ..schemas.slots import format_instant, time_zone
 from ..schemas.states import StateSpace
@@ -107,6 +108,11 @@ class ReleasedSeries:
         """Whether windows overlap, as sliding ones do: their counts are of the same cells and do not add up."""
         return any(other.window_start < one.window_stop for one, other in pairwise(self.rows))
 
+    @property
+    def forms(self) -> int:
+        """How many different sets of bins and classes of slots the rows have: those of one set alone add up."""
+        return len({(row.edges, row.unit, row.missing, row.classes) for row in self.rows})
+
     def spans(self, period: Period | None = None, zone: str = "UTC") -> list[Span]:
         """The windows, each alone or added up by the calendar period in which they begin.
 
@@ -125,9 +131,8 @@ class ReleasedSeries:
                 f"--sum {period}: the windows of query {self.query!r} overlap, so a sum would count cells twice; "
                 "publish windows without `every`, or look at single ones"
             )
-        forms = {(row.edges, row.unit, row.missing, row.classes) for row in self.rows}
-        if len(forms) > 1:
-            raise CommandError(f"--sum {period}: the rows have {len(forms)} different sets of bins or classes of slots")
+        if self.forms > 1:
+            raise CommandError(f"--sum {period}: the rows have {self.forms} different sets of bins or classes of slots")
         where = time_zone(zone)
         groups: dict[tuple[int, ...], list[Release]] = {}
         for row in self.rows:
@@ -164,7 +169,7 @@ def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
     noise = HistogramNoise(row.noise_law, k, scale)
     if row.classes is None:
         return [ReleasedHistogram(counts[0], (noise,), row.total, missing)]
-    kept = row.total is not None and row.noise_law != "discrete-laplace"
+    kept = row.total is not None and row.noise_law != INDEPENDENT
     slots: Sequence[int] = row.class_slots or ()
     return [
         # a class without slots counts nothing, and has no noise

@@ -59,6 +59,16 @@ class LedgerEntry:
     row_digest: str = ""
     chain: str = field(default="", compare=False)
 
+    @property
+    def charged(self) -> bool:
+        """Whether it was charged, not refused."""
+        return self.decision == "charged"
+
+    @property
+    def span(self) -> tuple[int, int, float]:
+        """First slot, first slot after the window and loss per slot: what a charge is to the account."""
+        return self.window_start, self.window_stop, self.epsilon_dp
+
     def to_dict(self) -> dict[str, Any]:
         """Plain form, the row of every export."""
         return asdict(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .files import FileError, open_regular, reason
-from .releases import RELEASE_SCHEMA, tidy
+from .releases import RELEASE_SCHEMA, Release, tidy
 from .table_files import RELEASES, read_rows
 
 #: Endings of the files of a folder that hold rows.
 _ENDINGS = frozenset({".parquet", ".avro", ".jsonl", ".csv"})
 
 #: Columns that rows of before have not, and what their lack means.
-_LATER: dict[str, Any] = {"noise_law": "discrete-laplace", "by": None, "classes": None, "class_slots": None}
+_LATER: dict[str, Any] = {field.name: field.default for field in fields(Release) if field.default is not MISSING}
 
 #: What readers raise at the content of a file that holds something else.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .digests import canonical_json
+from .noise_laws import INDEPENDENT, ZERO_SUM
 from .states import StateSpace
 
 RELEASE_VERSION = "1"
@@ -183,7 +184,7 @@ class Release:
     model_provenance: str
     given_model: bool
     completeness: str
-    noise_law: str = "discrete-laplace"
+    noise_law: str = INDEPENDENT
     by: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     class_slots: tuple[int, ...] | None = None
@@ -353,9 +354,7 @@ def _class_totals(
 ) -> pa.Array:
     """Cells counted in each cell's class: what its counts add up to where noise keeps the total, else that of a row."""
     total = table.column("total")
-    kept = np.array(
-        [law == "discrete-laplace-zero-sum" for law in table.column("noise_law").to_pylist()], dtype=np.bool_
-    )
+    kept = np.array([law == ZERO_SUM for law in table.column("noise_law").to_pylist()], dtype=np.bool_)
     plain = np.array([one is None for one in table.column("classes").to_pylist()], dtype=np.bool_)
     there = _one_chunk(total).is_valid().to_numpy(zero_copy_only=False) & (kept | plain)
     starts = np.flatnonzero(begins)

@@ -280,7 +280,11 @@ class Schedule:
     def __len__(self) -> int:
         if self.stop is None:
             raise ValueError("an endless schedule has no number of windows; set windows.stop")
-        return max(0, (self.stop - self.size - self.first) // self.every + 1)
+        return self.ended_by(self.stop)
+
+    def ended_by(self, slot: int) -> int:
+        """How many windows end by a slot, whatever the last one is."""
+        return max(0, (slot - self.size - self.first) // self.every + 1)
 
     def windows(self) -> Iterator[Window]:
         """Every window in order of time; endless without a stop."""

@@ -306,9 +306,7 @@ def priced_anew(
     domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST
 ) -> tuple[float, Mapping[str, SeedsBound]]:
     """The loss of a domain's charges by the core, epsilon, and :func:`bounds_of` them."""
-    spans = [
-        (entry.window_start, entry.window_stop, entry.epsilon_dp) for entry in entries if entry.decision == "charged"
-    ]
+    spans = [entry.span for entry in entries if entry.charged]
     ledger = ledger_of(domain)
     empty = ledger.bounds()
     lost = ledger.replay(spans)
@@ -331,8 +329,8 @@ def costs_alone(
     """
     spans: dict[str, list[Span]] = {}
     for entry in entries:
-        if entry.decision == "charged":
-            spans.setdefault(entry.query, []).append((entry.window_start, entry.window_stop, entry.epsilon_dp))
+        if entry.charged:
+            spans.setdefault(entry.query, []).append(entry.span)
     looked_at = {name: charged for name, charged in spans.items() if len(charged) <= most}
     if len(spans) == 1:
         return dict.fromkeys(looked_at, together)

@@ -314,8 +314,13 @@ class Plan:
             raise StoreError(f"query {query.name!r}: {error}") from None
 
     def with_multiplicity(self, most: int) -> Plan:
-        """The plan of a query whose noise was calibrated for series in more groups than the roster has them in now."""
+        """The plan of a query whose noise is calibrated for series in so many groups.
+
+        It is this plan where the roster has series in as many now.
+        """
         now = 1 if self.roster is None else self.roster.multiplicity
+        if most <= now:
+            return self
         return self._with(self.calibration, self.share // now * most)
 
     def with_share(self, share: int) -> Plan:

@@ -101,8 +101,7 @@ def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Re
     given = plan.schedule.bounded
     held = store.registered(plan.domain.name, plan.query_name)
     if held is not None:
-        if held.query.most > (1 if plan.roster is None else plan.roster.multiplicity):
-            plan = plan.with_multiplicity(held.query.most)
+        plan = plan.with_multiplicity(held.query.most)
         if plan.roster is None or not given:
             return _agree(put, plan, held, live=seen is None)
     completed = plan if seen is None else complete(plan, seen)

@@ -1,15 +1,14 @@
 """``quiltstream audit``: the whole ledger derived again from its rows, the belief and the settings. No Beam, no data.
 
-Five looks, each with how much it held together and the first rows that differ: the record itself (digests, chain, which
-windows, which blocks), the account by the core alone, what each charge and each released row says of its query, the
-settings with the belief that they name, and the files that were published.
+Six looks, each with how much it held together and the first rows that differ: the record itself (digests, chain, which
+windows, which blocks), with the account by the core alone; what each charge says of its query; the noise of each query;
+each released row; the settings with the belief that they name; and the files that were published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,29 +16,26 @@ from typing import Any
 import pyarrow as pa
 
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
-from ...privacy.mechanisms.histogram import noisy_histogram
-from ...privacy.mechanisms.noise_sums import INDEPENDENT, NO_NOISE
+from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...schemas.files import FileError
 from ...schemas.ledger import LedgerEntry
+from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
 from ...schemas.released_files import released_rows
 from ...schemas.releases import rows_from_batch
-from ...schemas.settings.job import Settings, read_settings
+from ...schemas.settings.job import Settings
 from ...schemas.settings.model import EstimatedModel
-from ...schemas.states import StateSpace
 from ...store.accounts import same_loss
 from ...store.queries import DomainSummary
+from ...store.release_rows import bins_of
 from ...store.specs import TRANSITIONS, Registration, first_difference
 from ...store.store import Store
 from ...transforms.plan import make_plan
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode
-from .ledger import SETTINGS_ENDINGS, address_of
+from .ledger import address_of, settings_of
 
 #: So many differences of one look are listed.
 _LISTED = 20
-
-#: By how much a count of a histogram moves at most when a cell changes.
-_SENSITIVITY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,7 @@ def audit(text: str, published: Sequence[Path], *, as_json: bool) -> None:
         StoreError: the ledger cannot be read at all.
         SettingsError: the settings cannot be used.
     """
-    settings = (
-        read_settings(Path(text)) if "://" not in text and Path(text).suffix.lower() in SETTINGS_ENDINGS else None
-    )
+    settings = settings_of(text)
     with Store(address_of(text)) as store:
         looks = list(_looks(store, settings, published))
     failed = [look for look in looks if look.differences]
@@ -166,24 +160,16 @@ def noise_look(registered: dict[tuple[str, str], Registration]) -> Look:
         query, row = held.query, f"query {name!r} of domain {domain!r}"
         if query.mechanism in {TRANSITIONS, NO_NOISE}:
             continue
-        density = epsilon_dp_of(query.scale, _SENSITIVITY)
+        density = epsilon_dp_of(query.scale, LaplaceHistogram.sensitivity)
         if query.release_epsilon_dp != density:
             found.append(
                 Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
             )
-        bins = StateSpace.size_of(held.domain.states) if query.bins is None else _bins(held)
-        said, band = query.header.get("half_width_95"), _band(query.noise_law, bins, query.scale)
+        law = noisy_histogram(query.noise_law, bins_of(held).size, query.scale)
+        said, band = query.header.get("half_width_95"), law.half_width(0.95)
         if said != band:
             found.append(Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}"))
     return Look("noise", f"density and band by the exact scale; queries: {len(registered)}", tuple(found))
-
-
-def _bins(held: Registration) -> int:
-    return len(held.query.bins or ()) + 1 + bool(held.domain.states["missing_state"])
-
-
-def _band(law: str, bins: int, scale: Fraction) -> int:
-    return noisy_histogram(law, bins, scale).half_width(0.95)
 
 
 def releases_look(released: dict[str, dict[str, Any]], entries: Sequence[LedgerEntry]) -> Look:
@@ -210,9 +196,7 @@ def _settings(settings: Settings, registered: dict[tuple[str, str], Registration
         return Look("settings", row, (Difference(row, "the settings name it, and it is not on record"),))
     if isinstance(settings.model, EstimatedModel):
         return Look("settings", f"{row}: not compared, the job estimates its belief itself", ())
-    plan = make_plan(settings)
-    if held.query.most > (1 if plan.roster is None else plan.roster.multiplicity):
-        plan = plan.with_multiplicity(held.query.most)
+    plan = make_plan(settings).with_multiplicity(held.query.most)
     made = plan.query(
         held.query.schedule,
         plan.roster or held.query.roster,

@@ -227,9 +227,7 @@ def _course_of_record(made: Registration, complete: int) -> Course:
         return Course(None, "it publishes each window when it closes, as far as the budget allows it")
     if complete == len(schedule):
         return Course(ExitCode.OK, "nothing is charged: every window is on record, and the same rows come out")
-    return _published(
-        complete, None if stop is None else max(0, (stop - schedule.first - schedule.size) // schedule.every + 1)
-    )
+    return _published(complete, None if stop is None else schedule.ended_by(stop))
 
 
 def _published(complete: int, admitted: int | None) -> Course:
@@ -375,7 +373,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
-    allowed = None if admitted is None else max(0, (admitted - charged.start - charged.size) // charged.every + 1)
+    allowed = None if admitted is None else replace(charged, stop=admitted).windows
     windows = len(schedule) if schedule.bounded else None
     fewest = fewest_slots(plan)
     hopeless = noise_problem(plan)

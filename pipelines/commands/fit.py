@@ -30,7 +30,14 @@ from ...privacy.models.reading import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
-from ...schemas.settings.job import Settings, read_roster, read_settings, under_pseudonyms
+from ...schemas.settings.job import (
+    SETTINGS_ENDINGS,
+    Settings,
+    is_settings,
+    read_roster,
+    read_settings,
+    under_pseudonyms,
+)
 from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
@@ -42,8 +49,6 @@ from ..runners import new_pipeline, options_of, read_source
 from .charts import shares
 from .data_preview import FORMATS, format_of
 from .fit_beliefs import MOST_STATES, USUAL, Believed, check, covering_model, periodic_model, show_covers, show_rhythm
-
-_SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
 _RESULTS: dict[int, TransitionCounts] = {}
@@ -109,7 +114,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         CommandError: nothing can be fitted.
     """
     mechanism = None
-    if path.suffix.lower() in _SETTINGS_ENDINGS:
+    if is_settings(path):
         given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
         if given:
             raise CommandError(
@@ -127,7 +132,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         output = Path("model.json") if output is None else output
     else:
         raise CommandError(
-            f"{path}: neither a settings file ({', '.join(sorted(_SETTINGS_ENDINGS))}) "
+            f"{path}: neither a settings file ({', '.join(SETTINGS_ENDINGS)}) "
             f"nor a data file ({', '.join(FORMATS)}) by its ending"
         )
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])

@@ -19,7 +19,7 @@ from ...privacy.models.reading import belief_from_dict
 from ...schemas.files import open_regular, reason, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
-from ...schemas.settings.job import read_settings
+from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
@@ -36,11 +36,19 @@ __all__ = ["change_belief"]
 
 
 #: What settings files are named; anything else is a ledger.
-SETTINGS_ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _LAST = 10
 
 #: What an SQLite file begins with.
 _SQLITE = b"SQLite format 3\0"
+
+
+def settings_of(text: str) -> Settings | None:
+    """The settings, where a ledger is given as a settings file.
+
+    Raises:
+        SettingsError: the settings cannot be used.
+    """
+    return read_settings(Path(text)) if "://" not in text and is_settings(Path(text)) else None
 
 
 def address_of(text: str) -> StoreAddress:
@@ -53,9 +61,9 @@ def address_of(text: str) -> StoreAddress:
     """
     if "://" in text:
         return StoreAddress(text)
-    path = Path(text)
-    if path.suffix.lower() in SETTINGS_ENDINGS:
-        return StoreAddress(read_settings(path).ledger_url)
+    settings, path = settings_of(text), Path(text)
+    if settings is not None:
+        return StoreAddress(settings.ledger_url)
     if not path.is_file():
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from ...schemas.files import reason, write_whole
 from ...schemas.models import Model
 from ...store.store import Store
+from ...store.table_versions import library_version
 from ..console import plural, results, working
 from ..errors import CommandError, ExitCode
 from .ledger import address_of
@@ -42,7 +42,7 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
     with working("reading the ledger"), Store(address_of(text)) as store:
         found = read_report(store, domain, known)
     with working("drawing"):
-        page = page_of(found, title=title, version=_version(), pictured=pictured)
+        page = page_of(found, title=title, version=library_version(), pictured=pictured)
     try:
         write_whole(output, page, private=known is not None)
     except OSError as error:
@@ -50,10 +50,3 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
     size = output.stat().st_size / 1e6
     operator = "" if known is None else "; for the operator, it holds exact statistics of the history"
     results().print(f"{output}: {plural(len(found.domains), 'domain')}, {size:.1f} MB{operator}", soft_wrap=True)
-
-
-def _version() -> str:
-    try:
-        return version("quiltstream")
-    except PackageNotFoundError:
-        return "from its source"

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from ...privacy.estimation.released_histograms import Bounds, ReleasedHistogram, change
 from ...schemas.files import FileError, reason, whole_file
+from ...schemas.noise_laws import ZERO_SUM
 from ...schemas.released_files import released_rows
 from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
@@ -240,7 +241,7 @@ class _Shown:
         span, row = self.span, self.span.rows[-1]
         total = "not public" if found.total is None else f"{found.total:,}"
         laws = {noise.law for noise in found.noises}
-        law = "that keeps the total" if laws == {"discrete-laplace-zero-sum"} else "independent in each count"
+        law = "that keeps the total" if laws == {ZERO_SUM} else "independent in each count"
         others = (
             "" if self.names == 1 else f"; {self.names} series or groups are in the files, --key and --query choose"
         )

@@ -156,7 +156,7 @@ def _read_domain(store: Store, name: str) -> DomainFacts | None:
         return None
     table = pa.concat_tables([RELEASE_SCHEMA.empty_table(), *tables])
     ledger = ledger_of(spec)
-    spans = [(entry.window_start, entry.window_stop, entry.epsilon_dp) for entry in entries if _charged(entry)]
+    spans = [entry.span for entry in entries if entry.charged]
     ledger.replay(spans)
     interval = int(spec.grid["interval_us"])
     return DomainFacts(
@@ -176,16 +176,12 @@ def _read_domain(store: Store, name: str) -> DomainFacts | None:
     )
 
 
-def _charged(entry: LedgerEntry) -> bool:
-    return entry.decision == "charged"
-
-
 def _naive(said: DomainSummary, entries: Sequence[LedgerEntry]) -> tuple[float, ...] | None:
     """What adding the epsilons of all charged windows up says after each entry, each taken as published alone."""
     epsilons = {query.name: query.epsilon for query in said.queries}
-    if any(epsilons.get(entry.query) is None for entry in entries if _charged(entry)):
+    if any(epsilons.get(entry.query) is None for entry in entries if entry.charged):
         return None
-    return tuple(accumulate((epsilons[entry.query] or 0.0) if _charged(entry) else 0.0 for entry in entries))
+    return tuple(accumulate((epsilons[entry.query] or 0.0) if entry.charged else 0.0 for entry in entries))
 
 
 def event_curve(ledger: Ledger) -> tuple[tuple[int, float], ...]:

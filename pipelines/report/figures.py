@@ -221,7 +221,7 @@ def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
     spans, periods = series.spans(), list[Period](["day", "week", "month", "year"])
     if len(spans) <= _MOST_WINDOWS:
         return spans, ""
-    if series.overlap or len({(row.edges, row.unit, row.missing, row.classes) for row in series.rows}) > 1:
+    if series.overlap or series.forms > 1:
         step = math.ceil(len(spans) / _MOST_WINDOWS)
         return spans[::step], f", every {step}th of {len(spans):,} windows"
     for period in periods:

@@ -28,6 +28,7 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import whole
 from .discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
 from .sampling import Entropy
@@ -132,7 +133,7 @@ class LaplaceHistogram(_NoisyHistogram):
         ValueError: a value out of range.
     """
 
-    name: ClassVar[str] = "discrete-laplace"
+    name: ClassVar[str] = INDEPENDENT
 
     def __post_init__(self) -> None:
         _check_bins(self.bins)
@@ -186,7 +187,7 @@ class FixedTotalHistogram(_NoisyHistogram):
         ValueError: a value out of range.
     """
 
-    name: ClassVar[str] = "discrete-laplace-zero-sum"
+    name: ClassVar[str] = ZERO_SUM
 
     def __post_init__(self) -> None:
         _ = self._law  # which checks bins and scale
@@ -227,7 +228,7 @@ class ExactHistogram:
         bins: number of bins k, at least 1.
     """
 
-    name: ClassVar[str] = "none"
+    name: ClassVar[str] = NO_NOISE
 
     bins: int
 

@@ -49,11 +49,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import whole
 from .discrete_laplace import DiscreteLaplace
 from .zero_sum import ZeroSumLaplace
-
-INDEPENDENT, ZERO_SUM, NO_NOISE = "discrete-laplace", "discrete-laplace-zero-sum", "none"
 
 _FINE = 512
 """Scales up to this keep a lattice of whole numbers."""
@@ -67,7 +66,7 @@ class HistogramNoise:
     """The noise of one released histogram, as ``noise_law`` and ``scale_exact`` of its row say.
 
     Attributes:
-        law: ``discrete-laplace``, ``discrete-laplace-zero-sum``, or ``none`` for noise-free rows of tests.
+        law: One of :mod:`quiltstream.schemas.noise_laws`.
         bins: Number of counts k.
         scale: Scale of the noise in each count.
 

@@ -43,6 +43,9 @@ from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside 
 
 __all__ = ["check_estimate", "label_model", "read_roster", "under_pseudonyms"]
 
+#: Endings by which a settings file is told from other files.
+SETTINGS_ENDINGS = (".json", ".yaml", ".yml")
+
 
 def check_estimate(settings: Settings) -> None:
     """See that a model can be estimated as the settings say.
@@ -500,6 +503,11 @@ def load_settings(text: str, *, folder: Path | None = None, name: str = "setting
         SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
     """
     return Settings.load(text, folder=folder, name=name)
+
+
+def is_settings(path: Path) -> bool:
+    """Whether a path is that of a settings file, by its ending."""
+    return path.suffix.lower() in SETTINGS_ENDINGS
 
 
 def read_settings(path: Path) -> Settings:

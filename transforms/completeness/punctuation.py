@@ -198,12 +198,11 @@ def window_ends_by(punctuation: Punctuation, schedule: Schedule, grid: SlotGrid)
 
 def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:
     """First slots of the schedule's windows that end after one instant and not after another."""
-    size, every, first = schedule.size, schedule.every, schedule.first
+    every, first = schedule.every, schedule.first
 
     def ended(instant: int) -> int:
         """How many windows end by an instant."""
-        slots = (instant - grid.origin_us) // grid.interval_us  # whole slots that are over
-        return max(0, (slots - size - first) // every + 1)
+        return schedule.ended_by((instant - grid.origin_us) // grid.interval_us)  # whole slots that are over
 
     begin, end = ended(after_us), ended(until_us)
     if schedule.stop is not None:
