@@ -21,19 +21,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from sqlalchemy import event
 
+from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.reading import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.connection import Database
-from quiltstream.store.specs import Record, Registration
+from quiltstream.store.specs import NoisyBlock, Record, Registration
 
 from .samples import BELIEF
 
@@ -128,6 +129,7 @@ class Watch:
                     raise Broken(f"what was published at {place} is not what was drawn")
 
 
+_TABLES = "SELECT name FROM template.sqlite_master WHERE type = 'table'"
 _CHARGES = """SELECT domain_id, sequence, query_id, window_start, id, decision, window_stop, epsilon_dp, loss_after,
     entry_id FROM quiltstream_charges ORDER BY sequence"""
 _BLOCKS = "SELECT query_id, window_start, shard, charge_id, block FROM quiltstream_releases"
@@ -152,6 +154,67 @@ def _losses(spans: tuple[tuple[int, int, float], ...], changes: str | None) -> t
     return tuple(ledger.charge(*span).loss_after for span in spans)
 
 
+class Recalled:
+    """An account, as :class:`Ledger`: what was asked before of one with the same history is not computed again.
+
+    The loss is a function of the beliefs and the charges in their order, and schedules have few of those.
+
+    Args:
+        belief: as for a ledger.
+        budget: as for a ledger.
+    """
+
+    _CHANGES = frozenset({"join", "switch", "charge", "replay"})
+    _answers: ClassVar[dict[Any, tuple[Any, Exception | None]]] = {}
+
+    def __init__(self, belief: Any, budget: float | None = None) -> None:
+        self._history: tuple[Any, ...] = ((belief, budget),)
+
+    @property
+    def loss(self) -> float:
+        """As of a ledger."""
+        return self._ask("loss_of_history")
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self._ask, name)
+
+    def _ask(self, name: str, *given: Any) -> Any:
+        call = name, tuple(tuple(one) if isinstance(one, list) else one for one in given)
+        asked = (*self._history, call)
+        if asked not in self._answers:
+            self._answers[asked] = self._computed(*call)
+        answer, error = self._answers[asked]
+        if error is not None:
+            raise error.with_traceback(None)
+        if name in self._CHANGES:
+            self._history = asked
+        return answer
+
+    def _computed(self, name: str, given: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+        ledger = Ledger(*self._history[0])
+        for before, by in self._history[1:]:
+            getattr(ledger, before)(*by)
+        if name == "loss_of_history":
+            return ledger.loss, None
+        try:
+            return getattr(ledger, name)(*given), None
+        except (ValueError, BudgetExceeded) as error:
+            return None, error
+
+
+def bytes_once(block_bytes: Callable[..., bytes]) -> Callable[..., bytes]:
+    """The encoder of blocks, for those that were not encoded before: schedules draw the same ones."""
+    made: dict[Any, bytes] = {}
+
+    def encoded(block: NoisyBlock, *, with_totals: bool) -> bytes:
+        key = block.keys, block.counts.tobytes(), block.totals.tobytes(), with_totals
+        if key not in made:
+            made[key] = block_bytes(block, with_totals=with_totals)
+        return made[key]
+
+    return encoded
+
+
 class Turns:
     """Which job runs: one at a time, by a schedule.
 
@@ -167,7 +230,10 @@ class Turns:
         self._left = list(schedule)
         self._alive = list(range(jobs))
         self._blocked: set[int] = set()
-        self._gates = [threading.Semaphore(0) for _ in range(jobs)]
+        # locks, each held but while its job may go on: semaphores of this library take longer
+        self._gates = [threading.Lock() for _ in range(jobs)]
+        for gate in self._gates:
+            gate.acquire()
 
     def begin(self) -> None:
         """Let the first job go."""
@@ -288,12 +354,14 @@ class Stage:
         self._folder = folder / scenario.name
         path = self._folder / "ledger.db"
         shutil.copy(path, path.with_name("template.db"))
-        self._template = sqlite3.connect(path.with_name("template.db"), check_same_thread=False)
         self._open(path)
 
     def _open(self, path: Path) -> None:
         self._url = f"sqlite:///{path}"
         self._ledger = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._ledger.execute("PRAGMA synchronous=OFF")
+        self._ledger.execute("ATTACH ? AS template", (str(self._folder / "template.db"),))
+        self._tables = [row[0] for row in self._ledger.execute(_TABLES)]
         # a database for each wait: what a process has alone
         self._stores = [Store(self._url, create=True, wait=1.0 + job) for job in range(len(self.scenario.jobs))]
         for job, store in enumerate(self._stores):
@@ -332,10 +400,14 @@ class Stage:
     def close(self) -> None:
         """Close everything."""
         self._end()
-        self._template.close()
 
     def _begin(self) -> None:
-        self._template.backup(self._ledger)
+        # row by row: a copy of the file would make every connection read its tables' definitions again
+        with self._ledger:
+            self._ledger.execute("BEGIN IMMEDIATE")
+            for table in self._tables:
+                self._ledger.execute(f"DELETE FROM main.{table}")  # noqa: S608 - a name
+                self._ledger.execute(f"INSERT INTO main.{table} SELECT * FROM template.{table}")  # noqa: S608 - a name
 
     def _end(self) -> None:
         for store in (*self._stores, *self._again):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, Qu
 from .interleaver import Job, Scenario, World
 from .samples import OTHER, SPACE, domain, query
 
-_GENERATOR = np.random.default_rng()
+#: Draws of a block of each shape, which come in turn: many more than a schedule makes, so that no two of it are alike.
+_DRAWS = 32
 _ROSTER = Roster.of(("m1", "m2"))
 
 
@@ -28,12 +31,16 @@ def _query(name: str = "weekly", windows: int = 2) -> QuerySpec:
     return query(name, size=4, windows=windows, shards=1, roster=_ROSTER)
 
 
+@lru_cache
+def _blocks(keys: tuple[str, ...], total: int) -> Iterator[NoisyBlock]:
+    drawn = np.random.default_rng().integers(-1000, 1000, (_DRAWS, len(keys), SPACE.size), dtype=np.int64)
+    return cycle([NoisyBlock(keys, np.full(len(keys), total, dtype=np.int64), counts) for counts in drawn])
+
+
 def _drafts(held: Registration, windows: Iterable[Window]) -> list[BlockToPublish]:
     def one(window: Window) -> BlockToPublish:
         def draw() -> NoisyBlock:
-            keys = held.roster_of(window).shard_keys(0, 1)
-            counts = _GENERATOR.integers(-1000, 1000, (len(keys), SPACE.size), dtype=np.int64)
-            return NoisyBlock(keys, np.full(len(keys), held.query.schedule.size, dtype=np.int64), counts)
+            return next(_blocks(held.roster_of(window).shard_keys(0, 1), held.query.schedule.size))
 
         return BlockToPublish(window, 0, draw)
 
