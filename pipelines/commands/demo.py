@@ -293,7 +293,7 @@ def _files(console: Console, out: Path, seconds: float) -> None:
     paragraph(
         console,
         f"Run it again: the same rows, and nothing is charged. To reset it, delete {out}; "
-        "a year published afresh spends the budget a second time, and with real data nobody may do that.",
+        "a year published afresh spends the budget a second time, which real data never allow.",
     )
 
 
