@@ -252,8 +252,9 @@ def demo(out: Path) -> None:
     default=0.0,
     help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
 )
+@click.option("--value", metavar="COLUMN", help="Column with the measured value, instead of the one that is guessed.")
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
-def init(data: Path, output: Path, *, hold_out: float, force: bool) -> None:
+def init(data: Path, output: Path, *, hold_out: float, value: str | None, force: bool) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
     Beside it a roster with every series in one group, but those held out. Columns, interval and units are guessed from
@@ -270,7 +271,7 @@ def init(data: Path, output: Path, *, hold_out: float, force: bool) -> None:
     from .commands.init import guess, write
     from .console import facts, heading, results
 
-    guessed = guess(look_at(data), output)
+    guessed = guess(look_at(data, value), output)
     series = write(guessed, output, force=force, hold_out=hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {data.name}")

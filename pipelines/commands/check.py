@@ -52,7 +52,7 @@ class Rejected:
     Attributes:
         reason: its name.
         rows: how many there are.
-        places: the first of them, ``FILE:LINE``, or row of files without lines.
+        places: the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column.
     """
 
     reason: str
@@ -157,7 +157,8 @@ class _Gathering:
         for one in decoded.rejects:
             count, places = self.rejects.setdefault(one.reason, (0, []))
             room = _SHOWN - len(places)
-            places += [f"{path}:{position}" for position in one.positions[: max(room, 0)].tolist()]
+            within = f", column {one.column}" if one.column else ""
+            places += [f"{path}:{position}{within}" for position in one.positions[: max(room, 0)].tolist()]
             self.rejects[one.reason] = (count + len(one.positions), places)
         if decoded.readings is None:
             return

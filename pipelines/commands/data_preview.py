@@ -16,6 +16,7 @@ import datetime as dt
 import glob
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.text import is_utf8
+from ...transforms.formats.wide import clock_time, clock_times
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
@@ -87,13 +89,21 @@ def layout_of(path: Path) -> Layout:
     rows = lines[1 : 1 + _SAMPLED]
     delimiter = max(_DELIMITERS, key=lambda one: _columns(lines[0], rows, one))
     names, *fields = csv.reader([lines[0], *rows], delimiter=delimiter)
-    if any(_DATA.fullmatch(name.strip()) for name in names):
+    if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names):
         raise CommandError(
             f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
             "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
     return Layout(encoding, delimiter, "," if _has_commas(fields, len(names)) else ".")
+
+
+def _are_numbered(names: list[str]) -> bool:
+    """Whether the names of columns are whole numbers, as of meters or times of the day, beside that of a time."""
+    whole = [name.strip() for name in names if name.strip().isdecimal()]
+    others = [name for name in names if not name.strip().isdecimal()]
+    plain = not any(_DATA.fullmatch(name.strip()) for name in others)
+    return len(whole) >= _FEWEST_SERIES and len(set(whole)) == len(whole) and plain and any(map(_TIME.search, others))
 
 
 def _encoding(sample: bytes) -> Encoding:
@@ -215,10 +225,16 @@ _TEXT_TIMES = (
     "%Y-%m-%d %H",
     "%Y%m%d%H%M",
 )
+_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
 _EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
 _TO_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _NS_A_US = 1_000
 _TRIED = 2_000
+
+#: Columns of series, and of times of the day, from which a table is said to be wide; rows that are looked at for its
+#: values at least; and how many times the rows of another table its cells may be.
+_FEWEST_SERIES, _FEWEST_TIMES, _FEWEST_ROWS, _WIDER = 3, 4, 200, 5
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +254,16 @@ class Look:
         time_format: strptime format of text times that are not ISO 8601.
         time_unit: unit of times given as numbers.
         ambiguous: the format with day and month exchanged, where it reads the times too.
-        value: column of the value.
+        value: column of the value; of a wide table one of them.
         unit: unit that the value's name suggests.
         times_us: instants of the rows, naive ones read as UTC, sorted, int64.
         interval_us: most frequent distance between two readings of a series, microseconds.
         values: the finite values.
         others: further columns of numbers.
         rises: whether the value of every series never falls, as a counter's does.
+        wide: what the columns of values are named by, in a wide table.
+        wide_columns: how many there are.
+        without: columns of a wide table that are none of them.
     """
 
     path: Path
@@ -266,6 +285,9 @@ class Look:
     values: npt.NDArray[np.float64]
     others: tuple[str, ...] = ()
     rises: bool = False
+    wide: Literal["series", "times"] | None = None
+    wide_columns: int = 0
+    without: tuple[str, ...] = ()
 
 
 def format_of(path: Path) -> FileFormat:
@@ -286,8 +308,43 @@ def format_of(path: Path) -> FileFormat:
     return found
 
 
-def look_at(path: Path) -> Look:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The readings of the first rows, as far as their columns are found.
+
+    Attributes:
+        series: column of the series.
+        names: distinct series.
+        time: columns of the time.
+        time_format: strptime format of text times.
+        time_unit: unit of times given as numbers.
+        value: column of the value, or one of them.
+        codes: the series of each reading, -1 where there is none, shape (n,).
+        instants: microseconds since 1970 of each, -1 where there is none, shape (n,).
+        numbers: the value of each, shape (n,).
+        wide: what the columns of values are named by, in a wide table.
+        columns: the columns of values.
+    """
+
+    series: str | None
+    names: int
+    time: tuple[str, ...]
+    time_format: str | None
+    time_unit: str | None
+    value: str
+    codes: npt.NDArray[np.int64]
+    instants: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.float64]
+    wide: Literal["series", "times"] | None = None
+    columns: tuple[str, ...] = ()
+
+
+def look_at(path: Path, value: str | None = None) -> Look:
     """Look at a data file.
+
+    Args:
+        path: the file, a folder or a pattern.
+        value: the column of the value; guessed if left out.
 
     Raises:
         CommandError: it cannot be read, or holds nothing that looks like readings.
@@ -302,18 +359,13 @@ def look_at(path: Path) -> Look:
         raise CommandError(f"{path}: it has no rows to look at", ExitCode.SOURCE)
     table = _without_index(table)
     columns = tuple(table.column_names)
-    time, time_format, time_unit, instants = _times(path, table)
-    series = _series(table, time)
-    value = _value(path, table, {*time, *([] if series is None else [series])})
-    codes = np.zeros(table.num_rows, dtype=np.int64)
-    names = 1
-    if series is not None:
-        encoded = pc.dictionary_encode(table[series].combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-        codes = np.asarray(encoded.indices.fill_null(-1))
-        names = len(encoded.dictionary)
-    known = instants >= 0
-    taken = {*time, value, *([] if series is None else [series])}
-    numbers = np.asarray(table[value].combine_chunks().cast(pa.float64()).fill_null(np.nan))
+    is_wide = value is None and kind in ("csv", "parquet")
+    seen = (is_wide and (_wide_times(table) or _wide_series(path, table))) or _long(path, table, value)
+    known = seen.instants >= 0
+    taken = {*seen.time, seen.value, *seen.columns, *([] if seen.series is None else [seen.series])}
+    codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
+    rest = tuple(name for name in columns if name not in taken)
+    named = seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     return Look(
         path=path,
         files=files,
@@ -321,20 +373,112 @@ def look_at(path: Path) -> Look:
         layout=layout,
         complete=complete,
         columns=columns,
-        series=series,
-        names=names,
-        time=time,
-        time_format=time_format,
-        time_unit=time_unit,
-        ambiguous=_exchanged(table, time, time_format),
-        value=value,
-        unit=next((unit for pattern, unit in _UNITS if pattern.search(value)), ""),
-        times_us=np.sort(instants[known]),
-        interval_us=_interval(path, codes[known], instants[known]),
-        values=numbers[np.isfinite(numbers)],
-        others=tuple(name for name in columns if name not in taken and _is_number(table[name].type)),
-        rises=_rises(codes[known], instants[known], numbers[known]),
+        series=seen.series,
+        names=seen.names,
+        time=seen.time,
+        time_format=seen.time_format,
+        time_unit=seen.time_unit,
+        ambiguous=_exchanged(table, seen.time, seen.time_format),
+        value=seen.value,
+        unit=next((unit for pattern, unit in _UNITS if any(map(pattern.search, named.split()))), ""),
+        times_us=np.sort(instants),
+        interval_us=_interval(path, codes, instants),
+        values=seen.numbers[np.isfinite(seen.numbers)],
+        others=tuple(name for name in rest if _is_number(table[name].type)),
+        rises=_rises(codes, instants, numbers),
+        wide=seen.wide,
+        wide_columns=len(seen.columns),
+        without=rest if seen.wide == "series" else (),
     )
+
+
+def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
+    """A table with a row for each reading."""
+    time, time_format, time_unit, instants = _times(path, table)
+    series = _series(table, time)
+    taken = {*time, *([] if series is None else [series])}
+    value = _value(path, table, taken) if value is None else _named_value(path, table, value, taken)
+    codes, names = np.zeros(table.num_rows, dtype=np.int64), 1
+    if series is not None:
+        codes, names = _codes(table[series])
+    return _Seen(
+        series, names, time, time_format, time_unit, value, codes, instants, _numbers(table[value].combine_chunks())
+    )
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+    encoded = pc.dictionary_encode(column.combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    return np.asarray(encoded.indices.fill_null(-1)).astype(np.int64), len(encoded.dictionary)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    return np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+
+
+def _is_number_or_empty(kind: pa.DataType) -> bool:
+    return _is_number(kind) or pa.types.is_null(kind)
+
+
+def _wide_times(table: pa.Table) -> _Seen | None:
+    """A table with a column for each time of the day, evenly apart, and a row for each series and day."""
+    columns = tuple(name for name in table.column_names if clock_time(name) is not None)
+    columns = tuple(name for name in columns if _is_number_or_empty(table[name].type))
+    clock = clock_times(columns)
+    if len(columns) < _FEWEST_TIMES or len(set(np.diff(clock).tolist())) > 1 or clock[1] <= clock[0]:
+        return None
+    rest = table.drop_columns(list(columns))
+    found = _dates(rest)
+    if found is None:
+        return None
+    date, form, days = found
+    series = _series(rest, (date,))
+    codes, names = (np.zeros(table.num_rows, dtype=np.int64), 1) if series is None else _codes(rest[series])
+    rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // len(columns)))
+    instants = np.where(days[rows] >= 0, days[rows] + clock[:, None], -1)
+    numbers = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
+    seen = np.where(np.isfinite(numbers), instants, -1).ravel()  # an empty cell is no reading
+    return _Seen(
+        series, names, (date,), form, None, columns[0], np.tile(codes[rows], len(columns)), seen, numbers.ravel(),
+        "times", columns,
+    )  # fmt: skip
+
+
+def _wide_series(path: Path, table: pa.Table) -> _Seen | None:
+    """A table with a column for each series: columns of numbers that have one name but for its digits."""
+    try:
+        time, form, unit, instants = _times(path, table)
+    except CommandError:
+        return None
+    rest = [name for name in table.column_names if name not in time]
+    if any(_is_text(table[name].type) for name in rest):
+        return None  # of a name, most likely
+    numbers = [name for name in rest if _is_number_or_empty(table[name].type)]
+    stems = Counter(_DIGITS.sub("#", name.strip()) for name in numbers)
+    stem, many = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
+    columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
+    others = [name for name in numbers if name not in columns]
+    if "#" not in stem or many < _FEWEST_SERIES or many <= len(others) or any(map(_VALUE.search, others)):
+        return None
+    rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // many))
+    values = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
+    seen = np.where(np.isfinite(values), instants[rows], -1).ravel()
+    codes = np.repeat(np.arange(many), values.shape[1])
+    return _Seen(None, many, time, form, unit, columns[0], codes, seen, values.ravel(), "series", columns)
+
+
+def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | None:
+    """The column of the day, its format, and its midnights; -1 where there is none."""
+    for name in sorted(table.column_names, key=lambda name: not _TIME.search(name)):
+        column = table[name].combine_chunks()
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            return name, None, np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
+        is_number = pa.types.is_integer(column.type) and _TIME.search(name)
+        if _is_text(column.type) or is_number:
+            texts = _joined(table, (name,))
+            form = _text_format(texts, ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES))
+            if form is not None:
+                return name, form or None, _parsed(texts, form)
+    return None
 
 
 def _first_file(path: Path) -> Path:
@@ -490,10 +634,10 @@ def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
     return np.array([_instant(text, form) for text in texts], dtype=np.int64)
 
 
-def _text_format(texts: list[str]) -> str | None:
+def _text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
     """The first format that reads most of the texts; an empty one is ISO 8601."""
     tried = _tried(texts)
-    return next((form for form in ("", *_TEXT_TIMES) if _reads(tried, form)), None)
+    return next((form for form in forms if _reads(tried, form)), None)
 
 
 def _tried(texts: list[str]) -> list[str]:
@@ -509,7 +653,11 @@ def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str 
     if form is None:
         return None
     other = "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
-    return other if other in _TEXT_TIMES and _reads(_tried(_joined(table, time)), other) else None
+    return (
+        other
+        if other != form and other in (*_TEXT_TIMES, *_DATES) and _reads(_tried(_joined(table, time)), other)
+        else None
+    )
 
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
@@ -527,6 +675,15 @@ def _value(path: Path, table: pa.Table, taken: set[str]) -> str:
             f"{path}: none of its columns, {', '.join(table.column_names)}, holds numbers to measure; convert the file"
         )
     return min(numbers, key=lambda name: not _VALUE.search(name))
+
+
+def _named_value(path: Path, table: pa.Table, value: str, taken: set[str]) -> str:
+    numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
+    if value not in numbers:
+        raise CommandError(
+            f"--value {value!r}: {path} has the columns of numbers {', '.join(numbers)}; name one of them"
+        )
+    return value
 
 
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ...schemas.files import reason, write_whole
 from ...schemas.settings.job import Settings, load_settings
@@ -27,6 +28,10 @@ _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+#: Names of columns that are shown.
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,17 @@ def _edges(look: Look, scale: float) -> tuple[float, ...]:
     rounded = sorted({float(f"{value:.1g}") for value in fifths.tolist()})
     if len(rounded) > 1 and rounded[0] <= float(look.values.min() * scale):
         rounded = rounded[1:]
-    return tuple(rounded)
+    return _apart(rounded, look.values * scale)
+
+
+def _apart(edges: list[float], values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    """The edges between which there are values: a bin that no history visits has no place in a chain."""
+    kept: list[float] = []
+    for edge in edges:
+        low = kept[-1] if kept else -math.inf
+        if ((values >= low) & (values < edge)).any() and (values >= edge).any():
+            kept.append(edge)
+    return tuple(kept or edges[:1])
 
 
 def _name(text: str) -> str:
@@ -97,17 +112,10 @@ def guess(look: Look, output: Path) -> Guess:
         format=look.format,
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
-        decimal="" if look.layout.decimal == "." else '\n  decimal: ","',
+        decimal="" if look.layout.decimal == "." else '  decimal: ","\n',
         model=_STAND_IN,
         roster=_ROSTER if look.names > 1 else _NO_ROSTER,
-        rises=_RISES if look.rises else "",
-        series=f"{{constant: {_word(name)}}}" if look.series is None else _word(look.series),
-        series_note="the name of the only series"
-        if look.series is None
-        else "column with the name of the meter or wearer",
-        time=_word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]",
-        time_more=_time_more(look),
-        value=_word(look.value),
+        parts=_parts(look, name),
         unit=json.dumps(look.unit),
         scale=_number(scale),
         scale_note=_scale_note(look, per_unit, scale),
@@ -133,6 +141,27 @@ def guess(look: Look, output: Path) -> Guess:
     )
     _check(text)
     return Guess(text, _said(look, scale, per_unit, windows, size), look.names > 1)
+
+
+def _parts(look: Look, name: str) -> str:
+    """Where the parts of a reading are."""
+    series = ""
+    if look.wide != "series":
+        series = (
+            f"  series: {{constant: {_word(name)}}}  # the name of the only series\n"
+            if look.series is None
+            else f"  series: {_word(look.series)}  # column with the name of the meter or wearer\n"
+        )
+    time = _word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]"
+    time = f"  time: {time}{_time_more(look)}\n"
+    if look.wide is None:
+        return f"{series}{time}  value: {_word(look.value)}{_RISES if look.rises else ''}\n"
+    if look.wide == "times":
+        return (
+            f"{series}{time}  wide: {{columns: times}}  # a column for each time of the day, by the clock of the data\n"
+        )
+    without = f", without: [{', '.join(_word(one) for one in look.without)}]" if look.without else ""
+    return f"{time}  wide: {{columns: series{without}}}  # every other column is a series\n"
 
 
 def _layout(look: Look) -> str:
@@ -176,9 +205,22 @@ def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
 
 def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: int) -> tuple[tuple[str, str], ...]:
     series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
-    time = " and ".join(look.time) + (f", read as {look.time_format}" if look.time_format else "")
+    if look.wide == "series":
+        series = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a series each"
+    time = " and ".join(name.strip() or "without a name" for name in look.time) + (
+        f", read as {look.time_format}" if look.time_format else ""
+    )
     unit = look.unit or "of no known unit"
-    value = f"column {look.value}, {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
+    value = f"column {look.value}" if look.wide is None else "in the columns of the series"
+    if look.wide == "times":
+        value = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a time of the day each"
+    value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
+    others = f"{', '.join(look.others[:_SHOWN])}{' and others' if len(look.others) > _SHOWN else ''}"
+    not_used = (
+        f"also numeric: {others}: use --value; columns that are a series each: see readings.wide"
+        if look.wide is None
+        else f"columns that are none of values: {others}; where one is, see readings.wide in the file"
+    )
     return (
         ("series", series),
         ("time", f"column {time}; times without an offset are read as UTC"),
@@ -188,17 +230,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
             if look.rises
             else []
         ),
-        *(
-            [
-                (
-                    "not used",
-                    f"other columns of numbers: {', '.join(look.others)}; a column of its own for each series has "
-                    "to be made rows first: a name, a time, a value",
-                )
-            ]
-            if look.others
-            else []
-        ),
+        *([("not used", not_used)] if look.others else []),
         *(
             []
             if look.ambiguous is None
@@ -323,10 +355,7 @@ _TEMPLATE = """\
 source: {{{format}: {path}{layout}}}
 
 readings:
-  series: {series}  # {series_note}
-  time: {time}{time_more}
-  value: {value}{rises}{decimal}
-  unit: {unit}
+{parts}{decimal}  unit: {unit}
   scale: {scale}  # {scale_note}
 
 slots:  # at most one reading counts per series and slot, the latest

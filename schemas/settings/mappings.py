@@ -43,6 +43,7 @@ __all__ = [
     "Steps",
     "TimePlace",
     "ValuePlace",
+    "Wide",
     "column_of",
     "path_steps",
     "place_text",
@@ -222,6 +223,16 @@ class RegisterValue(Section):
         return {"register": self.register_.model_dump(mode="json")}
 
 
+class Wide(Section):
+    """A table whose line has many readings: in a column for each series, or for each time of the day."""
+
+    columns: Literal["series", "times"] = Field(
+        description="what the columns of values are named by: series, each the name of one, or times, each a time of "
+        "the day such as 00:30, with the date in time"
+    )
+    without: list[Name] = Field(default_factory=list[Name], description="columns that are none of them, and not read")
+
+
 def _form(given: Any) -> str:
     """Which form of a place is meant, so that a mistake in it is reported as one of that form."""
     if isinstance(given, (list, tuple)):
@@ -300,10 +311,14 @@ def check_readings(readings: Readings) -> None:
         problems += _named_problems(readings)
     else:
         given = {} if preset is None else MAPPED[preset]
-        missing = [one for one in ("series", "time", "value") if getattr(readings, one) is None and one not in given]
+        parts = {None: ("series", "time", "value"), "series": ("time",), "times": ("series", "time")}[
+            None if readings.wide is None else readings.wide.columns
+        ]
+        missing = [one for one in parts if getattr(readings, one) is None and one not in given]
         problems += [
             f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
         ]
+    problems += _wide_problems(readings)
     if isinstance(readings.time, Place) and readings.time.level is not None:
         problems.append("readings.time: a level holds no time; name the whole header or key")
     if (isinstance(readings.series, Place) and readings.series.stamp) or _is_stamp(readings.value):
@@ -319,6 +334,25 @@ def check_readings(readings: Readings) -> None:
         problems.append("readings.avro_schemas is missing: avro-single payloads only name the digest of their schema")
     if problems:
         raise ValueError("; ".join(problems))
+
+
+def _wide_problems(readings: Readings) -> list[str]:
+    """What does not fit a wide table."""
+    wide = readings.wide
+    if wide is None:
+        return []
+    problems = [
+        f"readings.{name} is set, and with readings.wide a message has none of it; leave one of them out"
+        for name in ("preset", "attributes", "avro_schemas")
+        if getattr(readings, name)
+    ]
+    if readings.value is not None:
+        problems.append("readings.value is set, and readings.wide says which columns hold values; leave it out")
+    if wide.columns == "series" and readings.series is not None:
+        problems.append(
+            "readings.series is set, and with readings.wide: {columns: series} the columns are the series; leave it out"
+        )
+    return problems
 
 
 def _is_stamp(place: object) -> bool:
@@ -356,6 +390,8 @@ def check_message(readings: Readings, group: str | None) -> None:
     Raises:
         ValueError: a plain string is no path, or two paths run over different arrays.
     """
+    if readings.wide is not None:
+        raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
     if readings.preset in NAMED:
         if group is not None and group not in readings.attributes:
             raise ValueError(
@@ -441,6 +477,10 @@ class Readings(Section):
     value: ValuePlace | None = Field(
         default=None, description="column with the measured value, a place in a message, or its name under a preset"
     )
+    wide: Wide | None = Field(
+        default=None,
+        description="a table with a column for each series, or for each time of the day, instead of one for the value",
+    )
     attributes: dict[Name, FieldPlace] = Field(
         default_factory=dict[Name, FieldPlace], description="names for places in a message that group_by may name"
     )
@@ -492,7 +532,7 @@ class Readings(Section):
         return {
             name: value
             for name, value in handler(self).items()
-            if name not in (*MESSAGE_FIELDS, "decimal")
+            if name not in (*MESSAGE_FIELDS, "decimal", "wide")
             or value != Readings.model_fields[name].get_default(call_default_factory=True)
         }
 
@@ -502,7 +542,9 @@ class Readings(Section):
         Raises:
             SettingsError: the key of the pseudonyms is not where the settings say.
         """
-        form = self.model_dump(mode="json", exclude={"max_bytes", "remember", "decimal"})
+        form = self.model_dump(mode="json", exclude={"max_bytes", "remember", "decimal", "wide"})
+        if self.wide is not None:  # the columns that are left out are part of the file, as the others are
+            form["wide"] = self.wide.columns
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
 
     @property

@@ -332,6 +332,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="the columns of a wide table are given to each other's series",
+        file="transforms/formats/wide.py",
+        old="series = each.take(pa.array(np.repeat(np.arange(width), lines)))",
+        new="series = each.take(pa.array(np.tile(np.arange(width), lines)))",
+        tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
+    ),
+    Mutant(
         name="the digest of a row is not checked",
         file="store/integrity.py",
         old='    if row["row_digest"] != row_digest(table, row):',

@@ -43,11 +43,13 @@ class Rejects(NamedTuple):
         reason: why.
         positions: line or row numbers from 1, or offsets, int64, shape (n,).
         sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown.
+        column: number of the column from 1, where a line of a wide table has several readings; 0 of whole lines.
     """
 
     reason: RejectReason
     positions: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64] | None = None
+    column: int = 0
 
 
 def counter_name(reason: RejectReason) -> str:
@@ -56,12 +58,19 @@ def counter_name(reason: RejectReason) -> str:
 
 
 def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
-    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row."""
-    rows = sum(len(one.positions) for one in rejects)
+    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row.
+
+    The source of a reading in a wide table is ``FILE, column N``: the number of its column, because the column's name
+    may be that of a series.
+    """
     # the name of a file may be any bytes, which Python keeps as half characters that no text can hold
     source = source.encode("utf-8", "backslashreplace").decode("utf-8")
     reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
     positions = [one.positions for one in rejects]
+    sources = [
+        pa.repeat(pa.scalar(f"{source}, column {one.column}" if one.column else source, pa.utf8()), len(one.positions))
+        for one in rejects
+    ]
     sizes = [
         pa.nulls(len(one.positions), pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
         for one in rejects
@@ -69,7 +78,7 @@ def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.concat_arrays(reasons) if reasons else pa.array([], pa.utf8()),
-            pa.repeat(pa.scalar(source, pa.utf8()), rows),
+            pa.concat_arrays(sources) if sources else pa.array([], pa.utf8()),
             pa.array(np.concatenate(positions) if positions else np.empty(0, dtype=np.int64), pa.int64()),
             pa.concat_arrays(sizes) if sizes else pa.array([], pa.int64()),
         ],

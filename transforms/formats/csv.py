@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -47,7 +48,7 @@ class CsvForm:
     Attributes:
         width: fields in a line.
         at: number of each needed column's field.
-        value: the column with the value.
+        values: the columns with values; one, but in a wide table.
         names: the columns with names.
         delimiter: between fields.
         decimal: mark before the decimals of a number.
@@ -57,7 +58,7 @@ class CsvForm:
 
     width: int
     at: dict[str, int]
-    value: str
+    values: tuple[str, ...]
     names: tuple[str, ...]
     delimiter: str
     decimal: str
@@ -93,8 +94,32 @@ def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> 
     return None
 
 
+def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
+    """The names in the header of a file; ``None`` for a file without a line.
+
+    Raises:
+        SettingsError: there is no header.
+    """
+    for block in text_blocks(stream, path, _HEADER_BYTES):
+        found = _find_header(block, path, delimiter)
+        if found is not None:
+            return found[0]
+    return None
+
+
 def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """The header, if it is in this block: the first line that is not blank."""
+    """The layout, if the header is in this block."""
+    found = _find_header(block, path, delimiter)
+    if found is None:
+        return None
+    header, lines, begin = found
+    at = _places(header, path, columns)
+    names = tuple(one for one in (columns.series, columns.group) if one is not None)
+    return CsvForm(len(header), at, columns.values, names, delimiter, columns.decimal, lines, begin)
+
+
+def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
+    """The header, if it is in this block: the first line that is not blank; and the lines and bytes up to its end."""
     if not block.data:
         raise SettingsError([f"source.csv: {path} does not begin with a header line; check that it is a CSV file"])
     start, number = 0, 0
@@ -103,10 +128,7 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
         number += 1
         line = block.data[start:end].removesuffix(b"\r")
         if line:
-            header = _header(line, path, delimiter)
-            at = _places(header, path, columns)
-            names = tuple(one for one in (columns.series, columns.group) if one is not None)
-            return CsvForm(len(header), at, columns.value, names, delimiter, columns.decimal, number, end + 1)
+            return _header(line, path, delimiter), number, end + 1
         start = end + 1
     return None
 
@@ -129,9 +151,12 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
     """The number of each needed column's field; blanks around a name in the header do not matter."""
     problems: list[str] = []
     at: dict[str, int] = {}
+    exact, stripped = dict[str, list[int]](), dict[str, list[int]]()
+    for i, name in enumerate(header):
+        exact.setdefault(name, []).append(i)
+        stripped.setdefault(name.strip(), []).append(i)
     for setting, column in columns.settings:
-        places = [i for i, name in enumerate(header) if name == column]
-        places = places or [i for i, name in enumerate(header) if name.strip() == column.strip()]
+        places = exact.get(column) or stripped.get(column.strip(), [])
         if len(places) == 1:
             at[column] = places[0]
         elif places:
@@ -238,8 +263,8 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
         fields = [str(i) for i in range(form.width)]
         types = {str(form.at[name]): pa.utf8() for name in form.at}
         types |= {str(form.at[name]): pa.dictionary(pa.int32(), pa.utf8()) for name in form.names}
-        is_shared = sum(at == form.at[form.value] for at in form.at.values()) > 1
-        types |= {} if is_shared else {str(form.at[form.value]): kind}
+        shares = Counter(form.at.values())
+        types |= {str(form.at[value]): kind for value in form.values if shares[form.at[value]] == 1}
         try:
             table = arrow_csv.read_csv(
                 pa.BufferReader(data),
@@ -258,11 +283,14 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
         if table.num_rows != lines:
             return None
         columns = {name: whole(table.column(str(at))) for name, at in form.at.items()}
-        value = columns[form.value]
-        if pa.types.is_floating(value.type) and np.isinf(value.to_numpy(zero_copy_only=False)).any():
+        if any(map(_has_infinity, map(columns.__getitem__, form.values))):
             continue  # only the text tells an infinity from a number too large for a float
         return columns
     return None
+
+
+def _has_infinity(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and bool(np.isinf(column.to_numpy(zero_copy_only=False)).any())
 
 
 @dataclass(frozen=True, slots=True)

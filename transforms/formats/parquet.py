@@ -84,6 +84,7 @@ _WANTED = {
     "readings.series": "a name",
     "readings.time": "a time",
     "readings.value": "a number",
+    "readings.wide": "a number, and is none of the columns of values: name it in readings.wide.without",
     "group_by": "a name",
 }
 
@@ -95,7 +96,7 @@ def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     if setting in ("readings.series", "group_by"):
         return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if setting == "readings.value":
+    if setting in ("readings.value", "readings.wide"):
         return text or number or pa.types.is_null(kind)
     clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
     return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)

@@ -219,9 +219,10 @@ class Columns:
     Attributes:
         series: column with the series; ``None`` where all rows belong to one.
         times: columns with the event time.
-        value: column with the value.
+        value: column with the value; of a wide table none.
         group: column with the group, if the grouping comes from the data.
         decimal: mark before the decimals of numbers in files of text.
+        wide: the columns of values of a wide table, where its header is known.
     """
 
     series: str | None
@@ -229,6 +230,7 @@ class Columns:
     value: str
     group: str | None = None
     decimal: str = "."
+    wide: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None) -> Columns:
@@ -246,8 +248,14 @@ class Columns:
     def settings(self) -> tuple[tuple[str, str], ...]:
         """(setting, column) of each, for messages."""
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
-        named += [("readings.value", self.value), ("group_by", self.group)]
+        named += [("readings.value", self.value or None), ("group_by", self.group)]
+        named += [("readings.wide", one) for one in self.wide]
         return tuple((setting, column) for setting, column in named if column is not None)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns with values."""
+        return self.wide or (self.value,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -263,11 +271,13 @@ class RawRows:
         columns: arrays by name, n rows each, of any type.
         positions: line or row numbers from 1, shape (n,).
         malformed: positions of what could not be taken apart, shape (m,).
+        wide: of a wide table the columns of values with their numbers in the file, from 1.
     """
 
     columns: dict[str, pa.Array]
     positions: Ints
     malformed: Ints
+    wide: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def lost(cls, malformed: Ints) -> RawRows:
@@ -353,13 +363,7 @@ class RowDecoder:
         if not rows:
             return Decoded(None, 0, tuple(rejects))
         names = self.columns
-        series, problems = (
-            (constant_names(self._constant, rows), [])
-            if names.series is None
-            else read_names(raw.columns[names.series], RejectReason.MISSING_SERIES)
-        )
-        if self._pseudonyms is not None:
-            series = self._pseudonyms.of(series)
+        series, problems = self._series(raw)
         times, more = self._times.read([raw.columns[one] for one in names.times])
         problems = [*problems, *more]
         if self._live_clocks:
@@ -368,15 +372,12 @@ class RowDecoder:
                 unset &= ~one.rows  # a row without a time has a meaningless one
             if unset.any():
                 problems.append(Problem(unset, RejectReason.IMPLAUSIBLE_TIME))
-        groups: list[pa.Array] = []
-        if names.group is not None:
-            group, more = read_names(raw.columns[names.group], RejectReason.GROUP_CONFLICT)
-            groups = [group]
-            problems += more
+        groups, more = self._groups(raw)
+        problems += more
         values, more = read_values(raw.columns[names.value], self._scale, names.decimal)
         problems += more
         keep = np.ones(rows, dtype=np.bool_)
-        for bad, reason in _first_of_each_row(problems):
+        for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
         arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
@@ -391,8 +392,25 @@ class RowDecoder:
         readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return Decoded(readings, int(times.min()), tuple(rejects), positions)
 
+    def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
+        """The series of each row, under its pseudonym where there are pseudonyms, and the rows without one."""
+        column = self.columns.series
+        series, problems = (
+            (constant_names(self._constant, len(raw.positions)), [])
+            if column is None
+            else read_names(raw.columns[column], RejectReason.MISSING_SERIES)
+        )
+        return (series if self._pseudonyms is None else self._pseudonyms.of(series)), problems
 
-def _first_of_each_row(problems: list[Problem]) -> list[Problem]:
+    def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
+        """The column of the groups, where there is one, and the rows without one."""
+        if self.columns.group is None:
+            return [], []
+        group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
+        return [group], problems
+
+
+def first_of_each_row(problems: list[Problem]) -> list[Problem]:
     """Each row with the first of its problems only; malformed rows first."""
     seen: npt.NDArray[np.bool_] | None = None
     firsts: list[Problem] = []

@@ -356,26 +356,44 @@ class TimeReader:
         Returns:
             Microseconds since the epoch, shape (n,), and the rows without a time; their instants mean nothing.
         """
+        stamps = self._stamps_of(columns)
+        utc, skipped = self._placed(np.where(stamps.good, stamps.stamp_us, 0), stamps.zoned)
+        return utc, _problems(
+            (~stamps.good, RejectReason.UNPARSABLE_TIME), (skipped, RejectReason.NONEXISTENT_LOCAL_TIME)
+        )
+
+    def read_days(self, columns: Sequence[pa.Array], of_day_us: Ints) -> tuple[Ints, list[Problem], Bools]:
+        """Read the columns of a date, and place times of its day by the same clock.
+
+        Args:
+            columns: arrays of n rows each, which are joined with a blank.
+            of_day_us: microseconds since midnight on the clock, shape (m,).
+
+        Returns:
+            Microseconds since the epoch, shape (m, n); the rows without a date, whose instants mean nothing; and the
+            local times that were skipped by a clock change, shape (m, n).
+        """
+        stamps = self._stamps_of(columns)
+        local = np.where(stamps.good, stamps.stamp_us, 0)[None, :] + of_day_us[:, None]
+        utc, skipped = self._placed(local.ravel(), np.tile(stamps.zoned, len(of_day_us)))
+        problems = _problems((~stamps.good, RejectReason.UNPARSABLE_TIME))
+        return utc.reshape(local.shape), problems, skipped.reshape(local.shape) & stamps.good
+
+    def _stamps_of(self, columns: Sequence[pa.Array]) -> Stamps:
         column = columns[0] if len(columns) == 1 else _joined(columns)
         stamps = self._read_any(column)
         good = stamps.good
         if column.null_count:
             good = good & truths(pc.is_valid(column))
-        utc = stamps.stamp_us
-        inside = (utc >= LOWEST_US) & (utc <= HIGHEST_US)
-        good = good & inside
-        problems: list[Problem] = []
-        if not good.all():
-            problems.append(Problem(~good, RejectReason.UNPARSABLE_TIME))
-            utc = np.where(good, utc, 0)
-        naive = ~stamps.zoned
-        if self.timezone != "UTC" and naive.any():
-            local, skipped = self._clock.to_utc(utc)
-            utc = np.where(naive, local, utc)
-            skipped &= naive
-            if skipped.any():
-                problems.append(Problem(skipped, RejectReason.NONEXISTENT_LOCAL_TIME))
-        return utc, problems
+        inside = (stamps.stamp_us >= LOWEST_US) & (stamps.stamp_us <= HIGHEST_US)
+        return Stamps(stamps.stamp_us, stamps.zoned, good & inside)
+
+    def _placed(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
+        """Stamps in UTC, and those on the local clock that it skipped."""
+        if self.timezone == "UTC" or zoned.all():
+            return stamp_us, np.zeros(len(stamp_us), dtype=np.bool_)
+        utc, skipped = self._clock.to_utc(stamp_us)
+        return np.where(zoned, stamp_us, utc), skipped & ~zoned
 
     def _read_any(self, column: pa.Array) -> Stamps:
         kind = column.type
@@ -421,6 +439,10 @@ class TimeReader:
             floats = _floats(pc.cast(pc.utf8_trim_whitespace(_only(text, number)), pa.float64()))
             stamps = _merged(stamps, self._read_floats(floats), number)
         return stamps
+
+
+def _problems(*found: tuple[Bools, RejectReason]) -> list[Problem]:
+    return [Problem(rows, reason) for rows, reason in found if rows.any()]
 
 
 def _quick_iso(text: pa.Array) -> Stamps | None:

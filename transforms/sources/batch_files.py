@@ -237,6 +237,10 @@ def decoder_of(
         messages = MessageFileDecoder(source.format, source.delimiter, readings, **how)
         messages.check()
         return messages
+    if readings.wide is not None and source.format not in ("csv", "parquet"):
+        raise SettingsError(
+            [f"readings.wide is of files of CSV and Parquet, not of {source.format}; write the table as one of them"]
+        )
     decoder = FileDecoder(source.format, source.delimiter, readings, **how)
     try:
         decoder.rows()

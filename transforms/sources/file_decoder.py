@@ -6,9 +6,9 @@ Past the decoder an element is a batch, never a reading.
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from ...schemas.settings.connectors import FileFormat
@@ -18,12 +18,19 @@ from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
 from ..formats.paths import open_bytes, open_text
-from ..formats.rows import RawRows, RowDecoder, RowReader
+from ..formats.rows import Columns, RawRows, RowDecoder, RowReader
+from ..formats.wide import WideRows, wide_columns
 
 __all__ = ["FileDecoder", "FileTask", "HowRead"]
 
 #: Bytes of text that are parsed at a time, for each row of a batch.
 _LINE_BYTES = 64
+
+#: The same of the cells of a wide table.
+_CELL_BYTES = 8
+
+#: The columns of values of a wide table with their numbers in the file; none of another table.
+Wide = tuple[tuple[str, int], ...]
 
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
@@ -89,7 +96,8 @@ class FileDecoder:
         Raises:
             ValueError: the time format cannot be read.
         """
-        return RowDecoder(self.readings, timezone=self.timezone, group=self.group)
+        kind = RowDecoder if self.readings.wide is None else WideRows
+        return kind(self.readings, timezone=self.timezone, group=self.group)
 
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns and cut it into parts; a file without rows has none.
@@ -98,20 +106,22 @@ class FileDecoder:
             SettingsError: it lacks a column.
             SourceFileError: it cannot be read.
         """
-        columns = self.rows().columns
         if self.format == "parquet":
             with self._parquet(path, None) as file:
+                columns, wide = self._columns_of(file.schema_arrow.names, path)
                 parquet_files.check_columns(file.schema_arrow, path, columns)
-                rows = _TASK_BATCHES * self.batch_rows
+                rows = _TASK_BATCHES * self._lines(wide)
                 return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
         if self.format == "avro":
             with open_bytes(path) as stream:
-                avro_files.check_columns(stream, path, columns)
+                avro_files.check_columns(stream, path, self.rows().columns)
         else:
             with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
-                    jsonl_files.check_columns(stream, path, columns)
-                elif csv_files.read_form(stream, path, columns, self.delimiter) is None:
+                    jsonl_files.check_columns(stream, path, self.rows().columns)
+                elif (columns := self._csv_columns(path)[0]) is None or (
+                    csv_files.read_form(stream, path, columns, self.delimiter) is None
+                ):
                     return []
         return [FileTask(path)]
 
@@ -125,19 +135,30 @@ class FileDecoder:
         Raises:
             SourceFileError: the file is damaged.
         """
-        columns = self.rows().columns
         if self.format == "parquet":
             with self._parquet(task.path, parquet) as file:
-                yield from parquet_files.parquet_rows(file, task.path, columns, task.groups, self.batch_rows)
+                columns, wide = self._columns_of(file.schema_arrow.names, task.path)
+                rows = self._lines(wide)
+                yield from _as_wide(parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), wide)
             return
         block_bytes = self.batch_rows * _LINE_BYTES
+        if self.format == "csv":
+            yield from self._csv_rows(task.path, block_bytes)
+            return
+        columns = self.rows().columns
         with open_bytes(task.path) if self.format == "avro" else open_text(task.path, self.encoding) as stream:
             if self.format == "avro":
                 yield from avro_files.avro_rows(stream, task.path, columns, self.batch_rows)
-            elif self.format == "csv":
-                yield from csv_files.csv_rows(stream, task.path, columns, self.delimiter, block_bytes)
             else:
                 yield from jsonl_files.jsonl_rows(stream, task.path, columns, block_bytes)
+
+    def _csv_rows(self, path: str, block_bytes: int) -> Iterator[RawRows]:
+        columns, wide = self._csv_columns(path)
+        if columns is None:
+            return
+        block_bytes = self.batch_rows * _CELL_BYTES if wide else block_bytes
+        with open_text(path, self.encoding) as stream:
+            yield from _as_wide(csv_files.csv_rows(stream, path, columns, self.delimiter, block_bytes), wide)
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Take whole lines of text apart, CSV with its header first.
@@ -149,11 +170,33 @@ class FileDecoder:
         Raises:
             SettingsError: the header lacks a column.
         """
-        columns, stream, size = self.rows().columns, io.BytesIO(data), len(data) + 1
-        if self.format == "csv":
-            yield from csv_files.csv_rows(stream, name, columns, self.delimiter, size)
-        else:
-            yield from jsonl_files.jsonl_rows(stream, name, columns, size)
+        stream, size = io.BytesIO(data), len(data) + 1
+        if self.format != "csv":
+            yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
+            return
+        header = None if self.readings.wide is None else csv_files.header_of(io.BytesIO(data), name, self.delimiter)
+        columns, wide = self._columns_of(header or [], name)
+        yield from _as_wide(csv_files.csv_rows(stream, name, columns, self.delimiter, size), wide)
+
+    def _csv_columns(self, path: str) -> tuple[Columns | None, Wide]:
+        """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
+        if self.readings.wide is None:
+            return self.rows().columns, ()
+        with open_text(path, self.encoding) as stream:
+            header = csv_files.header_of(stream, path, self.delimiter)
+        return (None, ()) if header is None else self._columns_of(header, path)
+
+    def _columns_of(self, header: Sequence[str], path: str) -> tuple[Columns, Wide]:
+        """The columns of a file, and those of values if it is a wide table."""
+        rows = self.rows()
+        if not isinstance(rows, WideRows):
+            return rows.columns, ()
+        wide = wide_columns(self.readings, header, path)
+        return rows.columns_of(wide), wide
+
+    def _lines(self, wide: Wide) -> int:
+        """Lines that hold the readings of a batch, about."""
+        return max(1, self.batch_rows // max(1, len(wide)))
 
     @contextmanager
     def _parquet(self, path: str, opened: Any) -> Generator[Any]:
@@ -164,3 +207,7 @@ class FileDecoder:
         finally:
             if opened is None:
                 parquet_files.close_parquet(file)
+
+
+def _as_wide(rows: Iterator[RawRows], wide: Wide) -> Iterator[RawRows]:
+    return (replace(one, wide=wide) for one in rows) if wide else rows

@@ -152,8 +152,107 @@ def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,volts", *rows]), encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
     assert done.said("no series ever falls: if it is a meter's counter")
-    assert done.said("other columns of numbers: volts")
+    assert done.said("also numeric: volts: use --value")
+    assert call("init", tmp_path / "x.csv", "--value", "volts", "-o", tmp_path / "other.yaml").code == 0
+    chosen = read_settings(tmp_path / "other.yaml").readings
+    assert chosen is not None
+    assert chosen.value == "volts"
+    wrong = call("init", tmp_path / "x.csv", "--value", "time", "-o", tmp_path / "third.yaml")
+    assert (wrong.code, wrong.said("has the columns of numbers kwh, volts; name one of them")) == (2, True)
     assert not (tmp_path / "roster.csv").exists()  # of one series
+
+
+def as_days(clock: list[str], stamp: Callable[[dt.datetime], str], *, first: list[str]) -> str:
+    """A row for each meter and day; 288 cells of three meters for two days."""
+    rows = [
+        ",".join(
+            [f"{meter + 1}", *first[1:], stamp(STEPS[48 * day]), *(str(value(meter, 48 * day + n)) for n in range(48))]
+        )
+        for meter in range(3)
+        for day in range(2)
+    ]
+    return "\n".join([",".join([first[0], *first[1:], "date", *clock]), *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("clock", "last"),
+    [
+        ([f"{minute // 60:02}:{minute % 60:02}" for minute in range(0, 1440, 30)], "2024-03-28T23:30:00Z"),
+        ([f"{minute // 60 % 24}:{minute % 60:02}" for minute in range(30, 1441, 30)], "2024-03-29T00:00:00Z"),
+        ([f"{minute // 60:02}{minute % 60:02}" for minute in range(0, 1440, 30)], "2024-03-28T23:30:00Z"),
+    ],
+)
+def test_a_column_for_each_half_hour_of_the_day_is_seen(tmp_path: Path, clock: list[str], last: str) -> None:
+    """As network operators write solar homes: numbers of customers, and other columns of numbers beside the day."""
+    later = dt.timedelta(days=26)  # so that a day cannot be a month
+    text = as_days(clock, lambda at: (at + later).strftime("%d/%m/%Y"), first=["Customer", "Postcode"])
+    (tmp_path / "solar_kwh.csv").write_text(text, encoding="utf-8")
+    done = call("init", tmp_path / "solar_kwh.csv", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    assert done.said(f"a wide table: 48 columns from {clock[0]} on are a time of the day each, kWh, times 2000 for W")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert made.readings.wide is not None
+    assert (made.readings.wide.columns, made.readings.series, made.readings.time) == ("times", "Customer", "date")
+    assert (made.readings.time_format, made.slots.interval) == ("%d/%m/%Y", "30min")
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
+    assert found["last"] == last
+    assert call("run", "--dry-run", tmp_path / "settings.yaml").code == 0
+
+
+def as_columns(names: list[str], *, delimiter: str, decimal: str) -> str:
+    rows = [
+        delimiter.join(
+            [f'"{at:%Y-%m-%d %H:%M:%S}"', *(str(value(meter, slot)).replace(".", decimal) for meter in range(3))]
+        )
+        for slot, at in enumerate(STEPS)
+    ]
+    return "\n".join([delimiter.join(['""', *(f'"{name}"' for name in names)]), *rows]) + "\n"
+
+
+@pytest.mark.parametrize("names", [["MT_001", "MT_002", "MT_003"], ["1001", "1002", "1007"]])
+def test_a_column_for_each_meter_is_seen(tmp_path: Path, names: list[str]) -> None:
+    """As the electricity load diagrams of the UCI archive: an unnamed time, semicolons and decimal commas."""
+    text = as_columns(names, delimiter=";", decimal=",")
+    text = text if names[0] == "MT_001" else text.replace('""', '"time"', 1)
+    (tmp_path / "LD2011_2014.txt").write_text(text, encoding="utf-8")
+    done = call("init", tmp_path / "LD2011_2014.txt", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    assert done.said(f"a wide table: 3 columns from {names[0]} on are a series each")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert made.readings.wide is not None
+    assert (made.readings.wide.columns, made.readings.series, made.readings.value) == ("series", None, None)
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
+    with (tmp_path / "roster.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["series", "group"], *([name, "all"] for name in names)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["time,acc_x,acc_y,acc_z", "time,kwh,volt1,volt2,volt3", "time,a,b1,b2", "time,T1,T2,T3,RH_out,Press,Wind,Vis"],
+)
+def test_several_quantities_of_one_series_are_no_wide_table(tmp_path: Path, header: str) -> None:
+    rows = [",".join([at.isoformat(), *("1.5" for _ in header.split(",")[1:])]) for at in STEPS]
+    (tmp_path / "x.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").said("also numeric")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert made.readings.wide is None
+
+
+def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Path) -> None:
+    rows = [f"{at.isoformat()},{slot % 3},{slot % 4},{slot % 5},{slot % 2}" for slot, at in enumerate(STEPS)]
+    text = "\n".join(["time,home 1,home 2,home 3,outdoors", *rows])
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert done.said("columns that are none of values: outdoors; where one is, see readings.wide in the file")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert made.readings.wide is not None
+    assert made.readings.wide.without == ["outdoors"]
 
 
 def test_a_roster_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:

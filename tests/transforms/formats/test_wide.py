@@ -1,0 +1,249 @@
+"""Wide tables: a column for each series, or for each time of the day, read as the same data in long form are."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.formats.wide import clock_time, clock_times
+from quiltstream.transforms.sources.batch_files import ReadReadings
+
+from .decoding import decoded_parts
+
+Cells = list[tuple[str, int, float]]
+Rejected = list[tuple[str, int, int]]
+
+DAY = "2013-01-01"
+
+
+def read(path: Path, readings: dict[str, Any], *, timezone: str = "UTC", **how: Any) -> tuple[Cells, Rejected]:
+    """The sorted readings of a file, and its rejects by reason, line and column."""
+    source = FileSource.model_validate({"parquet" if path.suffix == ".parquet" else "csv": str(path), **how})
+    parts = decoded_parts(ReadReadings(source, Readings.model_validate(readings), timezone=timezone))
+    cells: Cells = []
+    rejects: Rejected = []
+    for part in parts:
+        rejects += [(one.reason.value, at, one.column) for one in part.rejects for at in one.positions.tolist()]
+        if part.readings is not None:
+            assert part.rows is not None
+            assert len(part.rows) == part.readings.num_rows
+            plain = [
+                part.readings[name].cast(kind).to_pylist()
+                for name, kind in (("series", pa.utf8()), ("time", pa.int64()))
+            ]
+            assert part.earliest_us == min(plain[1])
+            cells += list(zip(*plain, part.readings["value"].to_pylist(), strict=True))
+    return sorted(cells), sorted(rejects)
+
+
+def table(rng: np.random.Generator, homes: int, lines: int) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
+    """Names, half-hourly stamps, and values with holes."""
+    stamps = np.datetime_as_string(np.datetime64(f"{DAY}T00:00") + np.arange(lines) * np.timedelta64(30, "m"), unit="m")
+    values = np.round(rng.gamma(1.0, 0.3, size=(lines, homes)), 3)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    return [f"home{n}" for n in range(homes)], [str(one) for one in stamps], values
+
+
+def text(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:g}"
+
+
+def long_form(names: list[str], stamps: list[str], values: npt.NDArray[np.float64]) -> str:
+    rows = [
+        f"{name},{stamp},{text(values[line, at])}"
+        for at, name in enumerate(names)
+        for line, stamp in enumerate(stamps)
+        if not np.isnan(values[line, at])
+    ]
+    return "\n".join(["home,ts,kwh", *rows]) + "\n"
+
+
+LONG = {"series": "home", "time": "ts", "value": "kwh", "scale": 2000}
+SERIES = {"wide": {"columns": "series"}, "time": "ts", "scale": 2000}
+TIMES = {"wide": {"columns": "times"}, "series": "home", "time": "day", "scale": 2000}
+
+
+def as_series(names: list[str], stamps: list[str], values: npt.NDArray[np.float64]) -> str:
+    lines = [",".join([stamp, *map(text, row)]) for stamp, row in zip(stamps, values.tolist(), strict=True)]
+    return "\n".join([",".join(["ts", *names]), *lines]) + "\n"
+
+
+def as_times(names: list[str], stamps: list[str], values: npt.NDArray[np.float64]) -> str:
+    clock = [stamp[11:] for stamp in stamps[:48]]
+    lines = [
+        ",".join([name, stamps[day * 48][:10], *map(text, values[day * 48 : day * 48 + 48, at].tolist())])
+        for at, name in enumerate(names)
+        for day in range(len(stamps) // 48)
+    ]
+    return "\n".join([",".join(["home", "day", *clock]), *lines]) + "\n"
+
+
+@pytest.mark.parametrize("batch_rows", [50, 1 << 17])
+@pytest.mark.parametrize("timezone", ["UTC", "America/Vancouver"])
+def test_both_layouts_are_the_same_cells_as_the_long_form(tmp_path: Path, timezone: str, batch_rows: int) -> None:
+    seed = 20130101
+    data = table(np.random.default_rng(seed), 5, 48 * 4)
+    found = {}
+    for name, made, readings in (("l", long_form, LONG), ("s", as_series, SERIES), ("t", as_times, TIMES)):
+        (tmp_path / f"{name}.csv").write_text(made(*data), encoding="utf-8")
+        source = FileSource(csv=str(tmp_path / f"{name}.csv"))
+        reader = ReadReadings(source, Readings.model_validate(readings), timezone=timezone, batch_rows=batch_rows)
+        parts = [part.readings for part in decoded_parts(reader) if part.readings is not None]
+        assert len(parts) > 1 or batch_rows > 50
+        found[name] = read(tmp_path / f"{name}.csv", readings, timezone=timezone)
+    assert len(found["l"][0]) > 800
+    assert found["s"] == found["l"], seed
+    assert found["t"] == found["l"], seed
+
+
+def test_a_parquet_file_of_series_is_the_same_as_its_long_form(tmp_path: Path) -> None:
+    names, stamps, values = table(np.random.default_rng(7), 4, 96)
+    columns = {"ts": pa.array(np.array(stamps, "datetime64[us]")), "postcode": pa.array([2000] * 96)}
+    columns |= {name: pa.array(values[:, at], from_pandas=True) for at, name in enumerate(names)}
+    columns["home0"] = columns["home0"].cast(pa.float32()).cast(pa.float64()).cast(pa.string()).cast(pa.float64())
+    columns["home3"] = pa.nulls(96, pa.int64())
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=40)
+    values[:, 3] = np.nan
+    (tmp_path / "x.csv").write_text(long_form(names, stamps, values), encoding="utf-8")
+    wide = {**SERIES, "wide": {"columns": "series", "without": ["postcode"]}}
+    found, rejects = read(tmp_path / "x.parquet", wide)
+    expected, _ = read(tmp_path / "x.csv", LONG)
+    assert rejects == []
+    assert [one[:2] for one in found] == [one[:2] for one in expected]
+    assert np.allclose([one[2] for one in found], [one[2] for one in expected], rtol=1e-6)
+
+
+AUSGRID = """\
+Customer,Generator Capacity,Postcode,Consumption Category,date,0:30,1:00,12:30,23:30,0:00
+1,3.78,2076,GC,1/07/2012,0.25,0.5,1,,0.125
+2,3.78,2076,GC,31/12/2012,-,1,x,2,3
+"""
+
+
+def test_a_midnight_behind_later_times_is_the_end_of_the_day(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(AUSGRID.encode()))
+    readings = {"wide": {"columns": "times"}, "series": "Customer", "time": "date", "time_format": "%d/%m/%Y"}
+    found, rejects = read(tmp_path / "x.csv.gz", readings)
+    first = {str(np.datetime64(us, "us"))[:16]: value for name, us, value in found if name == "1"}
+    assert first == {
+        "2012-07-01T00:30": 0.25,
+        "2012-07-01T01:00": 0.5,
+        "2012-07-01T12:30": 1.0,
+        "2012-07-02T00:00": 0.125,
+    }
+    assert ("2", 1_356_998_400_000_000, 3.0) in found  # the midnight that ends the year
+    assert rejects == [("not-a-number", 3, 6), ("not-a-number", 3, 8)]
+
+
+ELECTRICITY = '"";"MT_001";"MT_002";"MT_003"\n2014-01-01 00:15:00;2,5;0;1,25\n2014-01-01 00:30:00;3,5;;"7,5"\n'
+
+
+def test_an_unnamed_time_with_semicolons_and_decimal_commas_is_read(tmp_path: Path) -> None:
+    """As the electricity load diagrams of the UCI archive are written."""
+    (tmp_path / "x.txt").write_text(ELECTRICITY, encoding="utf-8")
+    readings = {"wide": {"columns": "series"}, "time": " ", "decimal": ","}
+    found, rejects = read(tmp_path / "x.txt", readings, delimiter=";")
+    assert [(name, value) for name, _, value in found] == [
+        ("MT_001", 2.5),
+        ("MT_001", 3.5),
+        ("MT_002", 0.0),
+        ("MT_003", 1.25),
+        ("MT_003", 7.5),
+    ]
+    assert rejects == []
+
+
+def test_what_is_wrong_with_a_line_is_told_once_and_of_a_cell_by_its_column(tmp_path: Path) -> None:
+    lines = [
+        "ts,a,b,c",
+        "2024-01-01,1,2,3",
+        "soon,1,oops,3",
+        "2024-01-02,oops,NaN,n/a",
+        "2024-01-03,1",
+        "2024-01-04,,,",
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found, rejects = read(tmp_path / "x.csv", {"wide": {"columns": "series"}, "time": "ts"})
+    assert [one[::2] for one in found] == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
+    assert rejects == [
+        ("malformed-row", 5, 0),
+        ("not-a-number", 4, 2),
+        ("not-finite", 4, 3),
+        ("unparsable-time", 3, 0),
+    ]
+
+
+def test_an_hour_that_the_clock_skips_is_a_reject_of_its_column_only(tmp_path: Path) -> None:
+    lines = ["home,day,01:00,02:00,03:00", "a,2013-03-10,1,2,3", "a,2013-03-11,1,2,3", "b,2013-03-10,1,,3"]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found, rejects = read(tmp_path / "x.csv", {**TIMES, "scale": 1}, timezone="America/Vancouver")
+    assert rejects == [("nonexistent-local-time", 2, 4)]
+    hours = {(us // 3_600_000_000) % 24 for name, us, _ in found if name == "b"}
+    assert hours == {9, 10}  # 1:00 in winter time and 3:00 in summer time are an hour apart
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"),
+    [
+        ("00:30", 30), ("0:30", 30), ("0030", 30), ("23:45:00", 1425), ("24:00", 1440), ("12:30 AM", 30),
+        ("1:00pm", 780), ("07.15", 435), ("00:30-01:00", 30), ("00:30 \u2013 01:00", 30), (" 6:00 ", 360),
+        ("home1", None), ("24:30", None), ("12:60", None), ("13:00 pm", None), ("12", None), ("1:00:30", None),
+    ],
+)  # fmt: skip
+def test_times_of_the_day_are_told_from_other_names(name: str, minutes: int | None) -> None:
+    assert clock_time(name) == (None if minutes is None else minutes * 60_000_000)
+
+
+def test_midnight_in_front_is_the_beginning_of_the_day() -> None:
+    assert (clock_times(["0:00", "12:00"]) // 3_600_000_000).tolist() == [0, 12]
+    assert (clock_times(["12:00", "0:00"]) // 3_600_000_000).tolist() == [12, 24]
+
+
+@pytest.mark.parametrize(
+    ("readings", "how", "said"),
+    [
+        ({"wide": {"columns": "series"}, "time": "ts", "value": "kwh"}, {}, "readings.value is set, and readings.wide"),
+        ({"wide": {"columns": "series"}, "time": "ts", "series": "id"}, {}, "the columns are the series; leave it out"),
+        ({"wide": {"columns": "times"}, "time": "ts"}, {}, "readings.series is missing"),
+        ({"wide": {"columns": "series"}}, {}, "readings.time is missing"),
+        ({"wide": {"columns": "series"}, "time": "ts", "preset": "hono"}, {}, "readings.preset is set, and with"),
+        (
+            {"wide": {"columns": "times"}, "time": "ts", "series": "a"},
+            {},
+            "has no column named by a time such as",
+        ),
+        ({"wide": {"columns": "series", "without": ["a", "b"]}, "time": "ts"}, {}, "has no column beside time and"),
+        ({"wide": {"columns": "series"}, "time": "when"}, {}, "readings.time names the column 'when'"),
+        ({"wide": {"columns": "series"}, "time": "ts"}, {"group": "b"}, "name the groups in a roster file"),
+    ],
+)
+def test_what_does_not_fit_a_wide_table_is_said_before_it_is_read(
+    tmp_path: Path, readings: dict[str, Any], how: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "x.csv").write_text("ts,a,b\n2024-01-01,1,2\n", encoding="utf-8")
+    with pytest.raises((SettingsError, ValueError), match=said):
+        ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), Readings.model_validate(readings), **how)
+
+
+def test_a_wide_table_of_json_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"ts": "2024-01-01", "a": 1}\n', encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"readings\.wide is of files of CSV and Parquet, not of jsonl"):
+        ReadReadings(FileSource(jsonl=str(tmp_path / "x.jsonl")), Readings.model_validate(SERIES))
+
+
+def test_the_ledger_freezes_the_layout_and_not_the_columns_that_are_left_out() -> None:
+    plain = Readings.model_validate(SERIES)
+    less = Readings.model_validate({**SERIES, "wide": {"columns": "series", "without": ["postcode"]}})
+    assert plain.canonical() == less.canonical()
+    assert plain.canonical()["wide"] == "series"
+    assert "wide" not in Readings.model_validate(LONG).canonical()

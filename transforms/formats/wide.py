@@ -1,0 +1,202 @@
+"""Wide tables to readings: a line has a reading in each column of a series, or in each column of a time of the day.
+
+The columns are put one below the other as Arrow arrays; no Python runs for a cell. An empty cell is how such a table
+says that there is no reading, so it is no reject. What is wrong with a whole line, such as its time, is a reject of the
+line; what is wrong with a cell is one of its line and column.
+
+>>> clock_times(["0:30", "12:00", "23:30", "0:00"]) // 3_600_000_000 * 1.0
+array([ 0., 12., 23., 24.])
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Readings, Wide
+from ...schemas.slots import DAY_US
+from ..common.rejects import Problem, Rejects
+from .rows import Columns, Decoded, Floats, RawRows, RowDecoder, first_of_each_row, read_values
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: A time of the day: 0:30, 00:30:00, 12.30 am, 0030, or the first of two, as in 00:00-00:30.
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.]00)?(?: ?(?P<half>am|pm))?(?: ?(?:-|\u2013|to) ?\d.*)?"
+    r"|(?P<hours>\d{2})(?P<minutes>\d{2})",
+    re.IGNORECASE,
+)
+_MINUTE_US = 60_000_000
+
+
+def clock_time(name: str) -> int | None:
+    """Microseconds since midnight of a time of the day that a column is named by; ``None`` for other names."""
+    found = _CLOCK.fullmatch(name.strip())
+    if found is None:
+        return None
+    hour, minute = int(found["hour"] or found["hours"] or 0), int(found["minute"] or found["minutes"] or 0)
+    if found["half"]:
+        if not 1 <= hour <= 12:  # noqa: PLR2004 - hours of half a day
+            return None
+        hour = hour % 12 + 12 * (found["half"].lower() == "pm")
+    of_day = (hour * 60 + minute) * _MINUTE_US
+    return of_day if minute < 60 and of_day <= DAY_US else None  # noqa: PLR2004 - minutes of an hour
+
+
+def clock_times(names: Sequence[str]) -> Ints:
+    """Microseconds since midnight of each column of times; a midnight behind later times is that at the end of the day.
+
+    Args:
+        names: the columns in their order, all of them times.
+    """
+    found = np.array([clock_time(name) or 0 for name in names], dtype=np.int64)
+    latest = np.maximum.accumulate(found) if len(found) else found
+    return np.where((found == 0) & (latest > 0), DAY_US, found)
+
+
+_clock_times = lru_cache(maxsize=64)(clock_times)
+
+
+def wide_columns(readings: Readings, header: Sequence[str], path: str) -> tuple[tuple[str, int], ...]:
+    """The columns of values of a table, with their numbers from 1.
+
+    Args:
+        readings: the mapping.
+        header: the names of all columns.
+        path: for messages.
+
+    Raises:
+        SettingsError: there are none.
+    """
+    wide = readings.wide or Wide(columns="series")
+    others = {name.strip() for name in (*wide.without, *readings.time_columns)}
+    if isinstance(readings.series, str):
+        others.add(readings.series.strip())
+    found = tuple(
+        (name, number)
+        for number, name in enumerate(header, 1)
+        if name.strip() and name.strip() not in others and (wide.columns == "series" or clock_time(name) is not None)
+    )
+    if not found:
+        what = "beside time and readings.wide.without" if wide.columns == "series" else "named by a time such as 00:30"
+        raise SettingsError(
+            [f"readings.wide: {path} has no column {what} among its {len(header)}; check the header, or readings.wide"]
+        )
+    return found
+
+
+class WideRows(RowDecoder):
+    """Lines of a wide table to readings, by the settings.
+
+    Args:
+        readings: the columns and how to read them.
+        timezone: zone of stamps without an offset.
+        group: column with the group, in a table of times.
+
+    Raises:
+        ValueError: the time format cannot be read.
+        SettingsError: a table of series is to have a column of groups.
+    """
+
+    def __init__(self, readings: Readings, *, timezone: str = "UTC", group: str | None = None) -> None:
+        self._of_series = readings.wide is None or readings.wide.columns == "series"
+        if self._of_series and group is not None:
+            raise SettingsError(
+                [
+                    f"group_by names the column {group!r}, and a line of a wide table of series is of all of them; "
+                    "name the groups in a roster file"
+                ]
+            )
+        super().__init__(readings, timezone=timezone, group=group)
+
+    def columns_of(self, wide: tuple[tuple[str, int], ...]) -> Columns:
+        """The columns of one file."""
+        mine, names = self.columns, tuple(name for name, _ in wide)
+        return Columns(mine.series, mine.times, names[0], mine.group, mine.decimal, names)
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some lines; the time this takes in Python does not depend on how many they are.
+
+        Raises:
+            SettingsError: the key of the pseudonyms is not on this machine.
+        """
+        rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
+        lines, width = len(raw.positions), len(raw.wide)
+        if not lines or not width:
+            return Decoded(None, 0, tuple(rejects))
+        names = [name for name, _ in raw.wide]
+        dates = [raw.columns[one] for one in self.columns.times]
+        if self._of_series:
+            plain = pa.array(names, pa.utf8())
+            each = pa.DictionaryArray.from_arrays(pa.array(np.arange(width, dtype=np.int32)), plain)
+            each = each if self._pseudonyms is None else self._pseudonyms.of(each)
+            series = each.take(pa.array(np.repeat(np.arange(width), lines)))
+            stamps, problems = self._times.read(dates)
+            times, cells, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
+        else:
+            each, problems = self._series(raw)
+            grouped, more = self._groups(raw)
+            below = pa.array(np.tile(np.arange(lines), width))
+            series, groups = each.take(below), [one.take(below) for one in grouped]
+            stamps, days, skipped = self._times.read_days(dates, _clock_times(tuple(names)))
+            times, cells = stamps.ravel(), [Problem(skipped.ravel(), RejectReason.NONEXISTENT_LOCAL_TIME)]
+            problems = [*problems, *days, *more]
+        good = np.ones(lines, dtype=np.bool_)
+        for bad, reason in first_of_each_row(problems):
+            rejects.append(Rejects(reason, raw.positions[bad]))
+            good &= ~bad
+        values, more = self._values(raw, names)
+        empty = np.zeros(lines * width, dtype=np.bool_)
+        for bad, reason in more:
+            if reason is RejectReason.MISSING_VALUE:
+                empty |= bad
+            else:
+                cells.append(Problem(bad, reason))
+        keep = np.tile(good, width) & ~empty
+        for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in cells]):
+            rejects += _of_columns(bad.reshape(width, lines), reason, raw)
+            keep &= ~bad
+        if not keep.any():
+            return Decoded(None, 0, tuple(rejects))
+        arrays: list[pa.Array] = [
+            series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups,
+        ]  # fmt: skip
+        positions = np.tile(raw.positions, width)
+        if not keep.all():
+            kept = pa.array(keep)
+            arrays = [array.filter(kept) for array in arrays]
+            times, positions = times[keep], positions[keep]
+        readings = pa.RecordBatch.from_arrays(arrays, schema=GROUPED_READING_SCHEMA if groups else READING_SCHEMA)
+        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+
+    def _values(self, raw: RawRows, names: list[str]) -> tuple[Floats, list[Problem]]:
+        """The values of all columns, one below the other."""
+        columns = [raw.columns[name] for name in names]
+        if len({str(column.type) for column in columns}) == 1 and not pa.types.is_dictionary(columns[0].type):
+            return read_values(pa.concat_arrays(columns), self._scale, self.columns.decimal)
+        lines, problems = len(raw.positions), list[Problem]()
+        values = np.zeros((len(columns), lines))
+        for at, column in enumerate(columns):
+            values[at], more = read_values(column, self._scale, self.columns.decimal)
+            for bad, reason in more:
+                rows = np.zeros((len(columns), lines), dtype=np.bool_)
+                rows[at] = bad
+                problems.append(Problem(rows.ravel(), reason))
+        return values.ravel(), problems
+
+
+def _of_columns(bad: Bools, reason: RejectReason, raw: RawRows) -> Iterator[Rejects]:
+    """The rejects of each column that has one; shape (columns, lines)."""
+    for at in np.flatnonzero(bad.any(axis=1)).tolist():
+        yield Rejects(reason, raw.positions[bad[at]], column=raw.wide[at][1])
+
+
+__all__ = ["WideRows", "clock_time", "clock_times", "wide_columns"]
