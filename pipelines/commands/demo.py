@@ -195,7 +195,8 @@ def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
                           f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this "
                           f"history that share of homes may be {low:.2f} to {high:.2f})"),
             ("on the feeder", f"{lost} of the 30 homes lose more than 1 by their own chains"),
-            ("not known", f"{REGIMES}; of the history {said_of('week', cover['checks']['week'])}"),
+            ("not known", REGIMES),
+            *((name, f"of the history {said}") for name, said in said_of(cover["checks"])),
             ("noise", f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
                       f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}"),
             ("at least", f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "

@@ -104,8 +104,12 @@ _SAID: Mapping[str, tuple[str, str]] = {
 _FROM_BELOW = frozenset({"25 hours", "week"})
 
 
-def said_of(name: str, found: Mapping[str, Any]) -> str:
-    """What a check found, in words."""
+def said_of(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What the checks found, in words: the richer belief, and who loses more against it."""
+    return [(_SAID[name][0], _said(name, one)) for name, one in found.items()]
+
+
+def _said(name: str, found: Mapping[str, Any]) -> str:
     if "skipped" in found:
         return f"not checked: {found['skipped']}"
     many = found["series"] - found["within"] if name in _FROM_BELOW else found["within"]
@@ -116,7 +120,7 @@ def show_checks(console: Console, found: Mapping[str, Mapping[str, Any]], own: s
     """Print what was checked, and what it does not say."""
     heading(console, "The history under richer beliefs, at this noise (exact statistics, which no ledger counts)")
     lines = [("own chain", own)] if own else []
-    facts(console, [*lines, *((_SAID[name][0], said_of(name, one)) for name, one in found.items())])
+    facts(console, [*lines, *said_of(found)])
 
 
 Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
