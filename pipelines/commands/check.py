@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from rich.console import Console
 
 from ...schemas.readings import RejectReason
@@ -160,9 +161,11 @@ class _Gathering:
             within = f", column {one.column}" if one.column else ""
             places += [f"{path}:{position}{within}" for position in one.positions[: max(room, 0)].tolist()]
             self.rejects[one.reason] = (count + len(one.positions), places)
-        if decoded.readings is None:
-            return
-        columns = reading_columns(decoded.readings)
+        if decoded.readings is not None:
+            self.take(decoded.readings)
+
+    def take(self, readings: pa.RecordBatch) -> None:
+        columns = reading_columns(readings)
         names = cast("list[str]", columns.names.to_pylist())
         numbers = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in names], dtype=np.int64)
         good = columns.good
@@ -170,14 +173,20 @@ class _Gathering:
 
 
 def gather(source: ReadReadings) -> Gathered:
-    """Read every file of a source as a run does, without Beam.
+    """Read every file of a source as a run does, without Beam; of counters what they rise.
 
     Raises:
         SourceFileError: a file is damaged.
     """
-    found = _Gathering()
+    found, counters = _Gathering(), list[pa.RecordBatch]()
     for path, decoded in source.decoded():
-        found.add(path, decoded)
+        if source.rises is not None and decoded.readings is not None:
+            counters.append(decoded.readings)
+            found.add(path, replace(decoded, readings=None))
+        else:
+            found.add(path, decoded)
+    for one in [] if source.rises is None else source.rises.of(counters):
+        found.take(one)
     empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
     # in the order of the names, so that two readings of the same files say the same

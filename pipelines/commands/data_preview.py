@@ -48,7 +48,9 @@ _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED, _FEW_BROKEN = 200, 20
 _COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
-_DATA = re.compile(r"[-+]?[\d.]*\d([eE][-+]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
+_DATA = re.compile(
+    r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
+)
 _MARK = "quiltstream-mark"
 
 
@@ -258,9 +260,9 @@ class Look:
         unit: unit that the value's name suggests.
         times_us: instants of the rows, naive ones read as UTC, sorted, int64.
         interval_us: most frequent distance between two readings of a series, microseconds.
-        values: the finite values.
+        values: the finite values; of a counter how much it rises from one reading to the next.
         others: further columns of numbers.
-        rises: whether the value of every series never falls, as a counter's does.
+        rises: whether the value of every series never falls, and most often rises: a meter's counter.
         wide: what the columns of values are named by, in a wide table.
         wide_columns: how many there are.
         without: columns of a wide table that are none of them.
@@ -365,6 +367,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
     taken = {*seen.time, seen.value, *seen.columns, *([] if seen.series is None else [seen.series])}
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
     rest = tuple(name for name in columns if name not in taken)
+    steps = _steps(codes, instants, numbers)
+    rises = _rises(steps)
+    values = steps if rises else seen.numbers
     named = seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     return Look(
         path=path,
@@ -383,9 +388,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
         unit=next((unit for pattern, unit in _UNITS if any(map(pattern.search, named.split()))), ""),
         times_us=np.sort(instants),
         interval_us=_interval(path, codes, instants),
-        values=seen.numbers[np.isfinite(seen.numbers)],
+        values=values[np.isfinite(values)],
         others=tuple(name for name in rest if _is_number(table[name].type)),
-        rises=_rises(codes, instants, numbers),
+        rises=rises,
         wide=seen.wide,
         wide_columns=len(seen.columns),
         without=rest if seen.wide == "series" else (),
@@ -516,10 +521,18 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _rises(codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]) -> bool:
-    """Whether no series ever falls, and most steps are rises: a meter's counter, not what it counts."""
+def _steps(
+    codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """From each value of a series to its next one."""
+    there = np.isfinite(numbers)
+    codes, instants, numbers = codes[there], instants[there], numbers[there]
     order = np.lexsort((instants, codes))
-    steps = np.diff(numbers[order])[np.diff(codes[order]) == 0]
+    return np.diff(numbers[order])[np.diff(codes[order]) == 0]
+
+
+def _rises(steps: npt.NDArray[np.float64]) -> bool:
+    """Whether no series ever falls, and most steps are rises: a meter's counter, not what it counts."""
     return len(steps) >= _MANY and bool((steps >= 0).all()) and bool((steps > 0).mean() > 1 / 2)
 
 

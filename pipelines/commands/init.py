@@ -30,6 +30,12 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
+_COUNTER = "no series ever falls: read as a meter's counter, whose rise in a slot is the value"
+_WIDE_COUNTER = (
+    "no series ever falls, and counters are not read from a wide table: make a row of each reading, with the "
+    "columns series, time and value, if they are counters"
+)
+
 #: Names of columns that are shown.
 _SHOWN = 10
 
@@ -155,11 +161,10 @@ def _parts(look: Look, name: str) -> str:
     time = _word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]"
     time = f"  time: {time}{_time_more(look)}\n"
     if look.wide is None:
-        return f"{series}{time}  value: {_word(look.value)}{_RISES if look.rises else ''}\n"
+        value = f"{{register: {{column: {_word(look.value)}}}}}{_RISES}" if look.rises else _word(look.value)
+        return f"{series}{time}  value: {value}\n"
     if look.wide == "times":
-        return (
-            f"{series}{time}  wide: {{columns: times}}  # a column for each time of the day, by the clock of the data\n"
-        )
+        return f"{series}{time}  wide: {{columns: times}}  # a column for each time of the day\n"
     without = f", without: [{', '.join(_word(one) for one in look.without)}]" if look.without else ""
     return f"{time}  wide: {{columns: series{without}}}  # every other column is a series\n"
 
@@ -225,11 +230,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
         ("series", series),
         ("time", f"column {time}; times without an offset are read as UTC"),
         ("value", value),
-        *(
-            [("rises", "no series ever falls: if it is a meter's counter, see readings.value in the file")]
-            if look.rises
-            else []
-        ),
+        *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
         *([("not used", not_used)] if look.others else []),
         *(
             []
@@ -342,7 +343,9 @@ _NO_ROSTER = """\
 # group_by: group
 """
 
-_RISES = """  # A GUESS: it never falls; of a meter's counter write {register: {column: NAME}}"""
+_RISES = """
+  # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
+  # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
 
 _TEMPLATE = """\
 # Written by `quiltstream init` from a look at {file}:

@@ -125,6 +125,11 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return self._decoder
 
     @property
+    def rises(self) -> RiseOfCounters | None:
+        """What makes rises of counters; ``None`` where the value is none."""
+        return self._rises
+
+    @property
     def tasks(self) -> tuple[FileTask, ...]:
         """The parts that are read, each at once."""
         return tuple(self._tasks)

@@ -58,6 +58,11 @@ class RiseOfCounters(beam.PTransform[Any, Any]):
         self._compare = CompareCounters(grid, scale, register.rollover)
         self._grid = grid
 
+    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The rises of all readings of some counters, without Beam."""
+        given = list(readings)
+        return [one.value for one in self._compare.process((0, given))] if given else []
+
     def expand(self, input_or_inputs: Any) -> Any:
         """Bring the last readings of each series together and compare them."""
         return (

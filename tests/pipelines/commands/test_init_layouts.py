@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.schemas.settings.mappings import RegisterValue
 
 from ..jobs import START, call
 
@@ -151,7 +152,7 @@ def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,volts", *rows]), encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert done.said("no series ever falls: if it is a meter's counter")
+    assert done.said("no series ever falls: read as a meter's counter, whose rise in a slot is the value")
     assert done.said("also numeric: volts: use --value")
     assert call("init", tmp_path / "x.csv", "--value", "volts", "-o", tmp_path / "other.yaml").code == 0
     chosen = read_settings(tmp_path / "other.yaml").readings
@@ -160,6 +161,32 @@ def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None
     wrong = call("init", tmp_path / "x.csv", "--value", "time", "-o", tmp_path / "third.yaml")
     assert (wrong.code, wrong.said("has the columns of numbers kwh, volts; name one of them")) == (2, True)
     assert not (tmp_path / "roster.csv").exists()  # of one series
+
+
+def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -> None:
+    """As a meter operator exports them: names by OBIS, semicolons, decimal commas, other quantities beside."""
+    text = ["Zählpunkt;Zeitstempel;1.8.0 Wirkarbeit (kWh);Spannung L1;Strom L1"]
+    for meter in range(3):
+        total = 8604.308 + 1000 * meter
+        for slot in range(97):
+            at = START + slot * dt.timedelta(minutes=30)
+            text.append(f"{METERS[meter]};{at:%d.%m.%Y %H:%M};" + f"{total:.3f};230.1;0.7".replace(".", ","))
+            total += value(meter, slot)
+    (tmp_path / "zähler.csv").write_text("\n".join(text), encoding="utf-8")
+    done = call("init", tmp_path / "zähler.csv", "-o", tmp_path / "settings.yaml")
+    assert done.said("value column 1.8.0 Wirkarbeit (kWh), kWh, times 2000 for W")
+    assert done.said("also numeric: Spannung L1, Strom L1: use --value")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert isinstance(made.readings.value, RegisterValue)
+    assert made.readings.value.register_.column == "1.8.0 Wirkarbeit (kWh)"
+    assert (made.readings.unit, made.readings.scale, made.states.unit) == ("kWh", 2000, "W")
+    assert made.windows.start == "2024-03-01T00:00:00+00:00"
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    # a boundary ends its slot, so each meter's first reading is of the slot before the windows
+    assert (found["readings"], found["counts"], found["rejected"], found["never_fall"]) == (288, 288, [], [])
+    above = sum(value(meter, slot) > 1 for meter in range(3) for slot in range(96))
+    assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
 
 
 def as_days(clock: list[str], stamp: Callable[[dt.datetime], str], *, first: list[str]) -> str:
