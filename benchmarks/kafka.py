@@ -238,8 +238,8 @@ def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
     """Fetch a topic without Beam, and decode it if wanted; seconds."""
     with tempfile.TemporaryDirectory() as name:
         settings = settings_of(load, servers, topic, topic, Path(name))
-        feed = Topics(settings).feed(PollingPolicy(0))
-        reader = feed.reader(0, BEGIN)
+        source = Topics(settings).partitions(PollingPolicy(0))
+        reader = source.reader(0, BEGIN)
         began, count = 0.0, 0
         if not decode:
             reader._decoded = _undecoded(reader)  # type: ignore[method-assign]  # noqa: SLF001 - what is left out

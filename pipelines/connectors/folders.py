@@ -82,20 +82,20 @@ class FollowedFiles(LiveSource):
             raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
         decoder = decoder_of(source, readings, timezone=settings.slots.timezone, group=group)
         self._grouped = group is not None
-        self._feed: PartitionedSource
+        self._source: PartitionedSource
         if source.stdin:
-            self._feed = StandardInput(decoder)
+            self._source = StandardInput(decoder)
             return
         patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
         for pattern in patterns:
             folder = Path(pattern).parent
             if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
                 raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
-        self._feed = ArrivingFiles(decoder, patterns)
+        self._source = ArrivingFiles(decoder, patterns)
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
         """The reading of the files."""
-        return ReadLive(self._feed, pace, grouped=self._grouped)
+        return ReadLive(self._source, pace, grouped=self._grouped)
 
 
 class SinkFolder(LiveSink):

@@ -27,7 +27,7 @@ from ...transforms.kafka.client import Cluster, KafkaUnavailableError
 from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIds
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic
-from ...transforms.kafka.source import KafkaFeed
+from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.sinks.files import LETTERS
@@ -355,7 +355,7 @@ class Topics(LiveSource):
         """
         return TopicRecord(self._settings, self._given, store, registration)
 
-    def feed(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaFeed:
+    def partitions(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaPartitions:
         """The partitions of the topics, and where a run begins in them.
 
         Args:
@@ -363,7 +363,7 @@ class Topics(LiveSource):
             known: what is on record of the topics.
         """
         settings, given = self._settings, self._given
-        return KafkaFeed(
+        return KafkaPartitions(
             cluster=_cluster_of(settings, given),
             topics=given.all_topics,
             decoder=self._decoder,
@@ -376,7 +376,7 @@ class Topics(LiveSource):
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:
         """The reading of the topics."""
-        return ReadLive(self.feed(pace, known), pace, grouped=self._grouped)
+        return ReadLive(self.partitions(pace, known), pace, grouped=self._grouped)
 
 
 def _given_source(settings: Settings) -> KafkaSource:

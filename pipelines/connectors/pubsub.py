@@ -21,7 +21,7 @@ from ...store.store import Store
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.sink import PubSubTopic
-from ...transforms.pubsub.source import PubSubFeed, ReadSubscription
+from ...transforms.pubsub.source import PubSubSubscription, ReadSubscription
 from ...transforms.sinks.messages import SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
@@ -32,8 +32,8 @@ from .undelivered import Field, send_blocks
 _ANSWER_S = 60.0
 
 
-def pubsub_feed(settings: Settings, group: str | None = None) -> PubSubFeed:
-    """The feed of the settings' subscription.
+def pubsub_source(settings: Settings, group: str | None = None) -> PubSubSubscription:
+    """The source of the settings' subscription.
 
     Args:
         settings: the job.
@@ -59,7 +59,7 @@ def pubsub_feed(settings: Settings, group: str | None = None) -> PubSubFeed:
         )
     if problems:
         raise SettingsError(problems)
-    return PubSubFeed(
+    return PubSubSubscription(
         given.subscription,
         decoder,
         timestamp_attribute=given.timestamp_attribute,
@@ -178,7 +178,7 @@ class Subscription(LiveSource):
     def __init__(self, settings: Settings, group: str | None) -> None:
         self._settings = settings
         self._grouped = group is not None
-        self._feed = pubsub_feed(settings, group)
+        self._source = pubsub_source(settings, group)
 
     def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:
         """Seek to where a run without a runner's state begins: see :func:`begun_in_subscription`."""
@@ -186,7 +186,7 @@ class Subscription(LiveSource):
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadSubscription:  # noqa: ARG002 - of topics
         """The reading of the subscription."""
-        return ReadSubscription(self._feed, pace, grouped=self._grouped)
+        return ReadSubscription(self._source, pace, grouped=self._grouped)
 
 
 class SinkPubSub(LiveSink):
@@ -251,4 +251,4 @@ def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
     return SinkPubSub(settings, PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
 
 
-__all__ = ["SinkPubSub", "Subscription", "begun_in_subscription", "goes_on", "pubsub_feed", "sink", "source"]
+__all__ = ["SinkPubSub", "Subscription", "begun_in_subscription", "goes_on", "pubsub_source", "sink", "source"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors.pubsub import pubsub_feed
+from quiltstream.pipelines.connectors.pubsub import pubsub_source
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.transforms.plan import make_plan
@@ -282,7 +282,7 @@ def settings(folder: Path) -> Settings:
 def test_the_example_settings_make_a_feed_over_what_terraform_makes(
     settings: Settings, terraform: dict[str, Any]
 ) -> None:
-    feed = pubsub_feed(settings)
+    feed = pubsub_source(settings)
     resources = terraform["resource"]
     assert feed.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
     for sink, topic in ((settings.sink, "releases"), (settings.rejects, "rejects")):

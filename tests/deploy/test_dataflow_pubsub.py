@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_feed
+from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_source
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.pubsub.client import PubSubUnavailableError
 from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic
-from quiltstream.transforms.pubsub.source import PubSubFeed, PubSubReader
+from quiltstream.transforms.pubsub.source import PubSubReader, PubSubSubscription
 from quiltstream.transforms.sources.contract import SourceBatch
 
 from .dataflow_graphs import SOURCES, settings_file
@@ -54,9 +54,9 @@ def rows(reader: PubSubReader, wanted: int) -> list[SourceBatch]:
     return found
 
 
-def plain(tmp_path: Path) -> PubSubFeed:
+def plain(tmp_path: Path) -> PubSubSubscription:
     settings = read_settings(settings_file(tmp_path, "pubsub", group_by=None))
-    return pubsub_feed(settings)
+    return pubsub_source(settings)
 
 
 @pytest.mark.assures(

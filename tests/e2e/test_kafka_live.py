@@ -16,7 +16,7 @@ from .kafka import PASSWORD, KafkaBroker
 from .kafka_topics import READINGS, TopicBench, as_it_comes
 from .live_bench import HOUR, NAMES, ORIGIN, Bench, day_of, readings, truth
 from .prism import prism_arguments
-from .test_kafka_feed import Real
+from .test_kafka_source import Real
 from .test_live_watchdog import MINUTE, page_of
 
 

@@ -17,7 +17,7 @@ from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.kafka.topics import look, look_to_write, read_ids
 from quiltstream.transforms.sinks.messages import release_messages
 from quiltstream.transforms.sources.contract import BEGIN
@@ -74,8 +74,8 @@ def by_password(broker: KafkaBroker, user: str = USER) -> Cluster:
     )
 
 
-def feed(cluster: Cluster, topic: str) -> KafkaFeed:
-    return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
+def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
+    return KafkaPartitions(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
 @pytest.mark.assures(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.sources.contract import BEGIN
 
 from ..examined import every
@@ -256,7 +256,7 @@ def test_a_lost_or_hanging_broker_is_noticed_between_polls_and_nothing_is_read(
     kafka: KafkaBroker,
 ) -> None:
     topic = kafka.topic(2)
-    reader = KafkaFeed(Cluster(kafka.servers), (topic,), JsonMessages()).reader(0, BEGIN)
+    reader = KafkaPartitions(Cluster(kafka.servers), (topic,), JsonMessages()).reader(0, BEGIN)
     settle(reader)
     kafka.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
     assert all(reader.check() for _ in range(5))

@@ -25,7 +25,7 @@ from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas, new_client
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import SourceAwayError
 from quiltstream.transforms.sinks.messages import release_messages
@@ -103,7 +103,7 @@ def follow(schemas: RegistrySchemas, broker: FakeBroker, topic: str, inside: str
     names = {one: {"path": inside + one} for one in ("series", "time", "value")}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=schemas)
-    return KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+    return KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)
 
 
 def to(registry: SchemaRegistry, made: Made, broker: FakeBroker, topic: str, *, auto_register: bool = True) -> Topic:
@@ -294,7 +294,7 @@ def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_by
     names = {"series": {"path": "release_id"}, "time": {"path": "window_start"}, "value": {"path": "members"}}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=RegistrySchemas(registry.url, client=made))
-    reader = KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+    reader = KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)
     pieces = pieces_until(reader, lambda all_: rows(all_) == len(first) * 3)
     assert found(pieces) == sorted((one.release_id, float(one.members)) for one in ROWS * 3)
     reader.close()

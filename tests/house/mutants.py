@@ -275,7 +275,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/sources/reader.py",
         old="        if ended and pace.end_us is not None:\n            clock = max(clock, min(pace.end_us, now))",
         new="        if ended:\n            clock = max(clock, min(pace.end_us or now, now))",
-        tests=("tests/transforms/sources/test_line_feed.py",),
+        tests=("tests/transforms/sources/test_stdin.py",),
     ),
     Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
@@ -283,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        self._drop()\n        self._consume()\n        return anew",
         new="        self._assign()\n        return anew",
         tests=(
-            "tests/transforms/kafka/test_feed.py::test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not",
+            "tests/transforms/kafka/test_source.py::test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not",
         ),
     ),
     Mutant(
@@ -305,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/sources/reader.py",
         old="silent_us = None if ended else min((",
         new="silent_us = None if ended else max((",
-        tests=("tests/transforms/sources/test_live_pieces.py",),
+        tests=("tests/transforms/sources/test_live_batches.py",),
     ),
     Mutant(
         name="values of several units in one message are readings",

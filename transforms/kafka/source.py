@@ -1,6 +1,6 @@
 """Kafka topics as a live source: partition groups, offsets kept by the runner, and the health of partitions.
 
-A feed's parts are fixed when the graph is made, because every part must declare each window complete; partitions come
+A source's parts are fixed when the graph is made, because every part must declare each window complete; partitions come
 and go. So a part is a lane: lane i of n reads the partitions whose number leaves i when divided by n, and finds new
 ones by itself. Partitions are assigned, never subscribed to, and the position of a lane is the next offset of each of
 its partitions. Whatever the runner runs again is read again from there; a consumer group is at most told about it.
@@ -61,7 +61,7 @@ from .partitions import (
     stamps_of,
 )
 
-__all__ = ["Health", "KafkaFeed", "KafkaReader", "leaders", "reachable"]
+__all__ = ["Health", "KafkaPartitions", "KafkaReader", "leaders", "reachable"]
 
 
 #: Seconds before the same thing is said again.
@@ -213,7 +213,7 @@ _STUCK_TIMES = 5
 
 
 @dataclass(frozen=True)
-class KafkaFeed(PartitionedSource):
+class KafkaPartitions(PartitionedSource):
     """Messages of some topics.
 
     Attributes:
@@ -258,20 +258,20 @@ class KafkaReader(Reader):
     """Reads a lane.
 
     Args:
-        feed: the topics.
+        source: the topics.
         lane: its number.
         position: where to go on; empty at the beginning.
     """
 
-    def __init__(self, feed: KafkaFeed, lane: int, position: str) -> None:
-        self._feed = feed
+    def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
+        self._source = source
         self._lane = lane
-        self._decoder = feed.decoder.fresh(memory_of(position))
-        self._offsets = offsets_of(position, feed.topics, lane, feed.lanes)
+        self._decoder = source.decoder.fresh(memory_of(position))
+        self._offsets = offsets_of(position, source.topics, lane, source.lanes)
         self._stamps = stamps_of(position)
         self._gaps = Gaps.of(position)
-        known = ids_of(position) if position else {topic: one.id for topic, one in feed.known.items()}
-        self._ids = TopicIds(feed.cluster, known)
+        known = ids_of(position) if position else {topic: one.id for topic, one in source.known.items()}
+        self._ids = TopicIds(source.cluster, known)
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Place, int] = {}
         #: where the last message before the start is read, for its stamp alone
@@ -289,7 +289,7 @@ class KafkaReader(Reader):
         self._told_at = float("-inf")
         self._behind: set[Place] = set(self._offsets)
         self._reached: dict[Place, Reach] = {}
-        self._health = Health(feed.cluster.servers)
+        self._health = Health(source.cluster.servers)
         self._down = True
         self._trouble: str | None = None
         self._waiting: str | None = None
@@ -328,7 +328,7 @@ class KafkaReader(Reader):
         away = self._down
         # a lane without a partition follows the wall clock, but not while one may be made unseen
         if not self._named or (away and not self._offsets):
-            return dict.fromkeys(self._feed.topics, Reach.UNKNOWN)
+            return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
         return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
 
@@ -339,14 +339,14 @@ class KafkaReader(Reader):
 
     def check(self) -> bool:
         """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
-        feed, places = self._feed, [place for place in self._offsets if place not in self._health]
+        source, places = self._source, [place for place in self._offsets if place not in self._health]
         consumer = self._consumer
-        return consumer is not None and reachable(consumer, feed.topics, feed.cluster.servers, places, _CHECK_S)
+        return consumer is not None and reachable(consumer, source.topics, source.cluster.servers, places, _CHECK_S)
 
     def kept(self) -> None:
         """Tell the consumer group, if there is one to be told; nothing depends on it."""
-        feed, now = self._feed, time.monotonic()
-        if feed.group is None or feed.start.kind == "group" or not self._assigned or now < self._commit_at:
+        source, now = self._source, time.monotonic()
+        if source.group is None or source.start.kind == "group" or not self._assigned or now < self._commit_at:
             return
         self._commit_at = now + _COMMIT_S
         try:
@@ -365,7 +365,7 @@ class KafkaReader(Reader):
 
     @property
     def _name(self) -> str:
-        return f"topic {', '.join(self._feed.topics)} at {self._feed.cluster.servers}"
+        return f"topic {', '.join(self._source.topics)} at {self._source.cluster.servers}"
 
     def _look(self) -> None:
         """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
@@ -390,7 +390,7 @@ class KafkaReader(Reader):
                 LOG.warning("%s: it answers again", self._name)
                 self._told_of = "", 0.0
             self._trouble, self._attempts, self._down = None, 0, False
-            self._look_at = time.monotonic() + self._feed.discover_s
+            self._look_at = time.monotonic() + self._source.discover_s
 
     def _drop(self) -> None:
         """Leave the consumer; the next look makes another one.
@@ -408,7 +408,7 @@ class KafkaReader(Reader):
         """What a port speaks that is not what the settings say, asked now and then without an answer."""
         now = time.monotonic()
         if name_of(cause) in SPEECHLESS and now >= self._port_at:
-            self._port_at, self._port = now + _PORT_S, self._feed.cluster.wrong_port
+            self._port_at, self._port = now + _PORT_S, self._source.cluster.wrong_port
         return None if self._port is None else f"{self._name}: {self._port}"
 
     def _cause_of(self, error: Any) -> Any:
@@ -434,11 +434,11 @@ class KafkaReader(Reader):
             self._told_of = what, now
 
     def _discover(self) -> None:
-        feed = self._feed
+        source = self._source
         self._consume()
         there, leaderless = set[Place](), set[Place]()
-        for topic in feed.topics:
-            led = leaders(self._consumer, topic, feed.cluster.servers, _ANSWER_S)
+        for topic in source.topics:
+            led = leaders(self._consumer, topic, source.cluster.servers, _ANSWER_S)
             mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
             there |= set(mine)
             leaderless |= {place for place, has in mine.items() if not has}
@@ -447,7 +447,7 @@ class KafkaReader(Reader):
         # one without a leader is found when it has one; until then it is not known, and not silent
         fresh = sorted(there - leaderless - set(self._offsets))
         if fresh or not self._assigned:
-            start = EARLIEST if self._begun else feed.start
+            start = EARLIEST if self._begun else source.start
             now_us = time.time_ns() // 1_000
             found = begins(self._consumer, fresh, start, _ANSWER_S)
             for place, begin in found.items():
@@ -472,12 +472,12 @@ class KafkaReader(Reader):
     def _consume(self) -> None:
         """Make a consumer if there is none."""
         if self._consumer is None:
-            own = {**READING, "group.id": self._feed.group or NO_GROUP}
-            self._consumer = self._feed.cluster.consume(own, self._said)
+            own = {**READING, "group.id": self._source.group or NO_GROUP}
+            self._consumer = self._source.cluster.consume(own, self._said)
 
     def _find_replaced(self, place: Place, anew: AbstractSet[str], now_us: int) -> None:
         """Note what a run without a position cannot read: what the topic held that this one replaced."""
-        known = self._feed.known.get(place[0])
+        known = self._source.known.get(place[0])
         if place[0] in anew:
             self._gaps.found(place, now_us)
         elif known is not None and known.lost_us is not None:
@@ -485,7 +485,7 @@ class KafkaReader(Reader):
 
     def _renew(self, there: AbstractSet[Place]) -> AbstractSet[str]:
         """Begin at the start of topics that were made anew, whose offsets are others; their names."""
-        anew = self._ids.made_anew(self._feed.topics, _ANSWER_S)
+        anew = self._ids.made_anew(self._source.topics, _ANSWER_S)
         places = [place for place in self._offsets if place[0] in anew]
         if not places:
             return anew
@@ -518,7 +518,7 @@ class KafkaReader(Reader):
                 self._offsets[place] = found
 
     def _is_mine(self, topic: str, partition: int) -> bool:
-        return self._feed.lane_of(topic, partition) == self._lane
+        return self._source.lane_of(topic, partition) == self._lane
 
     def _assign(self) -> None:
         """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
@@ -603,9 +603,9 @@ class KafkaReader(Reader):
             return False
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
             return self._lost(place)
-        if place[0] not in self._feed.topics:
+        if place[0] not in self._source.topics:
             # the client asks for its group at once, though nothing but monitoring may need it
-            LOG.log(logging.WARNING if self._feed.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
+            LOG.log(logging.WARNING if self._source.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
         elif not is_passing(error):
             self._health.deny(place, meaning_of(error))
         else:
@@ -626,7 +626,7 @@ class KafkaReader(Reader):
             "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
             "was made anew",
             name_of_place(place),
-            self._feed.cluster.servers,
+            self._source.cluster.servers,
             self._offsets[place],
             found[place],
         )
@@ -718,7 +718,9 @@ class KafkaReader(Reader):
     @property
     def _position(self) -> str:
         offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
-        return position_text(offsets, self._stamps, self._gaps, self._feed.lanes, self._decoder.memory, self._ids.known)
+        return position_text(
+            offsets, self._stamps, self._gaps, self._source.lanes, self._decoder.memory, self._ids.known
+        )
 
 
 def _offset(message: Any) -> int:

@@ -5,7 +5,7 @@ because a window is published only if its source *declared* it complete (see :mo
 behind that transform nothing but the runner's watermark could declare it. A watermark at infinity is what a drained
 job, a cancelled source and a complete window all look like, no step can see which of them it is, and what a timer would
 declare then comes too late for the window that fires with the same watermark. So this reads the subscription itself, as
-the other feeds do, through :class:`ReadPart`: its restriction is truncated by a drain, which declares nothing, and it
+the other sources do, through :class:`ReadPart`: its restriction is truncated by a drain, which declares nothing, and it
 behaves the same on Prism, Flink and Dataflow.
 
 What that costs, and how it is met:
@@ -50,8 +50,8 @@ from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients,
 
 __all__ = [
     "Acknowledging",
-    "PubSubFeed",
     "PubSubReader",
+    "PubSubSubscription",
     "ReadAcknowledged",
     "ReadSubscription",
     "RecentIds",
@@ -80,7 +80,7 @@ def _wall_s() -> float:
 
 
 @dataclass(frozen=True)
-class PubSubFeed(PartitionedSource):
+class PubSubSubscription(PartitionedSource):
     """Messages of a subscription that has no other reader.
 
     Attributes:
@@ -107,7 +107,7 @@ class PubSubFeed(PartitionedSource):
     stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
     now: Callable[[], float] = field(default=_wall_s, repr=False)
 
-    def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every feed's
+    def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every source's
         """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
         return PubSubReader(self, position)
 
@@ -133,21 +133,21 @@ class PubSubReader(Reader):
     """Reads a subscription.
 
     Args:
-        feed: the subscription.
+        source: the subscription.
         position: of the last reader; empty at the beginning.
     """
 
-    def __init__(self, feed: PubSubFeed, position: str = "") -> None:
-        self._feed = feed
-        # behind the token and the number of pieces; older positions have only these
-        self._decoder = feed.decoder.fresh("".join(position.split(":", 2)[2:]))
+    def __init__(self, source: PubSubSubscription, position: str = "") -> None:
+        self._source = source
+        # behind the token and the number of batches; older positions have only these
+        self._decoder = source.decoder.fresh("".join(position.split(":", 2)[2:]))
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._taken: list[Any] = []
         self._read: list[Any] = []
         self._unkept: dict[int, _Held] = {}
         self._recent = RecentIds()
         self._token = uuid.uuid4().hex
-        self._pieces = self._receipts = 0
+        self._batches = self._receipts = 0
         self._client: Any = None
         self._stream: Any = None
         self._closed = False
@@ -161,7 +161,7 @@ class PubSubReader(Reader):
     # What the live reader asks for
 
     def read(self) -> SourceBatch | None:
-        """The next messages as readings; a piece of nothing while more may be waiting that cannot be seen."""
+        """The next messages as readings; a batch of nothing while more may be waiting that cannot be seen."""
         self._look()
         if not self._taken and self._stream is not None:
             self._taken = self._take()
@@ -181,7 +181,7 @@ class PubSubReader(Reader):
     def receipt(self) -> Callable[[], None] | None:
         """Acknowledges what was read since the last receipt; to be called when the runner has kept it."""
         read, self._read = self._read, []
-        now = self._feed.now()
+        now = self._source.now()
         # the client has given them up, and they come again: what is kept of them here would only grow
         for number in [number for number, held in list(self._unkept.items()) if now - held.since_s > HELD_S]:
             self._unkept.pop(number, None)
@@ -212,7 +212,7 @@ class PubSubReader(Reader):
             try:
                 stream.result(timeout=_LONGEST_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - it is over in any case
-                LOG.debug("%s: the stream ended with %s", self._feed.subscription, type(error).__name__)
+                LOG.debug("%s: the stream ended with %s", self._source.subscription, type(error).__name__)
         if client is not None:
             client.close()
 
@@ -228,9 +228,9 @@ class PubSubReader(Reader):
             return
         try:
             if self._client is None:
-                self._client = self._feed.subscriber()
-            self._stream = self._feed.stream(
-                self._client, self._feed.subscription, self._arrives, self._feed.outstanding
+                self._client = self._source.subscriber()
+            self._stream = self._source.stream(
+                self._client, self._source.subscription, self._arrives, self._source.outstanding
             )
         except Exception as error:
             if not is_clients(error):
@@ -238,10 +238,10 @@ class PubSubReader(Reader):
             self._failed(error)
         else:
             if self._trouble is not None:
-                LOG.warning("%s: it is asked again", self._feed.subscription)
+                LOG.warning("%s: it is asked again", self._source.subscription)
             self._trouble = None
             self._heard_s = None
-            self._hold(self._feed.now())
+            self._hold(self._source.now())
 
     def _arrives(self, message: Any) -> None:
         """Take a message, on a thread of the client."""
@@ -254,7 +254,7 @@ class PubSubReader(Reader):
         pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
         self._attempts = min(self._attempts + 1, 10)
         self._look_at = time.monotonic() + pause
-        found = error if isinstance(error, PubSubUnavailableError) else unavailable(self._feed.subscription, error)
+        found = error if isinstance(error, PubSubUnavailableError) else unavailable(self._source.subscription, error)
         self._trouble = str(found)
         LOG.warning("%s; trying again in %.3g s", found, pause)
 
@@ -264,8 +264,8 @@ class PubSubReader(Reader):
         if not messages:
             return []
         self._attempts = 0
-        now = self._feed.now()
-        if self._heard_s is None or now - self._heard_s >= self._feed.settle_s:
+        now = self._source.now()
+        if self._heard_s is None or now - self._heard_s >= self._source.settle_s:
             self._hold(now)
         self._heard_s = now
         fresh: list[Any] = []
@@ -274,7 +274,7 @@ class PubSubReader(Reader):
                 fresh.append(message)
             else:
                 self._read.append(message)
-        if fresh and now - min(map(_published_s, fresh)) >= self._feed.settle_s:
+        if fresh and now - min(map(_published_s, fresh)) >= self._source.settle_s:
             self._hold(now)
         return fresh
 
@@ -293,14 +293,14 @@ class PubSubReader(Reader):
             message.nack()
 
     def _id_of(self, message: Any) -> str:
-        named = None if self._feed.id_attribute is None else message.attributes.get(self._feed.id_attribute)
+        named = None if self._source.id_attribute is None else message.attributes.get(self._source.id_attribute)
         return f"i{message.message_id}" if named is None else f"a{named}"
 
     # The clock
 
     def _hold(self, now: float) -> None:
         """Something may be waiting: keep the clock for a while."""
-        self._settled_s = now + self._feed.settle_s
+        self._settled_s = now + self._source.settle_s
 
     @property
     def _settled(self) -> bool:
@@ -310,7 +310,7 @@ class PubSubReader(Reader):
             and self._waiting is None
             and self._arrived.empty()
             and not self._full
-            and self._feed.now() >= self._settled_s
+            and self._source.now() >= self._settled_s
         )
 
     @property
@@ -318,13 +318,13 @@ class PubSubReader(Reader):
         """Whether so much waits for the runner, in messages or in bytes, that Pub/Sub may be holding others back."""
         held = [_Held(self._read, 0.0), *list(self._unkept.values())]
         messages, size = sum(len(one.messages) for one in held), sum(one.size for one in held)
-        return messages >= _FULL * self._feed.outstanding or size >= _FULL * self._feed.most_bytes
+        return messages >= _FULL * self._source.outstanding or size >= _FULL * self._source.most_bytes
 
     # The messages
 
     def _decoded(self) -> SourceBatch:
         taken = self._taken
-        messages = messages_of(taken, self._feed.timestamp_attribute)
+        messages = messages_of(taken, self._source.timestamp_attribute)
         try:
             decoded = self._decoder.decode(messages)
         except SourceAwayError as error:
@@ -333,17 +333,17 @@ class PubSubReader(Reader):
             return SourceBatch(self._position, settled=False)
         self._waiting, self._taken = None, []
         self._read += taken
-        self._pieces += 1
-        piece = source_batch_of(self._feed.subscription, decoded, self._position, settled=self._settled)
+        self._batches += 1
+        batch = source_batch_of(self._source.subscription, decoded, self._position, settled=self._settled)
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
-        latest = [one for one in (piece.latest_us, *beats) if one is not None and one >= 0]
-        rejects = sealed(piece.rejects, messages, self._decoder.letters)
+        latest = [one for one in (batch.latest_us, *beats) if one is not None and one >= 0]
+        rejects = sealed(batch.rejects, messages, self._decoder.letters)
         came = round(max(map(_published_s, taken)) * 1e6)
-        return replace(piece, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
+        return replace(batch, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
 
     @property
     def _position(self) -> str:
-        return f"{self._token}:{self._pieces}:{self._decoder.memory}"
+        return f"{self._token}:{self._batches}:{self._decoder.memory}"
 
 
 class RecentIds:
@@ -441,6 +441,6 @@ class ReadAcknowledged(ReadPart):
 
 
 class ReadSubscription(ReadLive):
-    """Read a feed whose messages are acknowledged."""
+    """Read a source whose messages are acknowledged."""
 
     reading: ClassVar[type[ReadPart]] = ReadAcknowledged

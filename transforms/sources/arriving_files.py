@@ -1,4 +1,4 @@
-"""The feed of files that appear in a folder, given in pieces so that no file has to fit into memory.
+"""The source of files that appear in a folder, given in pieces so that no file has to fit into memory.
 
 A position says which files were read, and of the one that is being read how far. It stays small: of a file that was
 read twelve characters are kept, for as long as it lies there.
@@ -57,7 +57,7 @@ class ArrivingFiles(PartitionedSource):
     decoder: FileDecoder
     patterns: tuple[str, ...]
 
-    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every feed's
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every source's
         """A reader that knows which files were read, and where it stopped in the last one."""
         return _FileReader(self, position)
 
@@ -82,9 +82,9 @@ class _Half:
 
 
 class _FileReader(Reader):
-    def __init__(self, feed: ArrivingFiles, position: str) -> None:
+    def __init__(self, source: ArrivingFiles, position: str) -> None:
         at: dict[str, Any] = json.loads(position) if position else {"done": "", "half": None}
-        self._feed = feed
+        self._source = source
         self._done = _Done(at["done"])
         self._half = None if at["half"] is None else _Half(**at["half"])
         self._batches: Iterator[tuple[int, int, RawRows]] | None = None
@@ -92,7 +92,7 @@ class _FileReader(Reader):
         self._trouble: str | None = None
         self._came_us: int | None = None
         self._lost_us: int | None = at.get("lost")
-        self._rows = feed.decoder.rows(at.get("memory", ""))
+        self._rows = source.decoder.rows(at.get("memory", ""))
 
     def read(self) -> SourceBatch | None:
         if self._batches is not None and self._half is not None:
@@ -110,7 +110,7 @@ class _FileReader(Reader):
     def _look(self) -> None:
         self._trouble = self._away()
         try:
-            there = present(self._feed.patterns)
+            there = present(self._source.patterns)
         except OSError as error:
             self._trouble = f"the place of its files cannot be looked up ({type(error).__name__})"
             return
@@ -126,7 +126,7 @@ class _FileReader(Reader):
 
     def _away(self) -> str | None:
         """What is wrong with the folders; what was read there is not forgotten while one is away."""
-        for pattern in self._feed.patterns:
+        for pattern in self._source.patterns:
             if not is_local(pattern):
                 continue
             folder = Path(pattern).parent
@@ -162,7 +162,7 @@ class _FileReader(Reader):
         """Some batches of a file."""
         rows = 0
         try:
-            while rows < self._feed.decoder.batch_rows:
+            while rows < self._source.decoder.batch_rows:
                 tasks, number, raw = next(batches, (-1, 0, None))
                 if raw is None:
                     return self._finish(half.path, decoded)
@@ -199,7 +199,7 @@ class _FileReader(Reader):
 
     def _raw(self, half: _Half) -> Iterator[tuple[int, int, RawRows]]:
         """The batches of a file from a place on, each with the place behind it."""
-        decoder, given = self._feed.decoder, half.batches
+        decoder, given = self._source.decoder, half.batches
         for number, task in islice(enumerate(decoder.tasks(half.path)), half.tasks, None):
             for count, raw in islice(enumerate(decoder.raw_rows(task), 1), given, None):
                 yield number, count, raw
@@ -207,7 +207,7 @@ class _FileReader(Reader):
 
     def _stamp(self, path: str) -> str | None:
         """What a file is like; ``None`` if it is not there. When it came is noted."""
-        cut = f"{_CUT}-{self._feed.decoder.batch_rows}"
+        cut = f"{_CUT}-{self._source.decoder.batch_rows}"
         self._came_us = None
         if is_local(path):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The live reader: an unbounded splittable DoFn over the parts of a feed.
+"""The live reader: an unbounded splittable DoFn over the parts of a source.
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
@@ -116,7 +116,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``.
 
     Args:
-        feed: the source.
+        source: the source.
         pace: when windows close.
         schema: of the readings.
         now: the wall clock in microseconds; the tests' own.
@@ -124,12 +124,12 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def __init__(
         self,
-        feed: PartitionedSource,
+        source: PartitionedSource,
         pace: PollingPolicy,
         schema: pa.Schema = READING_SCHEMA,
         now: Callable[[], int] = _now_us,
     ) -> None:
-        self._feed = feed
+        self._source = source
         self._pace = pace
         self._schema = schema
         self._now = now
@@ -228,9 +228,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if estimator.current_watermark() is None:
             self._advance(element, estimator, progress)
         # parts of one worker wait for each other
-        longer = max(1.0, _LONGER / self._feed.parts) if self._pace.rest_s else 1.0
+        longer = max(1.0, _LONGER / self._source.parts) if self._pace.rest_s else 1.0
         deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
-        stay = time.monotonic() + self._pace.stay_s / self._feed.parts
+        stay = time.monotonic() + self._pace.stay_s / self._source.parts
         while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
             piece = reader.read()
             # silence is not known of a source that cannot be read
@@ -285,7 +285,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 reader.kept()
                 return reader
             reader.close()
-        return self._feed.reader(part, position)
+        return self._source.reader(part, position)
 
     def _ending(self, start: PartitionState, progress: PartitionState) -> PartitionState:
         """A part that has come to its end says so with its next call only, where it matters.
@@ -299,7 +299,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     @property
     def _waits_for_others(self) -> bool:
-        return self._pace.together and self._feed.parts > 1
+        return self._pace.together and self._source.parts > 1
 
     def _until_next(self, reader: Reader) -> float:
         """Seconds until the next look: a source that cannot be read is tried again soon, however rare its looks are."""
@@ -372,7 +372,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
             mark = Punctuation(
                 part,
-                self._feed.parts,
+                self._source.parts,
                 before.clock_us,
                 clock,
                 replayed=not before.followed,
@@ -441,7 +441,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         clock = progress.clock_us
         if self._waits_for_others:
             kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}
-            others = [kept.get(one, self._pace.begin_us) for one in range(self._feed.parts) if one != part]
+            others = [kept.get(one, self._pace.begin_us) for one in range(self._source.parts) if one != part]
             clock = min([clock, *others])
         reached = estimator.current_watermark()
         if reached is None or _timestamp(clock) > reached:
@@ -461,10 +461,10 @@ def _timestamp(instant_us: int) -> Timestamp:
 
 
 class ReadLive(beam.PTransform[Any, Any]):
-    """Read a feed as it comes.
+    """Read a source as it comes.
 
     Args:
-        feed: the source.
+        source: the source.
         pace: when windows close.
         grouped: whether the readings name a group.
         now: the wall clock in microseconds; the tests' own.
@@ -474,23 +474,23 @@ class ReadLive(beam.PTransform[Any, Any]):
 
     def __init__(
         self,
-        feed: PartitionedSource,
+        source: PartitionedSource,
         pace: PollingPolicy,
         *,
         grouped: bool = False,
         now: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self._feed = feed
+        self._source = source
         self._pace = pace
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._now = now or _now_us
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
-        parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._feed.parts)))
+        parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._source.parts)))
         decoded: Any = parts | "Follow" >> beam.ParDo(
-            self.reading(self._feed, self._pace, self._schema, self._now)
+            self.reading(self._source, self._pace, self._schema, self._now)
         ).with_outputs(REJECTED, main="readings")
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch

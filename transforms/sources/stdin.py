@@ -1,4 +1,4 @@
-"""The feed of standard input: lines as they come, which can be read once, by the process that has it."""
+"""The source of standard input: lines as they come, which can be read once, by the process that has it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StandardInput(PartitionedSource):
 
     decoder: FileDecoder
 
-    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every feed's
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every source's
         """The process's only reader of its standard input."""
         return _LineReader(self, _lines_of(sys.stdin.buffer), position)
 
@@ -94,8 +94,8 @@ def _lines_of(stream: Any) -> _Lines:
 
 
 class _LineReader(Reader):
-    def __init__(self, feed: StandardInput, lines: _Lines, position: str) -> None:
-        self._feed = feed
+    def __init__(self, source: StandardInput, lines: _Lines, position: str) -> None:
+        self._source = source
         self._lines = lines
         self._count = int(position or 0)
         if self._count != lines.taken:
@@ -104,11 +104,11 @@ class _LineReader(Reader):
                 f"{self._count + 1:,} again, which only files can do; start the job again and send what is missing, or "
                 "write the lines to files and follow these"
             )
-        self._rows = feed.decoder.rows()
+        self._rows = source.decoder.rows()
 
     def read(self) -> SourceBatch | None:
         data = self._lines.take()
-        if data and self._feed.decoder.format == "csv" and self._lines.header is None:
+        if data and self._source.decoder.format == "csv" and self._lines.header is None:
             end = data.index(b"\n") + 1
             self._lines.header, data = data[:end], data[end:]
             self._count += 1
@@ -120,7 +120,7 @@ class _LineReader(Reader):
         before, self._count = self._count, self._count + data.count(b"\n")
         decoded = [
             _moved(self._rows.decode(raw), before - header.count(b"\n"))
-            for raw in self._feed.decoder.raw_lines(header + data, "standard input")
+            for raw in self._source.decoder.raw_lines(header + data, "standard input")
         ]
         return source_batch_of("standard input", decoded, str(self._count), settled=True)
 

@@ -83,9 +83,9 @@ def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path:
     settings = made(tmp_path, {"reread": "6h"}, readings=register)
     grid, schedule = settings.grid, settings.schedule
     slot = schedule.first + 2 * schedule.every + schedule.size - 1
-    feed = Topics(settings).feed(pace_of(settings, grid, schedule, grid.time_of(slot)))
-    assert feed.decoder.lookback_us >= 2 * SLOT_US
-    assert feed.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - feed.decoder.lookback_us)
+    partitions = Topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
+    assert partitions.decoder.lookback_us >= 2 * SLOT_US
+    assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - partitions.decoder.lookback_us)
 
 
 def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path:
     first, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
     before = time.time_ns() // 1_000
     source = Topics(settings)
-    starts = [source.feed(pace).start for pace in (first, real, real, real)]
+    starts = [source.partitions(pace).start for pace in (first, real, real, real)]
     after = time.time_ns() // 1_000
     assert [one.kind for one in starts] == ["latest", "latest", "instant", "instant"]
     assert starts[2] == starts[3]
@@ -101,7 +101,7 @@ def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path:
 
 
 @pytest.mark.assures("brokers", "Kafka: the configuration of a source travels to the workers without secrets")
-def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
+def test_the_partitions_are_what_the_settings_say_and_travels_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QS_TEST_KAFKA", "hunter2")
@@ -112,10 +112,15 @@ def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
         {"topic": None, "topics": ["a", "b"], "lanes": 3, "group": "seen", "discover": "1min", "options": options},
     )
     pace = pace_of(settings, settings.grid, settings.schedule, 0)
-    feed = Topics(settings).feed(pace)
-    assert (feed.topics, feed.lanes, feed.group, feed.discover_s) == (("a", "b"), 3, "seen", 60.0)
+    partitions = Topics(settings).partitions(pace)
+    assert (partitions.topics, partitions.lanes, partitions.group, partitions.discover_s) == (
+        ("a", "b"),
+        3,
+        "seen",
+        60.0,
+    )
     given: list[Any] = []
-    replace(feed.cluster, consumer=given.append).consume({})
+    replace(partitions.cluster, consumer=given.append).consume({})
     assert given == [
         {
             "sasl.password": "hunter2",
@@ -124,7 +129,7 @@ def test_the_feed_is_what_the_settings_say_and_travels_without_secrets(
             "bootstrap.servers": "127.0.0.1:1",
         }
     ]
-    text = repr(settings) + repr(feed) + str(pickle.dumps(Topics(settings).feed(pace)))
+    text = repr(settings) + repr(partitions) + str(pickle.dumps(Topics(settings).partitions(pace)))
     assert "hunter" not in text
 
 

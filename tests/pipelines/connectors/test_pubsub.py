@@ -17,7 +17,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.places import refuse_topics
-from quiltstream.pipelines.connectors.pubsub import SinkPubSub, begun_in_subscription, goes_on, pubsub_feed
+from quiltstream.pipelines.connectors.pubsub import SinkPubSub, begun_in_subscription, goes_on, pubsub_source
 from quiltstream.pipelines.connectors.table import live_sink
 from quiltstream.pipelines.errors import AwayError
 from quiltstream.pipelines.live import job as build
@@ -28,7 +28,7 @@ from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.pubsub.sink import PubSubTopic
-from quiltstream.transforms.pubsub.source import PubSubFeed
+from quiltstream.transforms.pubsub.source import PubSubSubscription
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import FakeService, Stream, clients_error
@@ -93,7 +93,7 @@ def test_a_mistake_in_the_section_is_named(tmp_path: Path, pubsub: dict[str, Any
 def test_what_pub_sub_cannot_promise_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     settings = made(tmp_path, **changes)
     with pytest.raises(SettingsError, match=said):
-        pubsub_feed(settings)
+        pubsub_source(settings)
 
 
 def test_rows_and_rejects_do_not_go_to_one_topic(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_feed_is_what_the_settings_say(tmp_path: Path) -> None:
     settings = made(tmp_path, {"timestamp_attribute": "at", "id_attribute": "nonce", "settle": "2min"})
     assert settings.source is not None
     assert settings.source.pubsub is not None
-    feed = pubsub_feed(settings)
+    feed = pubsub_source(settings)
     assert (feed.subscription, feed.timestamp_attribute, feed.id_attribute) == (SUBSCRIPTION, "at", "nonce")
     assert (feed.settle_s, feed.outstanding, feed.parts) == (120.0, 100_000, 1)
 
@@ -297,8 +297,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     """The job's subscription in memory, and a runner that ends with the schedule."""
     _SHARED["service"] = FakeService(START.timestamp() + 9 * 86_400)
 
-    def faked(settings: Settings, group: str | None = None) -> PubSubFeed:
-        feed = pubsub_feed(settings, group)
+    def faked(settings: Settings, group: str | None = None) -> PubSubSubscription:
+        feed = pubsub_source(settings, group)
         return replace(
             feed, subscription="projects/grid/subscriptions/meters", subscriber=service, stream=begin, now=clock
         )
@@ -315,7 +315,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.001)
     monkeypatch.setattr(build, "live_pipeline", pipeline)
     monkeypatch.setattr(pubsub, "begun_in_subscription", begun)
-    monkeypatch.setattr(pubsub, "pubsub_feed", faked)
+    monkeypatch.setattr(pubsub, "pubsub_source", faked)
     yield _SHARED["service"]
     _SHARED["service"] = FakeService()
 

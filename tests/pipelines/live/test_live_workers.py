@@ -51,7 +51,7 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     job(tmp_path, source={"csv": "inbox/*.csv"}, sink={"parquet": "releases"})
     monkeypatch.chdir(tmp_path)
     source: Any = live_source(read_settings(Path("settings.yaml"))).read(PollingPolicy(0))
-    assert source._feed.patterns == (str(tmp_path / "inbox" / "*.csv"),)
+    assert source._source.patterns == (str(tmp_path / "inbox" / "*.csv"),)
 
 
 @pytest.mark.parametrize(

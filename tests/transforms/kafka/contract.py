@@ -16,7 +16,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.completeness.punctuation import horizon_of, punctuation_of
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import KnownTopic, Start
-from quiltstream.transforms.kafka.source import KafkaFeed, KafkaReader
+from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import Reach
@@ -62,7 +62,7 @@ def settle(reader: KafkaReader) -> None:
 class Lane:
     """A lane with the live reader around it, whose wall clock is set by hand; nothing may come late."""
 
-    def __init__(self, feed: KafkaFeed, idle_us: int) -> None:
+    def __init__(self, feed: KafkaPartitions, idle_us: int) -> None:
         self.wall = [ORIGIN + 100 * HOUR]
         pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
         self._part = ReadPart(feed, pace, now=lambda: self.wall[0])
@@ -99,7 +99,7 @@ class Lane:
         self._part.teardown()
 
 
-class KafkaFeedContract:
+class KafkaPartitionsContract:
     """Inherit it and give the fixture ``broker``."""
 
     @pytest.fixture
@@ -116,7 +116,7 @@ class KafkaFeedContract:
         def made(topics: str | tuple[str, ...], lane: int = 0, position: str = BEGIN, **changes: Any) -> KafkaReader:
             named = (topics,) if isinstance(topics, str) else topics
             given: dict[str, Any] = {"discover_s": 0.2} | changes
-            readers.append(KafkaFeed(broker.cluster, named, JsonMessages(), **given).reader(lane, position))
+            readers.append(KafkaPartitions(broker.cluster, named, JsonMessages(), **given).reader(lane, position))
             return readers[-1]
 
         return made
@@ -154,7 +154,7 @@ class KafkaFeedContract:
                 return super().decode(messages)
 
         topic, decoder = broker.topic(2), Needy()
-        lane = Lane(KafkaFeed(broker.cluster, (topic,), decoder, discover_s=0.2), 2 * HOUR)
+        lane = Lane(KafkaPartitions(broker.cluster, (topic,), decoder, discover_s=0.2), 2 * HOUR)
         broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR))])
         lane.look_until(lambda: lane.until == 19)
         decoder.away = True
@@ -235,7 +235,7 @@ class KafkaFeedContract:
     def test_while_the_runner_does_not_call_no_partition_becomes_idle(self, broker, monkeypatch):
         monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
         topic = broker.topic(2)
-        lane = Lane(KafkaFeed(broker.cluster, (topic,), JsonMessages(), discover_s=0.2), 2 * HOUR)
+        lane = Lane(KafkaPartitions(broker.cluster, (topic,), JsonMessages(), discover_s=0.2), 2 * HOUR)
         broker.send(topic, [(0, reading("a", 20 * HOUR)), (1, reading("b", 30 * HOUR))])
         lane.look_until(lambda: lane.until == 19)
         # a call ends when it has read one of the two, and the other is in hand

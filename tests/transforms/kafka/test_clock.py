@@ -26,7 +26,7 @@ from ..test_histograms import settings
 from .contract import pieces_until
 from .fake import FakeBroker, FakeMessage
 from .messages import ORIGIN, reading
-from .test_feed import HOUR, feed
+from .test_source import HOUR, feed
 
 
 @pytest.fixture

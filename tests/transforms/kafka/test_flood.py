@@ -19,7 +19,7 @@ from ..test_histograms import settings
 from .contract import PATIENCE_S
 from .fake import FakeBroker
 from .messages import ORIGIN, reading
-from .test_feed import HOUR, feed
+from .test_source import HOUR, feed
 
 SLOT = HOUR // 2
 FLOOD = 200_000

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Topic
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.kafka.topics import read_ids
 from quiltstream.transforms.sinks.messages import DOMAIN, QUERY, SCHEMA
 from quiltstream.transforms.sources.contract import BEGIN
@@ -81,7 +81,7 @@ def test_the_client_gives_no_headers_with_a_name_that_is_no_text_and_the_job_goe
     host, port = address_of(broker)
     produce((host, port), "readings", reading("b", 0), (b"\xff\xfe", b"1"))
     produce((host, port), "readings", reading("c", 0), ("ü".encode(), b"1"))
-    feed = KafkaFeed(Cluster(f"{host}:{port}"), ("readings",), JsonMessages())
+    feed = KafkaPartitions(Cluster(f"{host}:{port}"), ("readings",), JsonMessages())
     reader = feed.reader(0, BEGIN)
     pieces = pieces_until(reader, lambda found: rows(found) >= 2)
     assert [name for one in pieces for name in names_of(one)] == ["a", "c"]

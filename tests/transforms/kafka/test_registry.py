@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.schema_registry import RegistrySchemas
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import SourceAwayError
 from quiltstream.transforms.sources.contract import BEGIN
@@ -145,9 +145,9 @@ def test_a_schema_that_cannot_be_read_makes_rejects_and_stops_no_lane(schema):
     broker = FakeBroker()
     topic = broker.topic(1)
     broker.send(topic, [(0, b"\0\0\0\0\x03xx")])
-    reader = KafkaFeed(broker.cluster, (topic,), PayloadDecoder(Readings.model_validate(names), schemas=found)).reader(
-        0, BEGIN
-    )
+    reader = KafkaPartitions(
+        broker.cluster, (topic,), PayloadDecoder(Readings.model_validate(names), schemas=found)
+    ).reader(0, BEGIN)
     pieces = pieces_until(reader, lambda got: any(one.rejected for one in got))
     assert [dict(one.rejected) for one in pieces if one.rejected] == [{RejectReason.UNKNOWN_SCHEMA: 1}]
     reader.close()
@@ -241,7 +241,7 @@ def test_what_confluents_serializer_writes_is_read_by_the_jobs_own_decoder(regis
     names = {one: {"path": one} for one in ("series", "time", "value")}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=made(registry))
-    reader = KafkaFeed(broker.cluster, (topic,), decoder).reader(0, BEGIN)
+    reader = KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)
     pieces = pieces_until(reader, lambda all_: row_count(all_) == 20 and sum(len(one.rejected) for one in all_) == 2)
     found = [row for one in pieces for batch in one.batches for row in batch.to_pylist()]
     assert sorted((one["series"], one["value"]) for one in found) == sorted((f"m{n}", float(n)) for n in range(20))

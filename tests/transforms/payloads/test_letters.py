@@ -23,7 +23,7 @@ from quiltstream.schemas.settings.job import load_settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.common.rejects import Rejects, all_with_letters, reject_batch
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.dead_letters import MOST_LETTERS, check_letters, with_letters
 from quiltstream.transforms.payloads.messages import Messages
@@ -206,7 +206,7 @@ def kafka(decoder: PayloadDecoder) -> list[pa.RecordBatch]:
     broker = FakeBroker()
     topic = broker.topic(1)
     broker.send(topic, [(0, b'{"id": "m1", "ts": "2026-01-01", "kwh": 1}'), (0, SECRET)])
-    reader = KafkaFeed(broker.cluster, (topic,), decoder).reader(0, "")
+    reader = KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, "")
     return [one for piece in pieces_until(reader, lambda all_: any(p.rejects for p in all_)) for one in piece.rejects]
 
 

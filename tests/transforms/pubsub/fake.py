@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from quiltstream.transforms.payloads.messages import MessageDecoder
-from quiltstream.transforms.pubsub.source import PubSubFeed
+from quiltstream.transforms.pubsub.source import PubSubSubscription
 
 SUBSCRIPTION = "projects/grid/subscriptions/meters"
 
@@ -84,8 +84,10 @@ class FakeService:
     def now(self) -> float:
         return self.clock
 
-    def feed(self, decoder: MessageDecoder, **changes: Any) -> PubSubFeed:
-        return PubSubFeed(SUBSCRIPTION, decoder, subscriber=lambda: self, stream=self.begin, now=self.now, **changes)
+    def feed(self, decoder: MessageDecoder, **changes: Any) -> PubSubSubscription:
+        return PubSubSubscription(
+            SUBSCRIPTION, decoder, subscriber=lambda: self, stream=self.begin, now=self.now, **changes
+        )
 
     def publish(self, data: bytes, age: float = 0.0, name: str | None = None, **attributes: str) -> str:
         self.number += 1

@@ -13,7 +13,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.pubsub import client as pubsub_client
 from quiltstream.transforms.pubsub.client import PubSubUnavailableError, is_clients, unavailable
-from quiltstream.transforms.pubsub.source import PubSubFeed
+from quiltstream.transforms.pubsub.source import PubSubSubscription
 
 from .fake import clients_error
 
@@ -47,7 +47,7 @@ def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_limit(
     assert given == [
         {
             "max_messages": 17,
-            "max_bytes": PubSubFeed("s", PayloadDecoder(Readings(series="a", time="t", value="v"))).most_bytes,
+            "max_bytes": PubSubSubscription("s", PayloadDecoder(Readings(series="a", time="t", value="v"))).most_bytes,
             "max_lease_duration": 86_400,
             "max_duration_per_lease_extension": 30,
         }

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import PartitionedSource, SourceBatch
@@ -29,7 +29,7 @@ class KafkaSource:
         self.topic = self.broker.topic(1)
 
     def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
-        return KafkaFeed(self.broker.cluster, (self.topic,), decoder)
+        return KafkaPartitions(self.broker.cluster, (self.topic,), decoder)
 
     def send(self, data: bytes, topic: str, at_s: int) -> None:
         headers = [("mqtt-topic", topic.encode())]

@@ -10,11 +10,11 @@ import pytest
 
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.progress import Reach
 
-from ..transforms.kafka.contract import KafkaFeedContract, pieces_until, read, rows, settle
+from ..transforms.kafka.contract import KafkaPartitionsContract, pieces_until, read, rows, settle
 from ..transforms.kafka.messages import JsonMessages, reading
 from .kafka import PASSWORD, USER, KafkaBroker
 
@@ -78,14 +78,14 @@ class Real:
         return Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
 
 
-class TestBroker(KafkaFeedContract):
+class TestBroker(KafkaPartitionsContract):
     @pytest.fixture
     def broker(self, kafka: KafkaBroker) -> Real:
         return Real(kafka)
 
 
-def feed(cluster: Cluster, topic: str) -> KafkaFeed:
-    return KafkaFeed(cluster, (topic,), JsonMessages(), discover_s=0.2)
+def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
+    return KafkaPartitions(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
 def test_a_broker_that_is_killed_is_told_and_nothing_is_lost_when_it_is_back(kafka):

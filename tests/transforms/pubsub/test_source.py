@@ -20,8 +20,8 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from quiltstream.transforms.pubsub.client import HELD_S
 from quiltstream.transforms.pubsub.source import (
-    PubSubFeed,
     PubSubReader,
+    PubSubSubscription,
     ReadAcknowledged,
     RecentIds,
     messages_of,
@@ -62,7 +62,7 @@ class Subscribed:
     def __init__(self, service: FakeService) -> None:
         self.service = service
 
-    def feed(self) -> PubSubFeed:
+    def feed(self) -> PubSubSubscription:
         return self.service.feed(DECODER, settle_s=0.0)
 
     def send(self, number: int) -> None:
@@ -390,7 +390,7 @@ def test_messages_wait_while_what_their_decoder_needs_is_away(service: FakeServi
 
 
 def test_a_feed_travels_to_a_worker() -> None:
-    feed = PubSubFeed("projects/grid/subscriptions/meters", DECODER, timestamp_attribute="at")
+    feed = PubSubSubscription("projects/grid/subscriptions/meters", DECODER, timestamp_attribute="at")
     assert pickle.loads(pickle.dumps(feed)) == feed
 
 

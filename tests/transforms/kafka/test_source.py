@@ -18,7 +18,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster
-from quiltstream.transforms.kafka.source import KafkaFeed
+from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sources.contract import BEGIN
@@ -27,7 +27,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.check_contract import CheckContract
 from ..sources.streams import Estimator, Tracker
-from .contract import KafkaFeedContract, names_of, pieces_until, read, rows, settle
+from .contract import KafkaPartitionsContract, names_of, pieces_until, read, rows, settle
 from .fake import ILLEGIBLE, FakeBroker
 from .messages import ORIGIN, JsonMessages, reading
 
@@ -39,7 +39,7 @@ def broker() -> FakeBroker:
     return FakeBroker()
 
 
-class TestFake(KafkaFeedContract):
+class TestFake(KafkaPartitionsContract):
     @pytest.fixture
     def broker(self) -> FakeBroker:
         return FakeBroker()
@@ -52,7 +52,7 @@ class Brokered:
         self.broker = FakeBroker()
         self.topic = self.broker.topic(1)
 
-    def feed(self) -> KafkaFeed:
+    def feed(self) -> KafkaPartitions:
         return feed(self.broker, self.topic)
 
     def send(self, number: int) -> None:
@@ -88,9 +88,9 @@ def test_a_lost_leader_or_topic_is_noticed_between_two_polls(broker):
     assert reader.check()
 
 
-def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaFeed:
+def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaPartitions:
     given: dict[str, Any] = {"decoder": JsonMessages(), "discover_s": 0.01} | changes
-    return KafkaFeed(broker.cluster, (topic,), **given)
+    return KafkaPartitions(broker.cluster, (topic,), **given)
 
 
 def test_a_broker_that_is_away_is_told_asked_again_and_read_when_it_is_back(broker, caplog):
@@ -274,7 +274,7 @@ def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
         return FakeBroker().cluster.consumer(options)
 
     cluster = Cluster("h:1", {"sasl.password": FromEnvironment(env="QS_TEST_PASSWORD")}, consumer=consumer)
-    made = KafkaFeed(cluster, ("t",), JsonMessages())
+    made = KafkaPartitions(cluster, ("t",), JsonMessages())
     reader = made.reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == (
@@ -284,14 +284,14 @@ def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
     monkeypatch.setenv("QS_TEST_PASSWORD", "hunter2")
     pieces_until(reader, lambda _: bool(given))
     assert given[0]["sasl.password"] == "hunter2"
-    plain = KafkaFeed(Cluster("h:1", cluster.options), ("t",), JsonMessages())
+    plain = KafkaPartitions(Cluster("h:1", cluster.options), ("t",), JsonMessages())
     assert b"hunter2" not in pickle.dumps(plain)
     assert pickle.loads(pickle.dumps(plain)).cluster == plain.cluster
     assert "hunter2" not in repr(made) + repr(plain) + str(reader.trouble)
 
 
 def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
-    made = KafkaFeed(Cluster("127.0.0.1:1", {"no.such.option": "hunter2"}), ("t",), JsonMessages())
+    made = KafkaPartitions(Cluster("127.0.0.1:1", {"no.such.option": "hunter2"}), ("t",), JsonMessages())
     reader = made.reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == (
@@ -301,7 +301,7 @@ def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
 
 def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    reader = KafkaFeed(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
+    reader = KafkaPartitions(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == (
         "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
@@ -411,11 +411,11 @@ def test_reordered_topics_are_refused_where_partition_groups_would_change(broker
     first, second = broker.topic(1, "first"), broker.topic(1, "second")
 
     def position(topics: tuple[str, ...], lanes: int) -> str:
-        made = KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes)
+        made = KafkaPartitions(broker.cluster, topics, JsonMessages(), lanes=lanes)
         return pieces_until(made.reader(0, BEGIN), bool)[0].position
 
     def taken_up(topics: tuple[str, ...], lanes: int, text: str) -> None:
-        KafkaFeed(broker.cluster, topics, JsonMessages(), lanes=lanes).reader(0, text).close()
+        KafkaPartitions(broker.cluster, topics, JsonMessages(), lanes=lanes).reader(0, text).close()
 
     kept = position((first, second), 2)
     taken_up((first, second, "third"), 2, kept)
