@@ -37,7 +37,7 @@ from ..privacy.mechanisms.histogram import (
     noisy_histogram,
 )
 from ..privacy.models.belief import Belief
-from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds, starts_stationary
+from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.reading import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
@@ -112,16 +112,10 @@ def choose(
             "stream: set privacy.guarantee to window, or use a quilt mechanism"
         )
     held = _held(method, given, states)
-    if method.reads == "chains" and length is not None and not starts_stationary(held):
-        return Chosen(held.to_dict(), _window_of_any_start(method, held, epsilon, length))
-    return Chosen(held.to_dict(), _calibrated(method, held, epsilon, length))
-
-
-def _calibrated(method: Method, belief: Belief | None, epsilon: float, length: int | None) -> Calibration:
-    found = method(belief, epsilon, length)
+    found = method.anywhere(held, epsilon, length)
     if not isinstance(found, Calibration):
         raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
-    return replace(found, method=method.label)
+    return Chosen(held.to_dict(), replace(found, method=method.label))
 
 
 def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
@@ -178,25 +172,6 @@ def _held(method: Method, given: Belief, states: int) -> Belief:
     bounds = mixing_bounds(given)
     _check_rare(bounds, states)
     return bounds
-
-
-def _window_of_any_start(method: Method, held: Belief, epsilon: float, length: int) -> Calibration:
-    """The noise of an endless stream, or that of group privacy where it is less.
-
-    A window's own calibration uses how many slots of the window lie before a slot, and not only the distance of the
-    quilt. The account does not know where a window begins in the chain: it uses the influence that holds at every
-    slot, and would find up to some percent more than epsilon. Both of these it finds to cost at most epsilon.
-    """
-    whole = replace(
-        _calibrated(METHODS["group-dp"], None, epsilon, length),
-        method=method.label,
-        assumptions=("any dependence within the window, which is too short for a quilt",),
-    )
-    try:
-        endless = _calibrated(method, held, epsilon, None)
-    except ChainError:
-        return whole
-    return replace(endless, length=length) if endless.sigma <= whole.sigma else whole
 
 
 _MILLISECOND_US = 1_000

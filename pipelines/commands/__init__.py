@@ -1,7 +1,7 @@
 """What each command does; ``pipelines.cli`` has the arguments.
 
-``run``, ``dry_run``, ``init``, ``data_preview``
-    a job, what it will do and cost, its settings from a look at the data
+``plan``, ``run``, ``dry_run``, ``init``, ``data_preview``
+    which mechanism, window and group an error takes; a job, what it will do and cost, its settings from a look at data
 ``fit``, ``fit_beliefs``
     a model from a history
 ``check``, ``audit``

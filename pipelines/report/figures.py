@@ -71,7 +71,7 @@ def epsilon_over_time(facts: DomainFacts) -> Picture | None:
         return None
     times = [_when(entry.stop_us) for entry in facts.entries]
     losses = [entry.loss_after if entry.decision == "charged" else entry.loss_before for entry in facts.entries]
-    with _drawing(2.6) as (figure, (axes,)):
+    with drawing(2.6) as (figure, (axes,)):
         axes.step(times, losses, where="post", color=_BLUE, linewidth=2, label="the ledger")
         if facts.naive is not None:
             axes.step(times, facts.naive, where="post", color=_ORANGE, linestyle="--", label="adding up")
@@ -101,7 +101,7 @@ def event_curve(facts: DomainFacts) -> Picture | None:
         return None
     hours = [slots * facts.slot_hours for slots, _ in facts.events]
     losses = [loss for _, loss in facts.events]
-    with _drawing(2.4) as (figure, (axes,)):
+    with drawing(2.4) as (figure, (axes,)):
         axes.plot(hours, losses, marker="o", markersize=3, color=_BLUE)
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -130,7 +130,7 @@ def bins_over_time(series: ReleasedSeries) -> Picture:
     shared = all(one.total for one in found)
     wholes = [one.total / 100 if shared and one.total else 1 for one in found]
     times = [_when((span.start + span.stop) // 2) for span in spans]
-    with _drawing(0.45 + 0.62 * len(labels), panels=len(labels)) as (figure, panels):
+    with drawing(0.45 + 0.62 * len(labels), panels=len(labels)) as (figure, panels):
         for place, (axes, label) in enumerate(zip(panels, labels, strict=True)):
             values = [one.counts[place] / whole for one, whole in zip(found, wholes, strict=True)]
             widths = [half / whole for half, whole in zip(halves, wholes, strict=True)]
@@ -174,7 +174,7 @@ def profile(series: ReleasedSeries) -> Picture | None:
     shares = [100 * tails.counts[place] / total for _, tails, total in drawn]
     widths = [100 * tails.half_widths[place] / total for _, tails, total in drawn]
     labels = [label for label, _, _ in drawn]
-    with _drawing(2.4) as (figure, (axes,)):
+    with drawing(2.4) as (figure, (axes,)):
         at = range(len(labels))
         axes.errorbar(at, shares, yerr=widths, fmt="o", markersize=3, color=_BLUE, capsize=2)
         step = max(1, math.ceil(len(labels) / 8))
@@ -202,7 +202,7 @@ def wrong_beliefs(facts: DomainFacts) -> Picture | None:
     if len(known) < 2:  # noqa: PLR2004 - nothing to compare
         return None
     names = [str(place + 1) for place in range(len(known))]
-    with _drawing(0.6 + 0.24 * len(known)) as (figure, (axes,)):
+    with drawing(0.6 + 0.24 * len(known)) as (figure, (axes,)):
         bars = axes.barh(range(len(names)), [loss for _, loss in known], color="white", edgecolor=_BLUE)
         for bar, hatch in zip(bars, cycle(["///", "...", "xxx", "---"]), strict=False):
             bar.set_hatch(hatch)
@@ -232,7 +232,8 @@ def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
 
 
 @contextmanager
-def _drawing(height: float, panels: int = 1) -> Generator[tuple[Figure, list[Any]]]:
+def drawing(height: float, panels: int = 1) -> Generator[tuple[Figure, list[Any]]]:
+    """A figure of so many inches with panels above each other, in the style of all of them."""
     with mpl.rc_context(_STYLE):  # pyright: ignore[reportArgumentType] - its keys are listed as literals
         figure = Figure((_WIDTH, height))
         axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
@@ -242,13 +243,18 @@ def _drawing(height: float, panels: int = 1) -> Generator[tuple[Figure, list[Any
         yield figure, list(axes)
 
 
-def _source(figure: Figure, *, dates: bool = False) -> str:
+def plain_axes(figure: Figure) -> None:
+    """Write the numbers of all axes out, also those of logarithmic ones."""
     for axes in figure.axes:
         axes.tick_params(labelsize=9)
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() == "log":  # the formatter of its own writes powers as mathematics
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_formatter(NullFormatter())
+
+
+def _source(figure: Figure, *, dates: bool = False) -> str:
+    plain_axes(figure)
     if dates:
         locator = AutoDateLocator(minticks=2, maxticks=6)
         figure.axes[-1].xaxis.set_major_locator(locator)

@@ -256,13 +256,36 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     return 1 / high
 
 
+def least_loss(chain: MarkovChain, density: float) -> float:
+    """Epsilon that an endless stream of raw counts with Laplace noise loses at least, by the outputs of `lower_bound`.
+
+    Beyond 12 states only thresholds of the order of the states are tried. The outputs have one v in every slot, so the
+    number holds for adjoining windows of any length.
+
+    Args:
+        chain: Stationary and irreducible.
+        density: Loss per slot of the releases, finite and above 0.
+    """
+    density = positive("density", density, "give the loss per slot of the releases")
+    few = chain.states <= _ALL_VECTORS
+    return float(_least_loss(chain, _all_vectors(chain.states) if few else _thresholds(chain.states), density).max())
+
+
+def _all_vectors(states: int) -> FloatArray:
+    return np.array(list(itertools.product((0.0, 1.0), repeat=states))[1:-1])
+
+
+def _thresholds(states: int) -> FloatArray:
+    places = np.arange(states)
+    found = (places[None] >= places[1:, None]).astype(float)
+    return np.concatenate([found, 1 - found])
+
+
 def _vectors(chain: MarkovChain, epsilon: float) -> FloatArray:
     k = chain.states
     if k <= _ALL_VECTORS:
-        return np.array(list(itertools.product((0.0, 1.0), repeat=k))[1:-1])
-    states = np.arange(k)
-    thresholds = (states[None] >= states[1:, None]).astype(float)
-    found = np.concatenate([thresholds, 1 - thresholds])
+        return _all_vectors(k)
+    found = _thresholds(k)
     density = epsilon
     for _ in range(3 * k):
         losses = _least_loss(chain, found, density)
@@ -377,6 +400,7 @@ def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
     return tuple(one.at(density) for one in belief.certificates)
 
 
+@lru_cache(maxsize=256)
 def grid_density(belief: Belief, epsilon: float) -> float:
     """A density of the grid whose endless stream loses at most epsilon; no other is larger by more than 1 in 2000.
 

@@ -4,6 +4,8 @@
     the calibration table: every mechanism that settings can name
 ``planning``
     what a release will be worth
+``utility``
+    for a purpose: the mechanisms side by side, errors over windows and groups, the epsilon for an error, odds
 ``baselines``
     group privacy, per-entry privacy, weak correlation
 ``audit``
@@ -38,5 +40,10 @@ if TYPE_CHECKING:
     from .planning import plan_table as plan_table
     from .planning import smallest_group as smallest_group
     from .planning import smallest_window as smallest_window
+    from .utility import AggregationRule as AggregationRule
+    from .utility import Odds as Odds
+    from .utility import Purpose as Purpose
+    from .utility import Utility as Utility
+    from .utility import analyse_utility as analyse_utility
 else:
     __getattr__, __dir__, __all__ = contents(__name__)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..accounting.calibration import forward_backward
 from ..models.belief import Belief
-from ..models.classes import stated_chains
+from ..models.classes import everywhere, starts_stationary, stated_chains
 from ..models.markov_chain import ChainError
 from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
 from ..quilts.influence import Quilt
@@ -98,6 +98,35 @@ class Method:
             ValueError: The method has no noise for it, or a number is out of range.
         """
         return self.calibrate(belief, epsilon, length)
+
+    def anywhere(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+        """Calibrate for windows that may begin in any slot of the chain, as those of a job do.
+
+        A fixed start is replaced by any start, which is true in every slot. A window's own calibration by chains uses
+        how many slots of the window lie before a slot, and not only the distance of the quilt; an account that does not
+        know where a window begins uses the influence that holds at every slot, and would find up to some percent more
+        than epsilon. So where a start is not stationary, a window has the noise of an endless stream or that of group
+        privacy, whichever is less: the account finds both to cost at most epsilon.
+
+        Raises:
+            TypeError: The belief is none that the method reads, or a number is of another type.
+            ValueError: The method has no noise for it, or a number is out of range.
+        """
+        held = everywhere(belief)
+        if length is None or self.reads != "chains" or not self.in_settings or starts_stationary(held):
+            return self.calibrate(held, epsilon, length)
+        whole = replace(
+            group_dp(None, epsilon, length),
+            method=self.name,
+            assumptions=("any dependence within the window, which is too short for a quilt",),
+        )
+        try:
+            endless = self.calibrate(held, epsilon, None)
+        except ChainError:
+            return whole
+        if not isinstance(endless, Calibration) or endless.sigma > whole.sigma:
+            return whole
+        return replace(endless, length=length)
 
 
 def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:

@@ -21,6 +21,7 @@ here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +42,14 @@ LARGEST_WINDOW = 10**8
 _WINDOW_ADVICE = "give the slots of a window"
 _BINS_ADVICE = "give the number of bins"
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+_TARGET_ADVICE = "give the relative error you accept, for example 0.05"
+
+LARGEST_EPSILON = 100.0
+"""Largest epsilon that is tried for a wanted error: odds of 10^43 are no secret."""
+
+#: How near to the target an epsilon is close enough, how far a step goes beyond the line, and how many steps there are
+#: before the interval is halved; and the least step while one end of the interval is not known.
+_CLOSE, _STEP, _STEPS, _LEAP = 0.99, 1.003, 6, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +63,12 @@ class Plan:
         window: Slots of a window.
         group: Series added up in one histogram.
         bins: Number of bins k.
-        overlap: Windows that share a slot; their density is shared, so the noise is multiplied.
+        overlap: Histograms that count a slot, windows that share it times groups of a series; their density is shared,
+            so the noise is multiplied.
         calibration: Where the noise comes from, and what it assumes.
         mechanism: The histogram mechanism with its exact scale.
+        class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own, such as
+            an hour of the day; 1 for one histogram of all slots.
     """
 
     method: str
@@ -68,6 +80,7 @@ class Plan:
     overlap: int
     calibration: Calibrated
     mechanism: LaplaceHistogram | FixedTotalHistogram
+    class_share: float = 1.0
 
     @property
     def sigma(self) -> float:
@@ -76,7 +89,7 @@ class Plan:
 
     @property
     def cells(self) -> int:
-        """Cells that one histogram counts, window times group; less where cells are missing."""
+        """Cells that a window has for a group, window times group; less where cells are missing."""
         return self.window * self.group
 
     @property
@@ -96,8 +109,8 @@ class Plan:
 
     @property
     def relative_error(self) -> float:
-        """Expected L1 error over the cells counted: the mean over the bins of error over mean count."""
-        return self.l1_error / self.cells
+        """Expected L1 error over the cells counted: the error of a bin over its count, were the bins evenly filled."""
+        return self.l1_error / (self.cells * self.class_share)
 
     def half_width(self, level: float = 0.95) -> int:
         """The smallest h such that a bin's error lies within -h..h with that probability; noise only."""
@@ -148,11 +161,8 @@ def plan_release(
         ChainError: If the method has no noise for this belief.
         ValueError: If an argument is out of range.
     """
-    if method not in methods:
-        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
-    return _Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, methods[method]).at(
-        window
-    )
+    known = _known(method, methods)
+    return Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, known).at(window)
 
 
 def smallest_group(
@@ -176,19 +186,8 @@ def smallest_group(
         ChainError: If the method has no noise for this belief.
         ValueError: If an argument is out of range.
     """
-    target = positive("target", target, "give the relative error you accept, for example 0.05")
-    one = plan_release(
-        belief,
-        epsilon,
-        window,
-        bins=bins,
-        method=method,
-        guarantee=guarantee,
-        overlap=overlap,
-        total_is_public=total_is_public,
-        methods=methods,
-    )
-    return replace(one, group=_least(one.l1_error, window * Fraction(target)))
+    planner = Planner(belief, epsilon, 1, bins, method, guarantee, overlap, total_is_public, _known(method, methods))
+    return planner.smallest_group(target, window)
 
 
 def smallest_window(
@@ -204,32 +203,16 @@ def smallest_window(
     total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> Plan:
-    """The plan with the shortest window whose relative error is at most the target.
-
-    For a stream the noise does not depend on the window. For windows alone it does not fall with their length: to each
-    quilt of the longer window there is one of the shorter, the same or without an end that lies outside, that holds no
-    more slots and tells no more. So neither does
-    phi(T) = ceil(bins E|Z_T| / (group target)), and the windows that will do are those with T >= phi(T). From T = 1 on,
-    T -> phi(T) never passes the shortest of them, and where it stops it is one. (With a method whose noise can fall
-    with the length, what is found reaches the target, but a shorter window might, too.)
+    """The plan with the shortest window whose relative error is at most the target, see `Planner.smallest_window`.
 
     Raises:
         ChainError: If the method has no noise for this belief.
         ValueError: If an argument is out of range, or no window of up to `LARGEST_WINDOW` slots will do.
     """
-    target = positive("target", target, "give the relative error you accept, for example 0.05")
-    if method not in methods:
-        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
-    planner = _Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, methods[method])
-    found, wanted = planner.at(1), 1
-    while (wanted := _least(found.l1_error, found.group * Fraction(target))) > found.window:
-        if wanted > LARGEST_WINDOW:
-            raise ValueError(
-                f"target is {target:g}, but with {method} and groups of {found.group} no window of up to "
-                f"{LARGEST_WINDOW} slots reaches it: use larger groups, fewer bins, or a larger epsilon"
-            )
-        found = planner.at(wanted)
-    return found
+    known = _known(method, methods)
+    return Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, known).smallest_window(
+        target
+    )
 
 
 def compare_methods(
@@ -255,7 +238,7 @@ def compare_methods(
     others: list[NotApplicable] = []
     check_belief(belief)
     for name, calibrator in methods.items():
-        planner = _Planner(belief, epsilon, group, bins, name, guarantee, overlap, total_is_public, calibrator)
+        planner = Planner(belief, epsilon, group, bins, name, guarantee, overlap, total_is_public, calibrator)
         try:
             plans.append(planner.at(window))
         except (
@@ -284,8 +267,26 @@ def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planner:
-    """All arguments but the window, checked."""
+class Planner:
+    """All that a plan needs but the window.
+
+    Attributes:
+        belief: What is believed about every series.
+        epsilon: Target.
+        group: Series added up in one histogram.
+        bins: Bins of the histogram; the states of the belief where left out.
+        method: Name of the calibration.
+        guarantee: ``stream`` or ``window``.
+        overlap: Windows that share a slot; only with ``stream``.
+        total_is_public: Whether the noise keeps the total.
+        calibrator: The calibration.
+        multiplicity: Groups that a series is in, each with a histogram.
+        class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own.
+
+    Raises:
+        TypeError: If a number is of another type.
+        ValueError: If one is out of range.
+    """
 
     belief: Belief
     epsilon: float
@@ -296,11 +297,16 @@ class _Planner:
     overlap: int
     total_is_public: bool
     calibrator: Calibrator
+    multiplicity: int = 1
+    class_share: float = 1.0
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon, _EPSILON_ADVICE)
         whole("group", self.group, "give the number of series in a histogram", least=1)
         whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
+        whole("multiplicity", self.multiplicity, "give the number of groups that a series is in", least=1)
+        if not 0 < self.class_share <= 1:
+            raise ValueError(f"class_share is {self.class_share:g}, but must be above 0 and at most 1: give a share")
         if self.guarantee not in get_args(Guarantee):
             raise ValueError(f"guarantee is {self.guarantee!r}, but must be one of {', '.join(get_args(Guarantee))}")
         if self.overlap > 1 and self.guarantee != "stream":
@@ -309,6 +315,12 @@ class _Planner:
             )
 
     def at(self, window: int) -> Plan:
+        """The plan for windows of so many slots.
+
+        Raises:
+            ChainError: If the method has no noise for this belief.
+            ValueError: If the window is out of range, or nothing is secret.
+        """
         window = whole("window", window, _WINDOW_ADVICE, least=1)
         bins = whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
         length = None if self.guarantee == "stream" else window
@@ -319,6 +331,7 @@ class _Planner:
                 "belief, it has one possible state in every slot"
             )
         kind = FixedTotalHistogram if self.total_is_public else LaplaceHistogram
+        share = self.overlap * self.multiplicity
         return Plan(
             method=self.method,
             epsilon=float(self.epsilon),
@@ -326,10 +339,95 @@ class _Planner:
             window=window,
             group=self.group,
             bins=bins,
-            overlap=self.overlap,
+            overlap=share,
             calibration=calibration,
-            mechanism=kind.from_sigma(bins, calibration.sigma * self.overlap),
+            mechanism=kind.from_sigma(bins, calibration.sigma * share),
+            class_share=self.class_share,
         )
+
+    def smallest_group(self, target: float, window: int) -> Plan:
+        """The plan with the fewest series a group whose relative error is at most the target.
+
+        The noise does not depend on the group, so the answer is bins E|Z| / (window target), rounded up.
+
+        Raises:
+            ChainError: If the method has no noise for this belief.
+            ValueError: If an argument is out of range.
+        """
+        share = positive("target", target, _TARGET_ADVICE)
+        one = self.at(window)
+        return replace(one, group=_least(one.l1_error / self.class_share, window * Fraction(share)))
+
+    def smallest_window(self, target: float) -> Plan:
+        """The plan with the shortest window whose relative error is at most the target.
+
+        For a stream the noise does not depend on the window. For windows alone it does not fall with their length: to
+        each quilt of the longer window there is one of the shorter, the same or without an end that lies outside, that
+        holds no more slots and tells no more. So neither does phi(T) = ceil(bins E|Z_T| / (group target)), and the
+        windows that will do are those with T >= phi(T). From T = 1 on, T -> phi(T) never passes the shortest of them,
+        and where it stops it is one. (With a method whose noise can fall with the length, what is found reaches the
+        target, but a shorter window might, too.)
+
+        Raises:
+            ChainError: If the method has no noise for this belief.
+            ValueError: If an argument is out of range, or no window of up to `LARGEST_WINDOW` slots will do.
+        """
+        share = positive("target", target, _TARGET_ADVICE)
+        found, wanted = self.at(1), 1
+        while (wanted := _least(found.l1_error / self.class_share, found.group * Fraction(share))) > found.window:
+            if wanted > LARGEST_WINDOW:
+                raise ValueError(
+                    f"target is {share:g}, but with {self.method} and groups of {found.group} no window of up to "
+                    f"{LARGEST_WINDOW} slots reaches it: use larger groups, fewer bins, or a larger epsilon"
+                )
+            found = self.at(wanted)
+        return found
+
+    def smallest_epsilon(self, target: float, window: int) -> float | None:
+        """The least epsilon whose relative error is at most the target, up to 1 % and in three digits.
+
+        The noise of every method falls as epsilon grows, about as 1 / epsilon, so a few steps on a straight line of
+        logarithms find it; what is returned was planned and reaches the target.
+
+        Returns:
+            None where no epsilon of up to `LARGEST_EPSILON` reaches it.
+
+        Raises:
+            ChainError: If the method has no noise for this belief at an epsilon on the way.
+            ValueError: If an argument is out of range.
+        """
+        share = positive("target", target, _TARGET_ADVICE)
+        low, high, tried = 0.0, math.inf, self.epsilon
+        for turn in itertools.count():
+            reached = replace(self, epsilon=tried).at(window).relative_error
+            if _CLOSE * share <= reached <= share:
+                return tried
+            low, high = (tried, high) if reached > share else (low, tried)
+            if low >= LARGEST_EPSILON:
+                return None
+            # a little beyond the line, so that it ends on the side that reaches the target
+            step = tried * reached / share * _STEP
+            enclosed = low > 0 and math.isfinite(high)
+            if not enclosed and turn:  # the noise does not follow the line
+                step = max(step, _LEAP * low) if low > 0 else min(step, high / _LEAP)
+            elif not low < step < high or (enclosed and turn > _STEPS):
+                step = math.sqrt(low * high)
+            tried = min(LARGEST_EPSILON, _up(step))
+            if not low < tried < high:
+                return high
+        raise AssertionError  # the steps do not end by themselves
+
+
+def _known(method: str, methods: Mapping[str, Calibrator]) -> Calibrator:
+    if method not in methods:
+        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
+    return methods[method]
+
+
+def _up(value: float) -> float:
+    """The number rounded up to three digits."""
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
+    return float(math.ceil(Fraction(value) / unit) * unit)
 
 
 def _bins(belief: Belief, bins: int | None) -> int:

@@ -73,6 +73,18 @@ class Belief(ABC):
         return ()
 
     @property
+    def witnesses(self) -> tuple[MarkovChain, ...]:
+        """Stationary chains of the class: it loses at least what they lose; () where none is known.
+
+        Those of the members whose states all reach each other, unless a class says otherwise.
+        """
+        return tuple(
+            chain if chain.initial is None else type(chain)(chain.transition)
+            for chain in self.members
+            if chain.is_irreducible and chain.states > 1
+        )
+
+    @property
     def words(self) -> str:
         """The class in words, for what a calibration assumes."""
         count = len(self.members)

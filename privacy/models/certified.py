@@ -105,6 +105,11 @@ class Certified(Belief):
         return self.belief.bounds
 
     @property
+    def witnesses(self) -> tuple[MarkovChain, ...]:
+        """Those of the belief."""
+        return self.belief.witnesses
+
+    @property
     def words(self) -> str:
         """Those of the belief."""
         return self.belief.words

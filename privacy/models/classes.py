@@ -78,6 +78,11 @@ class MixingBounds(Belief):
         """Always."""
         return True
 
+    @property
+    def witnesses(self) -> tuple[MarkovChain, ...]:
+        """The chain of two states that has the smallest pi_min and gap of the class."""
+        return (two_states(self.rho * (1 - 1e-12), self.pi_min),)
+
     def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray]:
         """From pi_min up: a state may be as frequent as it likes."""
         return np.full(states, self.pi_min), np.ones(states)
@@ -393,6 +398,16 @@ class BinaryInterval(Belief):
             if name not in data:
                 raise ChainError(f"a binary interval needs the field {name}, two probabilities: add it")
         return cls(data["stay_0"], data["stay_1"])
+
+
+def two_states(eigenvalue: float, rare: float) -> MarkovChain:
+    """The reversible chain of two states with this second eigenvalue, the first state with this probability.
+
+    The total variation between its two m-step rows is the m-th power of the eigenvalue, in both directions of time; the
+    gap of P P* is 1 - eigenvalue^2.
+    """
+    laws = np.array([[rare, 1 - rare]] * 2)
+    return MarkovChain(eigenvalue * np.eye(2) + (1 - eigenvalue) * laws)
 
 
 def mixing_bounds(belief: Belief) -> MixingBounds:

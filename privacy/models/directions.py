@@ -733,8 +733,9 @@ class MixingCurve(OneNumber):
         least = math.inf
         for steps, eta in self.eta:
             grown = math.exp(steps * density) if steps * density < math.log(2.0**1000) else math.inf
-            if eta * grown < 1 - _OUTWARD:
-                left = (1 - eta) / (1 - eta * grown * (1 + _OUTWARD))
+            told = eta * grown * (1 + _OUTWARD)
+            if told < 1 - _OUTWARD:
+                left = (1 - eta) / (1 - told)
                 if left > 0:
                     least = min(least, steps * density + math.log(left) + _OUTWARD)
         return least * (1 + _OUTWARD)

@@ -60,6 +60,7 @@ import numpy as np
 
 from ..validation import whole
 from .belief import Belief
+from .classes import two_states
 from .directions import STEPS, MixingCurve, Pair
 from .markov_chain import ChainError, FloatArray, MarkovChain
 from .periodic import PeriodicChain
@@ -153,6 +154,12 @@ class DobrushinBounds(Belief):
     def any_start(self) -> bool:
         """Always: the second curve is about the marginals that a member has."""
         return True
+
+    @property
+    def witnesses(self) -> tuple[MarkovChain, ...]:
+        """Chains of two states whose second eigenvalue is the largest that both curves allow."""
+        power = min((eta ** (1 / m) for m, eta in (*self.forward, *self.backward)), default=0.0) * (1 - 1e-12)
+        return tuple(two_states(power, rare) for rare in (0.5, 0.1, 0.01)) if power > 0 else ()
 
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction, each by its own curve."""

@@ -34,6 +34,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "check",
         "fit",
         "run",
+        "plan",
         "show",
         "report",
         "audit",

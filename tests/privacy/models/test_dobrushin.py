@@ -239,3 +239,11 @@ def test_a_plain_form_with_one_direction_is_refused(field):
     del data[field]
     with pytest.raises(ChainError, match=f"need the field {field}"):
         DobrushinBounds.from_dict(data)
+
+
+def test_a_density_at_which_a_block_tells_just_everything_is_no_division_by_zero():
+    """A calibration met it: eta e^(m d) (1 + 1e-12) was 1 in double precision."""
+    curve = MixingCurve(((1, 0.85), (4, 0.4), (16, 0.03)))
+    density = 0.22907268296828875
+    assert 0.4 * np.exp(4 * density) < 1
+    assert curve.value(density) == pytest.approx(curve.value(density * (1 + 1e-9)), rel=1e-6)

@@ -1,0 +1,527 @@
+"""``quiltstream plan``: what a purpose comes to under a model, from settings or a model file alone.
+
+No data are read, no ledger is opened, and nothing is charged. The numbers are those of
+:mod:`quiltstream.privacy.analysis.utility`; here are its input, its text, and the settings to start from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from ...privacy.analysis.methods import METHODS
+from ...privacy.analysis.utility import (
+    AggregationRule,
+    Purpose,
+    Utility,
+    analyse_utility,
+    error_tables,
+    mechanism_table,
+    percent,
+)
+from ...privacy.models.belief import Belief
+from ...privacy.models.reading import belief_from_dict
+from ...schemas.files import FileError, reason, whole_file, write_whole
+from ...schemas.models import Model
+from ...schemas.settings.base import SettingsError, read_document
+from ...schemas.settings.job import Accepted, load_settings, read_settings
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
+from ...schemas.states import StateSpace
+from ...transforms.checks import STAND_IN_TEXT
+from ...transforms.expected_error import fewest_slots
+from ...transforms.plan import make_plan
+from ..console import facts, heading, lines, notes, plural, print_json, results, working
+from ..errors import CommandError, ExitCode
+
+_PICTURES = (".svg", ".png")
+
+#: Windows of the settings to start from are stretched to at most this.
+_LONGEST_US = 366 * DAY_US
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say.
+
+    Attributes:
+        window: length of a window.
+        group: series in the smallest group.
+        epsilon: target.
+        error: wanted error, in per cent or as a share.
+        mechanism: its name.
+        windows: lengths of the table, with commas.
+        groups: group sizes of the table, with commas.
+        epsilons: of the table, with commas.
+        rule: a rule of aggregation.
+        largest_share: of a member, for the rule.
+    """
+
+    window: str | None = None
+    group: int | None = None
+    epsilon: float | None = None
+    error: str = "5%"
+    mechanism: str | None = None
+    windows: str | None = None
+    groups: str | None = None
+    epsilons: str | None = None
+    rule: str | None = None
+    largest_share: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is planned: a belief, its slots and states, and what the settings say of the purpose.
+
+    Attributes:
+        name: for the heading.
+        belief: what is believed about every series.
+        interval_us: length of a slot in microseconds.
+        space: the states.
+        purpose: the purpose of the settings, or of the defaults.
+        longest: slots of the longest window that the settings to start from may have.
+        document: the settings as plain data, those to start from before what is planned is put into them.
+        stand_in: whether the belief is a stand-in.
+        mechanism: the mechanism that the settings name; None where there are none.
+        notes: what was assumed of the purpose.
+    """
+
+    name: str
+    belief: Belief
+    interval_us: int
+    space: StateSpace
+    purpose: Purpose
+    longest: int
+    document: dict[str, Any]
+    stand_in: bool
+    mechanism: str | None
+    notes: tuple[str, ...]
+
+
+def plan(
+    settings: Path | None,
+    model: Path | None,
+    asked: Asked,
+    *,
+    picture: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan, print, and write what is asked for.
+
+    Args:
+        settings: a settings file; or
+        model: a model file.
+        asked: what the command line asks.
+        picture: where to draw the errors, SVG or PNG.
+        output: where to write the settings to start from.
+        as_json: print JSON instead of text.
+
+    Raises:
+        CommandError: a file cannot be written, or an option cannot be used.
+        ModelError: the model cannot be used.
+        SettingsError: the settings cannot.
+    """
+    if (settings is None) == (model is None):
+        raise CommandError("plan takes either a settings file or --model FILE: give one of them")
+    _check_picture(picture)
+    if settings is not None and output is not None and output.resolve().parent != settings.resolve().parent:
+        raise CommandError(
+            f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
+            f"-o {settings.with_name('planned.yaml')}"
+        )
+    subject = of_settings(settings, asked) if settings is not None else of_model(_given(model), asked, output)
+    with working("calibrating"):
+        found = analyse_utility(subject.belief, subject.purpose)
+    start = starting_settings(subject, found)
+    if picture is not None:
+        _draw(picture, subject, found)
+    if output is not None:
+        _write(output, start)
+    if as_json:
+        print_json({**found.to_dict(), **_said(subject), "settings": start})
+        return
+    console = results()
+    show(console, subject, found)
+    if output is None:
+        heading(console, "Settings to start from")
+        print(start, end="")  # noqa: T201 - to be copied as it is
+    for written in (picture, output):
+        if written is not None:
+            console.print(f"\n{written}: written", soft_wrap=True)
+
+
+def of_settings(path: Path, asked: Asked) -> Subject:
+    """What a settings file plans, with what the command line changes.
+
+    Raises:
+        SettingsError: the settings, or what is asked, cannot be used.
+    """
+    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
+    made = make_plan(settings)
+    roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
+    window = schedule.size if asked.window is None else _slots("--window", asked.window, interval)
+    stream = made.domain.guarantee == "stream"
+    purpose = _purpose(
+        asked,
+        interval,
+        window=window,
+        group=1 if roster is None or not roster.entries else int(roster.members.min()),
+        bins=made.histogram.size,
+        epsilon=made.epsilon,
+        mechanism=None,
+        guarantee=made.domain.guarantee,
+        overlap=schedule.overlap if stream else 1,
+        multiplicity=1 if roster is None else roster.multiplicity,
+        class_share=fewest_slots(made) / schedule.size,
+        total_is_public=made.domain.total_is_public,
+    )
+    said: list[str] = []
+    if roster is None and asked.group is None:
+        said.append("no roster file says how many series a group has: planned for a single one, or give --group")
+    return Subject(
+        name=f"{made.query_name} over {made.domain.name}",
+        belief=belief_from_dict(made.model.belief),
+        interval_us=interval,
+        space=made.space,
+        purpose=purpose,
+        longest=_longest(
+            interval, schedule.stop - schedule.first if schedule.bounded and schedule.stop is not None else None
+        ),
+        document=read_document(path.read_text(encoding="utf-8"), str(path)),
+        stand_in=made.stand_in,
+        mechanism=made.mechanism,
+        notes=tuple(said),
+    )
+
+
+def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
+    """What a model file plans, with the purpose of the command line.
+
+    Args:
+        path: the model file.
+        asked: the purpose.
+        output: where the settings to start from are to be written, if anywhere.
+
+    Raises:
+        ModelError: the model cannot be used.
+        SettingsError: what is asked cannot.
+    """
+    model = Model.load(path)
+    if model.states is None or model.interval_us is None:
+        raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")
+    interval = model.interval_us
+    given = asked.window or format_duration(max(1, 7 * DAY_US // interval) * interval)
+    purpose = _purpose(
+        asked,
+        interval,
+        window=_slots("--window", given, interval),
+        group=1,
+        bins=model.states.size,
+        epsilon=1.0,
+        mechanism=None,
+    )
+    origin = ["windows of a week" for one in (asked.window,) if one is None]
+    origin += ["histograms of a single series" for one in (asked.group,) if one is None]
+    document = _document(model, _beside(path, output), purpose)
+    return Subject(
+        name=path.name,
+        belief=belief_from_dict(model.belief),
+        interval_us=interval,
+        space=model.states,
+        purpose=purpose,
+        longest=_longest(interval),
+        document=document,
+        stand_in=model.provenance.stand_in,
+        mechanism=None,
+        notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
+    )
+
+
+def starting_settings(subject: Subject, found: Utility) -> str:
+    """The settings of a subject with the planned mechanism and epsilon, as YAML that ``run --dry-run`` accepts.
+
+    Where the wanted error needs longer windows and a year is long enough, they are a multiple of those asked for.
+    """
+    document, purpose = json.loads(json.dumps(subject.document, default=str)), found.purpose
+    window, said = _window(found, subject.longest)
+    privacy = {**document["privacy"], "epsilon": purpose.epsilon, "guarantee": purpose.guarantee}
+    if found.chosen.in_settings:
+        privacy["mechanism"] = found.chosen.name
+    if privacy.get("budget") is not None:
+        privacy["budget"] = max(privacy["budget"], purpose.epsilon)
+    document["privacy"] = privacy
+    length = window * subject.interval_us
+    if parse_duration(document["windows"]["size"]) != length:
+        kept = {name: one for name, one in document["windows"].items() if name != "every"}
+        document["windows"] = {**kept, "size": format_duration(length)}
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+    load_settings(text)
+    return f"# Planned: {said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
+
+
+def show(console: Console, subject: Subject, found: Utility) -> None:
+    """Print a plan."""
+    purpose, chosen = found.purpose, found.chosen
+    heading(console, f"{subject.name}: nothing was read, nothing is charged")
+    facts(console, [*_asked_for(subject, found), *(("", one) for one in subject.notes)])
+    if subject.stand_in:
+        heading(console, "THE BELIEF IS A STAND-IN")
+        lines(console, STAND_IN_TEXT)
+    heading(console, f"Mechanisms side by side; the smallest window, in slots, and group are for {_wanted(purpose)}")
+    _print(console, mechanism_table(found))
+    if any(not one.hides_neighbours for one in found.mechanisms):
+        notes(console, ["* for comparison: it hides a slot from itself only, and its neighbours tell of it"])
+    if subject.mechanism not in (None, chosen.name):
+        notes(
+            console,
+            [f"the settings name {subject.mechanism}; what follows is for {chosen.name}, or give --mechanism"],
+        )
+    heading(console, "What each assumes and does not protect")
+    notes(
+        console,
+        [
+            *(f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms),
+            *(f"{one.method}: does not apply: {one.reason}" for one in found.others),
+        ],
+    )
+    heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
+    _print(console, "\n\n".join(error_tables(found.table, [_length(one, subject) for one in found.table.windows])))
+    heading(console, "What it means")
+    facts(console, _meaning(subject, found))
+
+
+def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
+    purpose = found.purpose
+    shared = purpose.overlap * purpose.multiplicity
+    return [
+        ("belief", subject.belief.words),
+        (
+            "purpose",
+            f"windows of {_long(purpose.window, subject)}, "
+            f"{plural(purpose.group, 'series') if purpose.group == 1 else f'{purpose.group:,} series'} in the smallest "
+            f"group, {plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
+            f"{'everything' if purpose.guarantee == 'stream' else 'each window'}",
+        ),
+        *([("", f"{shared} histograms share every slot, so sigma counts {shared} times")] if shared > 1 else []),
+        *(
+            [("", f"the smallest class of slots has {percent(purpose.class_share)} of a window")]
+            if purpose.class_share < 1
+            else []
+        ),
+    ]
+
+
+def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
+    purpose = found.purpose
+    epsilon = (
+        f"{_wanted(purpose)} takes epsilon {found.epsilon_for_error:g}"
+        if found.epsilon_for_error is not None
+        else f"no epsilon is known to give {_wanted(purpose)}"
+    )
+    lengths = [
+        f"{'of any length' if slots is None else f'up to {_long(slots, subject)}'} within {within:g}"
+        for within, slots in found.events
+        if slots != 0
+    ]
+    own = found.odds[0]
+    return [
+        ("for the error", epsilon),
+        ("loss", f"everything published tells at most {found.loss:.4g} about one slot, for ever"),
+        ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
+        ("odds", f"epsilon {own.epsilon:g}: {own}"),
+        *(
+            ("", f"epsilon {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
+            for one in found.odds[1:]
+        ),
+        ("per window", f"noise for single readings, differential privacy of each window: {found.per_window}"),
+        *([("rule", f"{found.rule}; a rule bounds no loss")] if found.rule is not None else []),
+    ]
+
+
+def _said(subject: Subject) -> dict[str, Any]:
+    return {
+        "subject": subject.name,
+        "slot_seconds": subject.interval_us / 1e6,
+        "labels": list(subject.space.labels),
+        "stand_in": subject.stand_in,
+        "notes": list(subject.notes),
+    }
+
+
+def _print(console: Console, text: str) -> None:
+    for line in text.splitlines():
+        console.print(f"  {line}".rstrip(), soft_wrap=True)
+
+
+def _wanted(purpose: Purpose) -> str:
+    return f"an error of {percent(purpose.error)}"
+
+
+def _length(slots: int, subject: Subject) -> str:
+    length = slots * subject.interval_us
+    return format_duration(length) if length < HOUR_US or length % HOUR_US == 0 else f"{length / HOUR_US:.4g}h"
+
+
+def _long(slots: int, subject: Subject) -> str:
+    return f"{plural(slots, 'slot')} ({_length(slots, subject)})"
+
+
+def _longest(interval_us: int, known: int | None = None) -> int:
+    """Slots of a year, or of what lies between the ends of a schedule, whichever is less."""
+    year = max(1, _LONGEST_US // interval_us)
+    return year if known is None else min(year, known)
+
+
+def _window(found: Utility, longest: int) -> tuple[int, str]:
+    """Slots of a window to start with, and what it is to be worth in words."""
+    purpose, chosen = found.purpose, found.chosen
+    groups = f"groups of {purpose.group:,} series or more"
+    if chosen.error <= purpose.error:
+        return purpose.window, f"the error of a count is {percent(chosen.error)} of an evenly filled bin for {groups}."
+    if chosen.smallest_window is not None:
+        times = -(-chosen.smallest_window // purpose.window)
+        if times * purpose.window <= longest:
+            return times * purpose.window, f"windows long enough for {_wanted(purpose)} of a bin, for {groups}."
+    return purpose.window, (
+        f"the error of a count is {percent(chosen.error)} of an evenly filled bin for {groups}; {_wanted(purpose)} "
+        f"takes groups of {chosen.smallest_group:,} series."
+    )
+
+
+def _purpose(asked: Asked, interval_us: int, **known: Any) -> Purpose:
+    """The purpose of the settings with what the command line changes."""
+    if asked.mechanism is not None and asked.mechanism not in METHODS:
+        raise CommandError(f"--mechanism is {asked.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+    known |= {
+        name: value
+        for name, value in (("group", asked.group), ("epsilon", asked.epsilon), ("mechanism", asked.mechanism))
+        if value is not None
+    }
+    try:
+        return Purpose(
+            **known,
+            error=_share("--error", asked.error),
+            windows=tuple(_slots("--windows", one, interval_us) for one in _listed(asked.windows)),
+            groups=tuple(_whole("--groups", one) for one in _listed(asked.groups)),
+            epsilons=tuple(_number("--epsilons", one) for one in _listed(asked.epsilons)),
+            rule=None if asked.rule is None else AggregationRule.parse(asked.rule),
+            largest_share=None if asked.largest_share is None else _share("--largest-share", asked.largest_share),
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def _listed(text: str | None) -> Sequence[str]:
+    return () if text is None else [one.strip() for one in text.split(",")]
+
+
+def _slots(option: str, text: str, interval_us: int) -> int:
+    try:
+        length = parse_duration(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}") from None
+    if length % interval_us:
+        raise CommandError(
+            f"{option} is {text}, which is no whole number of slots of {format_duration(interval_us)}: give a multiple"
+        )
+    return length // interval_us
+
+
+def _share(option: str, text: str) -> float:
+    """``5%``, ``5 %`` or ``0.05``."""
+    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,9})?|\.\d{1,9})\s*(%?)\s*", text)
+    share = 0.0 if match is None else float(match[1]) / (100 if match[2] else 1)
+    if not share > 0:
+        raise CommandError(f"{option} is {text!r:.40}, but must be a share above 0: write for example 5% or 0.05")
+    return share
+
+
+def _whole(option: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text) or not int(text):
+        raise CommandError(f"{option} has {text!r:.40}, but must be whole numbers with commas, for example 1,30,100")
+    return int(text)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CommandError(
+            f"{option} has {text!r:.40}, but must be numbers with commas between them, for example 0.5,1,2"
+        ) from None
+
+
+def _given(path: Path | None) -> Path:
+    if path is None:
+        raise CommandError("plan takes either a settings file or --model FILE: give one of them")
+    return path
+
+
+def _beside(model: Path, output: Path | None) -> str:
+    """The model's path as settings at the output, or in the current folder, name it."""
+    folder = Path.cwd() if output is None else output.resolve().parent
+    found = model.resolve()
+    return str(found.relative_to(folder)) if found.is_relative_to(folder) else str(found)
+
+
+def _document(model: Model, path: str, purpose: Purpose) -> dict[str, Any]:
+    """A whole settings document for a model, whose names of files and columns are to be replaced."""
+    space = model.states
+    interval = model.interval_us
+    if space is None or interval is None:
+        raise SettingsError("the model has no states or no interval")
+    readings: dict[str, Any] = {"series": "series", "time": "time", "value": "value", "unit": space.unit}
+    return {
+        "source": {"csv": "readings.csv"},
+        "readings": readings,
+        "slots": {"interval": format_duration(interval)},
+        "states": {"edges": list(space.edges), "unit": space.unit},
+        "missing": "state" if space.missing_state else "public",
+        "model": path,
+        **({"group_by": "group"} if purpose.group > 1 else {}),
+        "windows": {"size": format_duration(purpose.window * interval)},
+        "privacy": {"epsilon": purpose.epsilon, "mechanism": "forward-backward"},
+        "query": "histogram",
+        "domain": "readings",
+        "sink": {"parquet": "releases.parquet"},
+        "ledger": "sqlite:///ledger.db",
+    }
+
+
+def _check_picture(path: Path | None) -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - only where a picture is asked for
+
+    if path is None:
+        return
+    if path.suffix.lower() not in _PICTURES:
+        raise CommandError(f"--picture is {path}, but must end with {' or '.join(_PICTURES)}: name such a file")
+    if find_spec("matplotlib") is None:
+        raise CommandError(
+            "matplotlib is not installed, which a picture is made with: pip install 'quiltstream[report]'"
+        )
+
+
+def _draw(path: Path, subject: Subject, found: Utility) -> None:
+    from ..report.plan_figure import draw_errors  # noqa: PLC0415 - after the extra was looked for
+
+    windows = [_length(one, subject) for one in found.table.windows]
+    made = draw_errors(found.table, windows, found.purpose.error, path.suffix.lower().removeprefix("."))
+    try:
+        with whole_file(path) as part:
+            part.write_bytes(made)
+    except (OSError, FileError) as error:
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except (OSError, FileError) as error:
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error

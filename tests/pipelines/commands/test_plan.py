@@ -1,0 +1,210 @@
+"""``quiltstream plan``: its numbers are those of the job, its settings are accepted, and nothing is read or charged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from quiltstream.privacy import MarkovChain
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.states import StateSpace
+from quiltstream.transforms.plan import make_plan
+
+from ..jobs import Job, call, job
+
+pytestmark = [
+    pytest.mark.assures("privacy", "A plan reads no data and opens no ledger; its settings are accepted by a dry run"),
+]
+
+CHAIN = MarkovChain([[0.9, 0.08, 0.02], [0.3, 0.6, 0.1], [0.1, 0.3, 0.6]])
+
+
+def model(folder: Path, *, bare: bool = False) -> Path:
+    """A model file; a bare one is about no states and no interval."""
+    made = Model(
+        belief=CHAIN.to_dict(),
+        states=None if bare else StateSpace((250.0, 1000.0), "W"),
+        interval_us=None if bare else 1_800_000_000,
+        provenance=Provenance(method="given"),
+    )
+    made.save(path := folder / ("bare.json" if bare else "model.json"))
+    return path
+
+
+def planned(*words: Any) -> dict[str, Any]:
+    done = call("plan", *words, "--format", "json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def untouched(made: Job) -> None:
+    assert not made.ledger.exists()
+    assert not made.sink.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"windows": {"size": "2d", "every": "1d", "start": "2024-03-01"}},
+        {"by": "hour"},
+        {"bins": [500]},
+        {"privacy": {"epsilon": 2.0, "guarantee": "window", "mechanism": "mqm-approx"}},
+        {"missing": "state", "states": {"edges": [500], "unit": "W"}},
+    ],
+    ids=["plain", "sliding", "by hour", "coarser bins", "each window alone", "missing as a state"],
+)
+def test_a_plan_has_the_noise_of_the_job_and_reads_no_data(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = job(tmp_path, **changes)
+    (tmp_path / "readings.csv").unlink()
+    expected = make_plan(read_settings(made.settings))
+    said = planned(made.settings, "--mechanism", "mqm-approx")
+    chosen = said["chosen"]
+    assert chosen["sigma"] == pytest.approx(expected.calibration.sigma * expected.share, rel=1e-12)
+    assert chosen["bin_error"] == pytest.approx(expected.noisy.mean_abs, rel=1e-12)
+    dry = json.loads(call("run", "--dry-run", "--json", made.settings).out)
+    assert chosen["error"] == pytest.approx(dry["relative_error"], rel=1e-9)
+    assert chosen["half_width_95"] == dry["half_width_95"]
+    assert said["purpose"]["group"] == 3
+    untouched(made)
+
+
+def test_the_settings_to_start_from_are_accepted_and_have_the_wanted_error(tmp_path: Path) -> None:
+    made = job(tmp_path, most_error=0.5, windows={"size": "1d", "start": "2024-03-01"})
+    done = call("plan", made.settings, "--error", "20%", "-o", tmp_path / "planned.yaml")
+    assert done.code == 0, done.err
+    found = yaml.safe_load((tmp_path / "planned.yaml").read_text(encoding="utf-8"))
+    assert found["privacy"]["mechanism"] == "forward-backward"
+    assert done.said("the settings name mqm-approx; what follows is for forward-backward")
+    dry = call("run", "--dry-run", "--json", tmp_path / "planned.yaml")
+    assert dry.code == 0, dry.err
+    said = json.loads(dry.out)
+    assert said["relative_error"] <= 0.2
+    assert said["slots"] % 48 == 0
+    untouched(made)
+
+
+@pytest.mark.parametrize("group", [1, 40])
+def test_a_model_alone_is_planned_and_its_settings_are_accepted(tmp_path: Path, group: int) -> None:
+    path = model(tmp_path)
+    done = call("plan", "--model", path, "--group", str(group), "--window", "7d", "-o", tmp_path / "start.yaml")
+    assert done.code == 0, done.err
+    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml")
+    assert dry.code == 0, dry.err
+    said = json.loads(dry.out)
+    assert (said["mechanism"], said["slots"] % 336) == ("forward-backward", 0)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["model.json", "start.yaml"]
+
+
+def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    out = call("plan", made.settings).out
+    text = out[out.index("# Planned: ") :]
+    (tmp_path / "copied.yaml").write_text(text, encoding="utf-8")
+    assert call("run", "--dry-run", tmp_path / "copied.yaml").code == 0
+
+
+def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
+    path = model(tmp_path)
+    done = call("plan", "--model", path, "--rule", "15/15", "--group", "30", "--largest-share", "12%", "--epsilon", "1")
+    assert done.code == 0, done.err
+    for text in (
+        "forward-backward",
+        "mqm-exact",
+        "pairwise",
+        "entry-dp *",
+        "group-dp: does not apply",
+        "not protected: correlated slots",
+        "a guess of 50% becomes at most 73.2%",
+        "30 series",
+        "epsilon 0.5",
+        "takes epsilon",
+        "differential privacy of each window: claims 1; on this belief at least",
+        "met by 30 with a largest share of 0.12",
+        "planned for windows of a week",
+    ):
+        assert done.said(text), text
+    assert not done.said("planned for windows of a week and histograms")
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_the_picture_is_the_table_of_errors(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("matplotlib")
+    path, picture = model(tmp_path), tmp_path / f"errors.{form}"
+    words = ("plan", "--model", path, "--groups", "1,30", "--windows", "1d,28d", "--picture", picture)
+    assert call(*words).code == 0
+    content = picture.read_bytes()
+    assert call(*words).code == 0
+    assert picture.read_bytes() == content
+    if form == "png":
+        assert content.startswith(b"\x89PNG")
+        return
+    text = "".join(ET.fromstring(content.decode()).itertext())  # noqa: S314 - written by this test
+    for label in ("groups of 1 series", "groups of 30 series", "epsilon 0.5", "epsilon 2", "1d", "1w", "4w"):
+        assert label in text
+
+
+def test_a_stand_in_is_said_loudly(tmp_path: Path) -> None:
+    made = job(tmp_path, model="stand-in")
+    done = call("plan", made.settings)
+    assert done.code == 0, done.err
+    assert done.said("THE BELIEF IS A STAND-IN")
+    assert planned(made.settings)["stand_in"] is True
+
+
+def test_without_a_roster_a_single_series_is_planned_and_said(tmp_path: Path) -> None:
+    made = job(tmp_path, roster=None, group_by=None)
+    assert call("plan", made.settings).said("no roster file says how many series a group has")
+    assert planned(made.settings, "--group", "5")["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "either a settings file or --model"),
+        (("settings.yaml", "--model", "model.json"), "either a settings file or --model"),
+        (("settings.yaml", "--error", "0"), "--error is '0', but must be a share above 0"),
+        (("settings.yaml", "--error", "much"), "--error is 'much'"),
+        (("settings.yaml", "--window", "7"), "--window: duration '7'"),
+        (("settings.yaml", "--window", "45min"), "--window is 45min, which is no whole number of slots of 30min"),
+        (("settings.yaml", "--windows", "1d,,2d"), "--windows: duration ''"),
+        (("settings.yaml", "--groups", "1,x"), "--groups has 'x'"),
+        (("settings.yaml", "--epsilons", "1,x"), "--epsilons has 'x'"),
+        (("settings.yaml", "--epsilons", "-1"), "epsilons is -1"),
+        (("settings.yaml", "--epsilon", "0"), "epsilon is 0"),
+        (("settings.yaml", "--epsilon", "nan"), "epsilon is nan"),
+        (("settings.yaml", "--mechanism", "magic"), "--mechanism is 'magic', but must be one of mqm-approx"),
+        (("settings.yaml", "--rule", "many"), "rule is 'many'"),
+        (("settings.yaml", "--rule", "2/90", "--largest-share", "1%"), "largest share is 0.01"),
+        (("settings.yaml", "--picture", "plan.jpg"), "--picture is plan.jpg, but must end with .svg or .png"),
+        (("settings.yaml", "-o", "elsewhere/planned.yaml"), "write beside it"),
+        (("--model", "bare.json"), "the model has no states or no interval"),
+        (("--model", "none.json"), "none.json"),
+        (("none.yaml",), "none.yaml"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    job(tmp_path)
+    model(tmp_path, bare=True)
+    monkeypatch.chdir(tmp_path)
+    done = call("plan", *words)
+    assert done.code == 2
+    assert message in " ".join(done.err.split()), done.err
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_refused_as_a_sink(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = model(tmp_path)
+    (tmp_path / "taken.svg").mkdir()
+    done = call("plan", "--model", path, "--picture", tmp_path / "taken.svg")
+    assert done.code == 6
+    assert "taken.svg: cannot be written" in done.err

@@ -1,0 +1,265 @@
+"""What a purpose comes to: errors against drawn releases, losses against the definition, odds against Bayes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
+from quiltstream.privacy.accounting.forward_backward import least_loss, lower_bound
+from quiltstream.privacy.analysis import AggregationRule, Odds, Purpose, Utility, analyse_utility
+from quiltstream.privacy.analysis.audit import AuditRelease
+from quiltstream.privacy.analysis.methods import METHODS
+from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, Planner
+from quiltstream.privacy.analysis.utility import RuleCheck, aligned, error_tables, per_window, percent
+from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
+from quiltstream.privacy.models.belief import Belief
+
+pytestmark = [
+    pytest.mark.assures("theory", "A plan: drawn releases have its error, and what per-window privacy leaks in truth"),
+]
+
+CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+THREE = MarkovChain([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
+CLASS = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
+
+
+def planner(belief: Belief = THREE, method: str = "forward-backward", **changes: Any) -> Planner:
+    calibrator = METHODS[method].anywhere
+    found = Planner(belief, 1.0, 1, None, method, "stream", 1, total_is_public=True, calibrator=calibrator)
+    return replace(found, **changes)
+
+
+@pytest.mark.parametrize("total_is_public", [False, True])
+def test_1000_drawn_releases_have_the_planned_error_within_3_per_cent(total_is_public):
+    """1,000 weeks by the hour of the week. Rows of 3 counts are independent, the counts of a row need not be.
+
+    The error of a row is at most that of 168,000 independent draws of a law whose deviation is at most its mean. By
+    Chernoff's bound for an exponential law the false-alarm rate is below 2 exp(-168,000 (0.03 - log 1.03)), 1e-31.
+    """
+    classes, slots = 168, 336
+    found = planner(total_is_public=total_is_public, class_share=1 / classes, group=100).at(slots)
+    counts = np.full((1000 * classes, 3), found.cells // classes // 3, dtype=np.int64)
+    errors = np.abs(found.mechanism.randomise(counts) - counts)
+    assert errors.mean() == pytest.approx(found.bin_error, rel=0.03)
+    even = found.cells / classes / 3
+    assert errors.mean() / even == pytest.approx(found.relative_error, rel=0.03)
+    # a share of 504,000 counts, in rows of 3: Hoeffding's bound for 168,000 rows leaves 1 % out with 1e-14
+    assert (errors <= found.half_width()).mean() > 0.94
+
+
+@pytest.mark.parametrize("guarantee", ["stream", "window"])
+def test_each_mechanism_has_the_smallest_window_and_group_for_the_error(guarantee):
+    purpose = Purpose(window=200, group=20, error=0.3, guarantee=guarantee)
+    found = analyse_utility(CHAIN, purpose)
+    assert {one.name for one in found.mechanisms} | {one.method for one in found.others} == set(METHODS)
+    assert [one.sigma for one in found.mechanisms] == sorted(one.sigma for one in found.mechanisms)
+    for one in found.mechanisms:
+        made = planner(CHAIN, one.name, group=20, guarantee=guarantee)
+        assert one.error == made.at(200).relative_error
+        assert replace(made, group=one.smallest_group).at(200).relative_error <= 0.3
+        if one.smallest_group > 1:
+            assert replace(made, group=one.smallest_group - 1).at(200).relative_error > 0.3
+        if one.smallest_window is not None:
+            assert made.at(one.smallest_window).relative_error <= 0.3
+            assert one.smallest_window == 1 or made.at(one.smallest_window - 1).relative_error > 0.3
+    assert found.chosen.name == "forward-backward"
+    assert found.loss <= 1.0
+
+
+def test_the_table_has_the_error_of_every_window_group_and_epsilon():
+    found = analyse_utility(
+        CLASS, Purpose(100, group=5, bins=3, windows=(50, 400), groups=(1, 7), epsilons=(2.0, 0.25))
+    )
+    table = found.table
+    assert (table.epsilons, table.windows, table.groups) == ((0.25, 1.0, 2.0), (50, 100, 400), (1, 5, 7))
+    for epsilon, rows in zip(table.epsilons, table.errors, strict=True):
+        for window, shares in zip(table.windows, rows, strict=True):
+            for group, share in zip(table.groups, shares, strict=True):
+                alone = planner(CLASS, bins=3, epsilon=epsilon, group=group).at(window).relative_error
+                assert share == pytest.approx(alone, rel=1e-12)
+    text = error_tables(table)
+    assert len(text) == 3
+    assert text[0].splitlines()[0].split() == ["epsilon", "0.25", "1", "series", "5", "series", "7", "series"]
+
+
+@pytest.mark.parametrize("method", ["forward-backward", "mqm-exact", "mqm-approx", "entry-dp", "group-dp"])
+@pytest.mark.parametrize("error", [0.002, 0.05, 1.5])
+def test_the_epsilon_for_an_error_is_the_least_up_to_1_per_cent(method, error):
+    bounds = MixingBounds(0.2, 0.5) if method != "mqm-exact" else CHAIN
+    made = planner(bounds, method=method, bins=3, group=10, guarantee="window" if method == "group-dp" else "stream")
+    found = made.smallest_epsilon(error, 300)
+    if found is None:
+        assert replace(made, epsilon=LARGEST_EPSILON).at(300).relative_error > error
+        return
+    assert replace(made, epsilon=found).at(300).relative_error <= error
+    assert replace(made, epsilon=found * 0.98).at(300).relative_error > error
+    assert f"{found:.3g}" == f"{found:.12g}"
+
+
+def test_no_epsilon_gives_an_error_that_none_can_give():
+    assert planner(method="group-dp", guarantee="window").smallest_epsilon(1e-9, 300) is None
+
+
+class TestPerWindow:
+    """Noise for single readings: what it claims, and what it tells."""
+
+    @pytest.mark.parametrize("chain", [CHAIN, THREE], ids=["two states", "three states"])
+    @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+    def test_it_leaks_what_enumeration_finds_and_not_less(self, chain, epsilon):
+        length = 8 if chain.states == 2 else 6
+        found = per_window(chain, epsilon, length)
+        exact = exact_loss(chain, length, [AuditRelease(0, length, scale=2 / epsilon)]).loss
+        assert epsilon < exact <= found.window <= found.at_most
+        assert found.at_least is not None
+        assert found.at_least <= found.at_most
+
+    @pytest.mark.parametrize("chain", [CHAIN, THREE], ids=["two states", "three states"])
+    def test_the_least_loss_is_that_of_the_worst_output_by_its_definition(self, chain):
+        """E[e^(d sum of v) | X_t = x] at the middle slot of a long stretch, by a plain product of matrices."""
+        density, best = 0.7, 0.0
+        for number in range(1, 2**chain.states - 1):
+            v = np.array([number >> state & 1 for state in range(chain.states)], dtype=float)
+            weights = np.exp(density * v)
+            ahead, back = np.ones(chain.states), np.ones(chain.states)
+            for _ in range(300):
+                ahead, back = chain.transition @ (weights * ahead), chain.reversal @ (weights * back)
+                ahead, back = ahead / ahead.sum(), back / back.sum()
+            logs = np.log(weights) + np.log(ahead) + np.log(back)
+            best = max(best, float(logs.max() - logs.min()))
+        assert least_loss(chain, density) == pytest.approx(best, rel=1e-9)
+        assert least_loss(chain, 1 / lower_bound(chain, 1.0)) == pytest.approx(1.0, rel=1e-6)
+
+    def test_a_class_loses_at_least_what_its_witnesses_lose(self):
+        bounds = [
+            MixingBounds(0.2, 0.75),
+            MixingBounds(0.1, 0.3, kind="multiplicative"),
+            MixingBounds(0.3, 1.1, kind="reversible"),
+        ]
+        for belief in (CLASS, *bounds):
+            assert belief.witnesses
+            assert all(belief.covers(chain) for chain in belief.witnesses)
+        assert FiniteClass([CHAIN, CHAIN]).witnesses == (CHAIN, CHAIN)
+        assert MarkovChain(CHAIN.transition, initial=[1, 0]).witnesses == (CHAIN,)
+        assert AnyInitial([CHAIN.transition]).witnesses == (CHAIN,)
+        assert len(BinaryInterval((0.8, 0.9), (0.5, 0.6)).witnesses) == 1
+        assert MarkovChain([[1.0, 0.0], [0.0, 1.0]]).witnesses == ()
+        found = per_window(CLASS, 0.05, 100)
+        assert found.at_least is not None
+        assert 0.05 < found.at_least <= found.at_most
+
+    def test_what_has_no_bound_is_said_so(self):
+        found = per_window(CLASS, 3.0, 100)
+        assert math.isinf(found.at_most)
+        assert 3 < found.window <= 300
+        assert f"at most {found.window:.3g}" in str(found)
+        assert "inf" not in str(found)
+
+
+def test_odds_are_those_of_bayes():
+    for epsilon in (0.1, 1.0, 4.0, 50.0, 700.0):
+        for prior, posterior in Odds.at(epsilon, (0.01, 0.5, 0.9)).guesses:
+            even = prior * math.exp(epsilon)
+            assert posterior == pytest.approx(even / (1 - prior + even), rel=1e-12)
+    assert Odds.at(1.0).guesses[0][1] == pytest.approx(math.e / (1 + math.e))
+    assert str(Odds.at(1.0)) == "a guess of 50% becomes at most 73.2%"
+
+
+def test_what_is_at_most_so_much_is_rounded_up():
+    assert [percent(share, up=True) for share in (0.7311, 0.731, 0.99999, 0.02674)] == [
+        "73.2%",
+        "73.1%",
+        "100%",
+        "2.68%",
+    ]
+    assert [percent(share) for share in (0.7314, 0.05, 12.5, 0.00012)] == ["73.1%", "5%", "1,250%", "0.012%"]
+
+
+class TestRules:
+    """Rules of aggregation, held against numbers of the operator."""
+
+    def test_a_rule_is_read_and_said(self):
+        assert AggregationRule.parse("10") == AggregationRule(10)
+        assert AggregationRule.parse("15/15 %") == AggregationRule(15, 0.15)
+        assert str(AggregationRule.parse("4/80")) == "4 members, none above 80% of the total"
+
+    def test_a_share_needs_so_many_members(self):
+        assert AggregationRule.parse("4/20").fewest == 5
+        assert AggregationRule.parse("15/15").fewest == 15
+        assert AggregationRule.parse("100/15").fewest == 100
+
+    @pytest.mark.parametrize(
+        ("rule", "members", "share", "met"),
+        [
+            ("10", 10, None, True),
+            ("10", 9, None, False),
+            ("15/15", 30, None, None),
+            ("15/15", 30, 0.15, True),
+            ("15/15", 30, 0.16, False),
+            ("15/15", 14, 0.1, False),
+        ],
+    )
+    def test_a_rule_is_met_missed_or_open(self, rule, members, share, met):
+        found = RuleCheck.of(AggregationRule.parse(rule), members, share)
+        assert found.met is met
+        assert ("not met" in str(found)) is (met is False)
+
+    @pytest.mark.parametrize("text", ["", "0", "15/", "15/0", "15/101", "a/b", "-3", "1.5"])
+    def test_what_is_no_rule_is_refused(self, text):
+        with pytest.raises(ValueError, match=r"rule is .*, but must be the fewest members"):
+            AggregationRule.parse(text)
+
+    def test_a_share_that_is_no_largest_one_is_refused(self):
+        with pytest.raises(ValueError, match=r"largest share is 0\.01, but the largest of 30 shares"):
+            RuleCheck.of(AggregationRule(15, 0.15), 30, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"window": 0}, r"window is 0"),
+        ({"group": 0}, r"group is 0"),
+        ({"epsilon": -1.0}, r"epsilon is -1"),
+        ({"error": 0.0}, r"error is 0"),
+        ({"mechanism": "magic"}, r"mechanism is 'magic', but must be one of mqm-approx"),
+        ({"windows": (0,)}, r"windows is 0"),
+        ({"groups": (0,)}, r"groups is 0"),
+        ({"epsilons": (0.0,)}, r"epsilons is 0"),
+        ({"class_share": 1.5}, r"class_share is 1\.5"),
+        ({"multiplicity": 0}, r"multiplicity is 0"),
+        ({"overlap": 2, "guarantee": "window"}, r"overlap is 2"),
+        ({"bins": 1}, r"bins is 1"),
+    ],
+)
+def test_a_purpose_out_of_range_is_refused_by_its_name(changes: dict[str, Any], message: str):
+    given: dict[str, Any] = {"window": 100, **changes}
+    with pytest.raises(ValueError, match=message):
+        analyse_utility(CHAIN, Purpose(**given))
+
+
+def test_a_belief_for_which_nothing_has_noise_is_refused_with_the_reasons():
+    with pytest.raises(ChainError, match=r"no mechanism .* mqm-exact: "):
+        analyse_utility(CLASS, Purpose(100, bins=3, mechanism="mqm-exact"))
+
+
+def test_a_notebook_shows_a_table_and_text_shows_the_same():
+    found = analyse_utility(CHAIN, Purpose(100))
+    assert isinstance(found, Utility)
+    shown = found._repr_html_()
+    assert shown.startswith("<table>")
+    assert shown.count("<tr>") == 1 + len(found.mechanisms)
+    assert str(found).splitlines()[0].split()[:2] == ["mechanism", "sigma"]
+    assert len(str(found).splitlines()) == 1 + len(found.mechanisms)
+    assert aligned([("a", "b"), ("cc", "1")]) == "a   b\ncc  1"
+
+
+def test_histograms_that_share_slots_have_as_much_more_noise():
+    one, shared = planner(CLASS, bins=3).at(100), planner(CLASS, bins=3, overlap=2, multiplicity=3).at(100)
+    assert shared.sigma == 6 * one.sigma
+    found = analyse_utility(CLASS, Purpose(100, bins=3, overlap=4, multiplicity=2))
+    assert found.loss <= 1.0
+    assert found.loss > 0.99
