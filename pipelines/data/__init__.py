@@ -15,6 +15,7 @@ __all__ = ["FILES", "path"]
 
 FILES: tuple[str, ...] = (
     "activity_1min_1person_7days.csv",
+    "activity_1min_25persons.parquet",
     "house_hourly_dst.csv",
     "house_power_1min_2weeks.csv",
     "households_halfhourly_3weeks.csv",

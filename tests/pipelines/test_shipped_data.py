@@ -12,6 +12,7 @@ from quiltstream.pipelines import data
 # The first 16 hexadecimal digits of each file's SHA-256.
 DIGESTS = {
     "activity_1min_1person_7days.csv": "220c5764ea41158c",
+    "activity_1min_25persons.parquet": "0b450824b5ed5b2a",
     "house_hourly_dst.csv": "59657e31a0635efd",
     "house_power_1min_2weeks.csv": "f70b300400e2d419",
     "households_halfhourly_3weeks.csv": "560b3bfd24566fd8",
