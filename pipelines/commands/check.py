@@ -20,7 +20,7 @@ from rich.console import Console
 from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings, read_roster, read_settings
-from ...schemas.settings.mappings import Constant, RegisterValue
+from ...schemas.settings.places import Constant, RegisterValue
 from ...schemas.slots import format_duration, format_instant
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded

@@ -27,7 +27,7 @@ from ...privacy.mechanisms.histogram import FixedTotalHistogram
 from ...privacy.models.reading import belief_from_dict
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
-from ...schemas.settings.mappings import Constant
+from ...schemas.settings.places import Constant
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration

@@ -1,226 +1,81 @@
 """The section ``readings``: where the parts of a reading are in a file or message, and how they are read.
 
-A place is a path in the payload, a column of it, a level of the topic, a header, the key, or the broker's own stamp.
-A plain string is a column of a file, and a path in the payload of a message.
-
->>> path_steps("readings[*].value")
-('readings', None, 'value')
->>> Place(topic=2).text
-'topic level 2'
+Where a part is says a place (:mod:`.places`). This module has the section as a whole: the presets, what of a mapping
+fits what, and which of it a ledger freezes.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from typing import Annotated, Any, Literal
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
-    Discriminator,
+    AfterValidator,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
-    Tag,
+    WithJsonSchema,
     field_validator,
     model_serializer,
     model_validator,
 )
 
-from .base import Name, Number, Positive, Section, SettingsError
+from .base import Name, Number, Section, SettingsError
+from .places import (
+    Condition,
+    Constant,
+    FieldPlace,
+    Place,
+    RegisterValue,
+    SeriesPlace,
+    Steps,
+    TimePlace,
+    ValuePlace,
+    column_of,
+    levels_of,
+    parts_of,
+    paths_of,
+    place_text,
+)
 from .pseudonyms import Pseudonyms
+from .recipe_files import RECIPES, with_recipe
 
 __all__ = [
-    "MAPPED",
     "NAMED",
-    "Constant",
-    "FieldPlace",
+    "PRESETS",
     "Payload",
-    "Place",
     "Preset",
-    "Register",
-    "RegisterValue",
-    "SeriesPlace",
-    "Step",
-    "Steps",
-    "TimePlace",
-    "ValuePlace",
+    "Readings",
     "Wide",
-    "column_of",
-    "path_steps",
-    "place_text",
-    "steps_of",
-    "wildcards",
+    "check_message",
+    "check_readings",
+    "payload_paths",
 ]
 
-
-#: One step of a path: a field, the number of an element, or ``None`` for every element.
-Step = str | int | None
-Steps = tuple[Step, ...]
-
-Preset = Literal[
-    "thingsboard",
-    "edgex",
-    "hono",
-    "azure-iot",
-    "aws-iot",
-    "senml",
-    "sparkplug",
-    "ngsi-ld",
-    "green-button",
-    "dsmr",
-]
-"""Conventions that are known by name."""
 
 Payload = Literal["json", "cbor", "avro", "avro-single"]
 """How the payload of a message is written."""
 
-#: Presets that only say where the parts are: the payload is what the device or a rule wrote.
-MAPPED: dict[str, dict[str, Any]] = {
-    "hono": {"series": {"header": "device_id"}, "time": {"header": "creation-time"}, "time_unit": "ms"},
-    "azure-iot": {
-        "series": {"header": "iothub-connection-device-id"},
-        "time": {"header": "iothub-enqueuedtime"},
-        "time_unit": "ms",
-    },
-    "aws-iot": {"series": {"path": "device_id"}, "time": {"path": "timestamp"}, "time_unit": "ms"},
-}
 #: Presets that take the payload apart by a convention of its own, whose values have names.
 NAMED = ("thingsboard", "edgex", "senml", "sparkplug", "ngsi-ld", "green-button", "dsmr")
 
-_TOKEN = re.compile(
-    r'(?P<dot>\.)?(?:(?P<name>[^.\[\]"]+)|\["(?P<quoted>[^"]+)"\]|\[(?P<every>\*)\]|\[(?P<index>\d{1,6})\])'
-)
-
-MOST_STEPS = 20
-MOST_WILDCARDS = 3
+#: Conventions that are known by name: those, and the recipes.
+PRESETS = (*NAMED, *RECIPES)
 
 
-def path_steps(path: str) -> Steps:
-    """Take a path apart: fields between dots, ``["any name"]``, ``[0]`` for one element, ``[*]`` for every one.
-
-    Raises:
-        ValueError: it is no path.
-    """
-    steps: list[Step] = []
-    at = 0
-    while at < len(path):
-        token = _TOKEN.match(path, at)
-        # a dot stands between two steps and before a name, and nowhere else
-        if token is None or (token["dot"] is None) is not (token["name"] is None or at == 0):
-            raise ValueError(f"{path!r} is no path at character {at + 1}; {_PATH_HELP}")
-        steps.append(
-            None if token["every"] else int(token["index"]) if token["index"] else token["name"] or token["quoted"]
-        )
-        at = token.end()
-    if not steps or len(steps) > MOST_STEPS or steps.count(None) > MOST_WILDCARDS:
-        raise ValueError(
-            f"{path!r} has {len(steps)} steps with {steps.count(None)} wildcards; a path has 1 to {MOST_STEPS} and at "
-            f"most {MOST_WILDCARDS}; {_PATH_HELP}"
-        )
-    return tuple(steps)
+def _known(name: str) -> str:
+    if name not in PRESETS:
+        near = get_close_matches(name, PRESETS, 3)
+        raise ValueError(f"{name!r} is no preset; {'did you mean ' + ' or '.join(near) if near else _SEE_PRESETS}")
+    return name
 
 
-_PATH_HELP = 'write for example values.power, readings[*].value or values["name with a dot"]'
+_SEE_PRESETS = "docs/mappings.md lists the presets"
 
-
-class Constant(Section):
-    """A name for the only series of a source that has no column of names."""
-
-    constant: Name = Field(description="name of the only series of a source without a column of names")
-
-
-class _Compact(Section):
-    """A section that is written without what is left out, so that its text says what was meant and nothing else."""
-
-    @model_serializer(mode="wrap")
-    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in handler(self).items() if value is not None}
-
-
-def _steps_of(column: str | None, path: str | None) -> Steps | None:
-    if column is not None:
-        return (column,)
-    return None if path is None else path_steps(path)
-
-
-class Place(_Compact):
-    """Where one part of a reading is found: exactly one of column, path, topic, header, key and stamp."""
-
-    column: str | None = Field(default=None, min_length=1, description="a column of a file, or a field of the payload")
-    path: str | None = Field(default=None, description="a path in the payload, e.g. `readings[*].value`")
-    topic: int | None = Field(default=None, description="a level of the topic, from 1; -1 is the last")
-    header: Name | None = Field(default=None, description="a header of the message; the last one of that name")
-    key: Literal[True] | None = Field(default=None, description="the key of the message")
-    stamp: Literal[True] | None = Field(default=None, description="the broker's own time stamp; for time only")
-    level: int | None = Field(default=None, description="only this level of the header or key, between slashes")
-
-    @field_validator("path")
-    @classmethod
-    def _readable(cls, path: str | None) -> str | None:
-        if path is not None:
-            path_steps(path)
-        return path
-
-    @model_validator(mode="after")
-    def _one(self) -> Place:
-        kinds = ("column", "path", "topic", "header", "key", "stamp")
-        given = [kind for kind in kinds if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
-        if self.level is not None and given[0] not in {"header", "key"}:
-            raise ValueError(f"level is of a header or key, and {given[0]} is given; leave it out")
-        if self.topic == 0 or self.level == 0:
-            raise ValueError("0 is no level; the first level is 1, the last is -1")
-        return self
-
-    @property
-    def steps(self) -> Steps | None:
-        """The path in the payload; ``None`` for what is beside the payload."""
-        return _steps_of(self.column, self.path)
-
-    @property
-    def text(self) -> str:
-        """The place in words."""
-        if self.topic is not None:
-            return f"topic level {self.topic}"
-        if self.key or self.stamp:
-            return "the key" if self.key else "the broker's stamp"
-        kind = "column" if self.column is not None else "path" if self.path is not None else "header"
-        return f"{kind} {self.column or self.path or self.header}"
-
-
-class Register(_Compact):
-    """A meter's counter that only rises: the value of a slot is how much it rose in the slot."""
-
-    path: str | None = Field(default=None, description="its path in the payload")
-    column: str | None = Field(default=None, min_length=1, description="its field of the payload")
-    name: Name | None = Field(default=None, description="its name under a preset, e.g. an OBIS code")
-    rollover: Positive | None = Field(
-        default=None, description="where the counter begins at 0 again; left out: a fall is always a reset"
-    )
-
-    @model_validator(mode="after")
-    def _one(self) -> Register:
-        given = [one for one in (self.path, self.column, self.name) if one is not None]
-        if len(given) != 1:
-            raise ValueError(f"name exactly one of path, column and name; {len(given)} are given")
-        if self.path is not None:
-            path_steps(self.path)
-        return self
-
-    @property
-    def steps(self) -> Steps | None:
-        """The path in the payload; ``None`` under a preset."""
-        return _steps_of(self.column, self.path)
-
-
-class RegisterValue(Section):
-    """A value that is the rise of a counter over each slot."""
-
-    register_: Register = Field(alias="register")
-
-    @model_serializer(mode="plain")
-    def _said(self) -> dict[str, Any]:
-        return {"register": self.register_.model_dump(mode="json")}
+Preset = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(PRESETS)})]
+"""Conventions that are known by name."""
 
 
 class Wide(Section):
@@ -231,52 +86,6 @@ class Wide(Section):
         "the day such as 00:30, with the date in time"
     )
     without: list[Name] = Field(default_factory=list[Name], description="columns that are none of them, and not read")
-
-
-def _form(given: Any) -> str:
-    """Which form of a place is meant, so that a mistake in it is reported as one of that form."""
-    if isinstance(given, (list, tuple)):
-        return "list[str]"
-    for kind, key in ((Constant, "constant"), (RegisterValue, "register")):
-        if isinstance(given, kind) or (isinstance(given, dict) and key in given):
-            return kind.__name__
-    return "Place" if isinstance(given, (dict, Place)) else "str"
-
-
-_Text = Annotated[str, Tag("str")]
-_Place = Annotated[Place, Tag("Place")]
-SeriesPlace = Annotated[_Text | Annotated[Constant, Tag("Constant")] | _Place, Discriminator(_form)]
-TimePlace = Annotated[_Text | Annotated[list[str], Tag("list[str]")] | _Place, Discriminator(_form)]
-ValuePlace = Annotated[_Text | _Place | Annotated[RegisterValue, Tag("RegisterValue")], Discriminator(_form)]
-FieldPlace = Annotated[_Text | _Place, Discriminator(_form)]
-
-
-def column_of(place: object) -> str | None:
-    """The column of a file that a place means; ``None`` for places that only messages have."""
-    if isinstance(place, RegisterValue):
-        return place.register_.column
-    if isinstance(place, Place):
-        return place.column
-    return place if isinstance(place, str) else None
-
-
-def place_text(place: object) -> str:
-    """A place in words, for messages."""
-    return place.text if isinstance(place, Place) else "a register" if isinstance(place, RegisterValue) else str(place)
-
-
-def steps_of(place: str | Place) -> Steps | None:
-    """The path of a place in the payload of a message; ``None`` for what is beside the payload.
-
-    Raises:
-        ValueError: a plain string is no path.
-    """
-    return path_steps(place) if isinstance(place, str) else place.steps
-
-
-def wildcards(steps: Steps) -> Steps:
-    """The beginning of a path up to its last wildcard."""
-    return steps[: max((at + 1 for at, step in enumerate(steps) if step is None), default=0)]
 
 
 #: Settings that only messages have; left out of what is frozen where they are not used.
@@ -292,6 +101,7 @@ MESSAGE_FIELDS = frozenset(
         "avro_schemas",
         "max_bytes",
         "remember",
+        "where",
     }
 )
 
@@ -310,19 +120,17 @@ def check_readings(readings: Readings) -> None:
     if preset in NAMED:
         problems += _named_problems(readings)
     else:
-        given = {} if preset is None else MAPPED[preset]
         parts = {None: ("series", "time", "value"), "series": ("time",), "times": ("series", "time")}[
             None if readings.wide is None else readings.wide.columns
         ]
-        missing = [one for one in parts if getattr(readings, one) is None and one not in given]
+        missing = [one for one in parts if getattr(readings, one) is None]
         problems += [
             f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
         ]
     problems += _wide_problems(readings)
     if isinstance(readings.time, Place) and readings.time.level is not None:
         problems.append("readings.time: a level holds no time; name the whole header or key")
-    if (isinstance(readings.series, Place) and readings.series.stamp) or _is_stamp(readings.value):
-        problems.append("the broker's stamp is a time; name it in readings.time only")
+    problems += _misplaced(readings)
     if isinstance(readings.series, Constant) and readings.pseudonyms is not None:
         problems.append(
             "readings.pseudonyms: the only series is named in readings.series, in clear; write a pseudonym there and "
@@ -343,7 +151,7 @@ def _wide_problems(readings: Readings) -> list[str]:
         return []
     problems = [
         f"readings.{name} is set, and with readings.wide a message has none of it; leave one of them out"
-        for name in ("preset", "attributes", "avro_schemas")
+        for name in ("preset", "attributes", "avro_schemas", "where")
         if getattr(readings, name)
     ]
     if readings.value is not None:
@@ -355,8 +163,25 @@ def _wide_problems(readings: Readings) -> list[str]:
     return problems
 
 
-def _is_stamp(place: object) -> bool:
-    return isinstance(place, Place) and place.stamp is not None
+def _misplaced(readings: Readings) -> list[str]:
+    """Operators that stand at a part of the reading that they are not for."""
+    problems: list[str] = []
+    named = [("series", readings.series), ("time", readings.time), ("value", readings.value)]
+    for name, place in [*named, *((f"attributes.{one}", place) for one, place in readings.attributes.items())]:
+        outer = place.register_ if isinstance(place, RegisterValue) else place
+        if name != "time" and any(isinstance(one, Place) and one.stamp for one in parts_of(place)):
+            problems.append("the broker's stamp is a time; name it in readings.time only")
+        if not isinstance(outer, Place):
+            continue
+        if outer.every is not None and name != "time":
+            problems.append(f"readings.{name}.every is of readings.time only; leave it out")
+        if (outer.unit is not None or outer.sum is not None) and name != "value":
+            problems.append(f"readings.{name}: unit and sum are of readings.value only")
+        if outer.join is not None and name in {"time", "value"}:
+            problems.append(f"readings.{name}.join makes a name; {name} is none")
+        if outer.unit is not None and not readings.unit.strip():
+            problems.append("readings.unit is missing: the unit that the units in the messages are converted to")
+    return problems
 
 
 def _named_problems(readings: Readings) -> list[str]:
@@ -371,12 +196,16 @@ def _named_problems(readings: Readings) -> list[str]:
         problems.append(f"readings.time_unit or time_format is set, and preset {preset} has its own; leave it out")
     if readings.value is None and preset != _UNNAMED_VALUE:
         problems.append(f"readings.value is missing: the name that the value has under preset {preset}")
+    if readings.where:
+        problems.append(f"readings.where is of mappings, and preset {preset} has its own; leave it out")
     if isinstance(readings.value, Place):
         problems.append(f"readings.value is {readings.value.text}; under preset {preset} it is a name, in plain text")
     if isinstance(readings.value, RegisterValue) and readings.value.register_.name is None:
         problems.append(f"readings.value.register: under preset {preset} give its name, not its path")
     for name, place in (("series", readings.series), *(readings.attributes.items())):
-        if isinstance(place, str) or (isinstance(place, Place) and (place.steps is not None or place.stamp)):
+        if isinstance(place, str) or (
+            isinstance(place, Place) and (place.steps is not None or place.stamp or not place.is_plain)
+        ):
             problems.append(
                 f"readings.{name} is {place_text(place)!r}; under preset {preset} it is a topic level, a header or "
                 "the key"
@@ -401,16 +230,7 @@ def check_message(readings: Readings, group: str | None) -> None:
         return
     if isinstance(readings.time, list):
         raise ValueError("readings.time is a list of columns, which only files have; name one place")  # noqa: TRY004 - a setting
-    over: Steps = ()
-    for steps in payload_paths(readings, group):
-        mine = wildcards(steps)
-        longer, shorter = (mine, over) if len(mine) > len(over) else (over, mine)
-        if longer[: len(shorter)] != shorter:
-            raise ValueError(
-                "the paths of readings run over different arrays ([*]); one message is one table, so each array must "
-                "be inside the one before"
-            )
-        over = longer
+    levels_of(payload_paths(readings, group))
 
 
 def payload_paths(readings: Readings, group: str | None) -> list[Steps]:
@@ -419,23 +239,16 @@ def payload_paths(readings: Readings, group: str | None) -> list[Steps]:
     Raises:
         ValueError: a plain string is no path.
     """
-    given = {} if readings.preset is None else MAPPED[readings.preset]
-    places: dict[str, object] = {
-        f"readings.{name}": getattr(readings, name) or given.get(name) for name in ("series", "time", "value")
-    }
+    places: dict[str, object] = {f"readings.{name}": getattr(readings, name) for name in ("series", "time", "value")}
     if group is not None:
         places["group_by"] = readings.attributes.get(group, group)
-    found = [_path_of(setting, place) for setting, place in places.items()]
-    return [one for one in found if one is not None]
+    places |= {f"readings.where.{number}": one.place for number, one in enumerate(readings.where)}
+    return [steps for setting, place in places.items() for steps in _paths_at(setting, place)]
 
 
-def _path_of(setting: str, place: object) -> Steps | None:
-    if isinstance(place, RegisterValue):
-        return place.register_.steps
-    if isinstance(place, dict):
-        place = Place(**place)
+def _paths_at(setting: str, place: object) -> list[Steps]:
     try:
-        return steps_of(place) if isinstance(place, (str, Place)) else None
+        return paths_of(place)
     except ValueError as error:
         raise ValueError(f"{setting}: {error}") from None
 
@@ -444,7 +257,7 @@ def columns_problems(readings: Readings) -> list[str]:
     """What a file cannot serve, one line for every setting."""
     problems = [
         f"readings.{name} is set, and only messages have it; the source is files: leave it out"
-        for name in ("preset", "avro_schemas", "attributes")
+        for name in ("preset", "avro_schemas", "attributes", "where")
         if getattr(readings, name)
     ]
     if readings.payload != "json":
@@ -484,9 +297,16 @@ class Readings(Section):
     attributes: dict[Name, FieldPlace] = Field(
         default_factory=dict[Name, FieldPlace], description="names for places in a message that group_by may name"
     )
-    unit: str = Field(default="", description="unit of the column, for people")
+    where: list[Condition] = Field(
+        default_factory=list[Condition],
+        max_length=20,
+        description="what messages and elements of arrays are read; the others are passed over, which is no reject",
+    )
+    unit: str = Field(
+        default="", description="unit of the column, for people; units that messages say are converted to it"
+    )
     scale: Number = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
-    decimal: Literal[".", ","] = Field(default=".", description="mark before the decimals of numbers in files of text")
+    decimal: Literal[".", ","] = Field(default=".", description="mark before the decimals of numbers in text")
     time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
     time_unit: Literal["s", "ms", "us", "ns"] = Field(
         default="s", description="unit of times given as numbers since 1970"
@@ -521,19 +341,33 @@ class Readings(Section):
             raise ValueError("name at least one column")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        return with_recipe(cast("dict[str, Any]", given)) if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _complete(self) -> Readings:
         check_readings(self)
         return self
 
     @model_serializer(mode="wrap")
-    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What messages added is left out where it is not used: what is frozen of a job on files stays the same."""
+    def _said(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """What messages added is left out where it is not used: what is frozen of a job on files stays the same.
+
+        What a recipe says is left out as well: its name stands for it.
+        """
+        said = handler(self)
+        added = _said_by(self.preset) if self.preset in RECIPES else {}
+        if "time" in added and said.get("time") == added["time"]:
+            # the unit and format of the recipe's own time
+            of_time = {name: _default(name) for name in ("time_unit", "time_format") if name in said and name in added}
+            said = {name: of_time.get(name, value) for name, value in said.items()}
         return {
             name: value
-            for name, value in handler(self).items()
-            if name not in (*MESSAGE_FIELDS, "decimal", "wide")
-            or value != Readings.model_fields[name].get_default(call_default_factory=True)
+            for name, value in said.items()
+            if value != _default(name) or not (name in {*MESSAGE_FIELDS, "decimal", "wide"} or info.exclude_defaults)
+            if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
     def canonical(self) -> dict[str, Any]:
@@ -564,3 +398,16 @@ class Readings(Section):
         problems = columns_problems(self)
         if problems:
             raise SettingsError(problems)
+
+
+def _default(name: str) -> Any:
+    return Readings.model_fields[name].get_default(call_default_factory=True)
+
+
+@cache
+def _said_by(recipe: str) -> dict[str, Any]:
+    """What a recipe says, in the form in which the settings are written."""
+    given = dict(RECIPES[recipe].readings)
+    stand_in = {part: {"header": "x"} for part in RECIPES[recipe].missing}
+    whole = Readings.model_validate(stand_in | given).model_dump(mode="json")
+    return {name: whole[name] for name in given if name in whole}

@@ -18,6 +18,8 @@ from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
 METRICS = "quiltstream"
 #: Counter of the rows that were decoded to readings.
 DECODED = "decoded-readings"
+#: Counter of the messages of another kind than the settings ask for, which are neither readings nor rejects.
+PASSED_OVER = "passed-over-messages"
 #: Counter of the readings that count.
 READINGS = "readings"
 #: Counter of those before or after all windows.

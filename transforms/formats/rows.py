@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
-from ...schemas.settings.mappings import Constant, Readings, column_of
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
 from ...schemas.slots import parse_instant
 from ..common.batches import pc, truths
 from ..common.rejects import Problem, Rejects
-from .times import TimeReader
+from .times import HIGHEST_US, LOWEST_US, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
 _REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
@@ -272,12 +273,14 @@ class RawRows:
         positions: line or row numbers from 1, shape (n,).
         malformed: positions of what could not be taken apart, shape (m,).
         wide: of a wide table the columns of values with their numbers in the file, from 1.
+        shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
     """
 
     columns: dict[str, pa.Array]
     positions: Ints
     malformed: Ints
     wide: tuple[tuple[str, int], ...] = ()
+    shift: Ints | None = None
 
     @classmethod
     def lost(cls, malformed: Ints) -> RawRows:
@@ -294,12 +297,14 @@ class Decoded:
         earliest_us: the earliest reading's instant, 0 if there are none.
         rejects: the other rows; each is in exactly one of them.
         rows: the position of each reading's row, shape (n,); ``None`` where a reading is not of one row.
+        passed: messages that hold neither a reading nor a mistake: of another kind than the settings ask for.
     """
 
     readings: pa.RecordBatch | None
     earliest_us: int
     rejects: tuple[Rejects, ...]
     rows: Ints | None = None
+    passed: int = 0
 
 
 def earliest_of(readings: pa.RecordBatch) -> int:
@@ -364,14 +369,8 @@ class RowDecoder:
             return Decoded(None, 0, tuple(rejects))
         names = self.columns
         series, problems = self._series(raw)
-        times, more = self._times.read([raw.columns[one] for one in names.times])
+        times, more = self._instants(raw)
         problems = [*problems, *more]
-        if self._live_clocks:
-            unset = (times >= 0) & (times < _YEAR_1971_US)
-            for one in more:
-                unset &= ~one.rows  # a row without a time has a meaningless one
-            if unset.any():
-                problems.append(Problem(unset, RejectReason.IMPLAUSIBLE_TIME))
         groups, more = self._groups(raw)
         problems += more
         values, more = read_values(raw.columns[names.value], self._scale, names.decimal)
@@ -401,6 +400,21 @@ class RowDecoder:
             else read_names(raw.columns[column], RejectReason.MISSING_SERIES)
         )
         return (series if self._pseudonyms is None else self._pseudonyms.of(series)), problems
+
+    def _instants(self, raw: RawRows) -> tuple[Ints, list[Problem]]:
+        """The times of rows, and those that have none that can be."""
+        times, problems = self._times.read([raw.columns[one] for one in self.columns.times])
+        if raw.shift is not None:
+            times = times + raw.shift
+            outside = (times < LOWEST_US) | (times > HIGHEST_US)
+            problems = [*problems, Problem(outside, RejectReason.UNPARSABLE_TIME)]
+        if self._live_clocks:
+            unset = (times >= 0) & (times < _YEAR_1971_US)
+            for one in problems:
+                unset &= ~one.rows  # a row without a time has a meaningless one
+            if unset.any():
+                problems = [*problems, Problem(unset, RejectReason.IMPLAUSIBLE_TIME)]
+        return times, problems
 
     def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
         """The column of the groups, where there is one, and the rows without one."""

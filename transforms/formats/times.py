@@ -320,7 +320,8 @@ _US = 1_000_000
 #: Characters of a part of a time.
 _LONGEST = 200
 
-_INTEGER = r"^\s*[+-]?\d{1,18}\s*$"
+#: Up to 9 * 10**18, which fits 64 bits: nanoseconds have nineteen digits.
+_INTEGER = r"^\s*[+-]?(\d{1,18}|[1-8]\d{18})\s*$"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 

@@ -21,7 +21,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Steps
+from ...schemas.settings.places import Steps
 from ..formats.avro_schemas import NAMED, TIMES, Shapes, bare, plain_times
 from .avro_vectorised import FEW, Abreast, UnfitError, Wanted
 from .columns import TIME
@@ -111,12 +111,16 @@ class AvroParser:
         wanted: the parts of a reading that are in the payloads; a time stamp is read as the integer that it is, which
             takes half the time.
         single: whether payloads are single objects.
+        abreast: whether the parts of readings may be taken out of many bodies at once, without their other values.
     """
 
-    def __init__(self, lookup: SchemaLookup, wanted: Wanted = _NOTHING, *, single: bool = False) -> None:
+    def __init__(
+        self, lookup: SchemaLookup, wanted: Wanted = _NOTHING, *, single: bool = False, abreast: bool = True
+    ) -> None:
         self._lookup = lookup
         self._wanted = wanted
         self._single = single
+        self._may_abreast = abreast
         self._known: dict[int, _Schema | None] = {}
 
     def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> Sequence[Parsed | Apart]:
@@ -145,7 +149,7 @@ class AvroParser:
     def _schema(self, name: int) -> _Schema | None:
         if name not in self._known:
             try:
-                self._known[name] = _Schema.of(self._lookup(name), self._wanted)
+                self._known[name] = _Schema.of(self._lookup(name), self._wanted, abreast=self._may_abreast)
             except LookupError:
                 # not remembered: it may be registered later
                 return None
@@ -199,11 +203,11 @@ def _checked(number: int, schema: dict[str, Any]) -> int:
 class _Schema:
     """A writer's schema, as the bodies of many messages are read by it."""
 
-    def __init__(self, given: Any, wanted: Wanted) -> None:
+    def __init__(self, given: Any, wanted: Wanted, *, abreast: bool) -> None:
         self._stamps = stamps_at(given, wanted[TIME]) if TIME in wanted else None
         schema = plain_times(given)
         self._plain = fastavro.parse_schema(schema)
-        self._abreast = self._side_by_side(wanted)
+        self._abreast = self._side_by_side(wanted) if abreast else None
         guarded = {
             "type": "record",
             "name": "quiltstream_guarded",
@@ -217,10 +221,10 @@ class _Schema:
         self._header = stream.getvalue()
 
     @classmethod
-    def of(cls, schema: Any, wanted: Wanted = _NOTHING) -> _Schema | None:
+    def of(cls, schema: Any, wanted: Wanted = _NOTHING, *, abreast: bool = True) -> _Schema | None:
         """A schema to read by; ``None`` if it is none, or one whose bodies could keep a reader busy for ever."""
         try:
-            return cls(schema, wanted) if is_bounded(schema) else None
+            return cls(schema, wanted, abreast=abreast) if is_bounded(schema) else None
         except Exception:  # noqa: BLE001 - whatever fastavro says of a schema, it cannot be read
             return None
 

@@ -38,10 +38,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.settings.mappings import Steps
+from ...schemas.settings.places import Steps
 from ..formats.avro_schemas import BYTES, RECORDS, Shapes
 from .columns import GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
-from .mapped import FIELDS
+from .unit_names import FIELDS
 
 __all__ = ["FEW", "Abreast", "Bools", "Bytes", "Cursors", "Found", "Ints", "UnfitError", "Wanted"]
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.settings.mappings import Constant, Place
+from ...schemas.settings.places import Constant, Place
 from ..formats.rows import RawRows
 from ..formats.text import is_text
 from .messages import Headers, Messages
@@ -33,6 +33,9 @@ Ints = npt.NDArray[np.int64]
 LONGEST_NAME = 1_000
 #: Longer texts of times and values are none.
 LONGEST_TEXT = 100
+
+#: Bytes of a payload that is a name or a number as a whole.
+_LONGEST_WHOLE = 4 * LONGEST_NAME
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _EXACT = 1 << 53
@@ -69,6 +72,7 @@ class Rows:
         values: likewise.
         groups: likewise; ``None`` without groups.
         bad: messages that could not be taken apart, and why.
+        shift: how much later than its time each reading is, microseconds, shape (n,); ``None`` where none is.
     """
 
     message: Ints
@@ -77,6 +81,23 @@ class Rows:
     values: Column
     groups: Column | None = None
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
+    shift: Ints | None = None
+
+    def filtered(self, keep: npt.NDArray[np.bool_]) -> Rows:
+        """Some of the readings.
+
+        Args:
+            keep: which, shape (n,).
+        """
+        return Rows(
+            message=self.message[keep],
+            series=_filtered(self.series, keep),
+            times=_filtered(self.times, keep),
+            values=_filtered(self.values, keep),
+            groups=None if self.groups is None else _filtered(self.groups, keep),
+            bad=self.bad,
+            shift=None if self.shift is None else self.shift[keep],
+        )
 
     def raw(self) -> Iterator[RawRows]:
         """The rows as columns, those whose times are of one kind together; positions are numbers of messages."""
@@ -97,7 +118,17 @@ class Rows:
                 columns = {name: column.filter(kept) for name, column in columns.items()}
                 # the times of a kind stand at their own rows only
                 times = times.filter(pa.array(keep if chosen is None else keep[chosen]))
-            yield RawRows(columns | {TIME: times}, self.message[keep], lost)
+            shift = None if self.shift is None else self.shift[keep]
+            yield RawRows(columns | {TIME: times}, self.message[keep], lost, shift=shift)
+
+
+def _filtered(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
+    if isinstance(column, Repeated):
+        return Repeated(column.values, column.at[keep])
+    array: Any = column
+    if isinstance(array, pa.Array):
+        return array.filter(pa.array(keep))
+    return [one for one, good in zip(column, keep, strict=True) if good]
 
 
 @dataclass(slots=True)
@@ -174,10 +205,11 @@ def _floats(given: list[Any]) -> pa.Array:
     try:
         return pa.array(given, pa.float64())
     except (pa.ArrowInvalid, OverflowError):  # integers that no float holds exactly
-        return pa.array([None if one is None else _float(one) for one in given], pa.float64())
+        return pa.array([None if one is None else finite_float(one) for one in given], pa.float64())
 
 
-def _float(one: float) -> float:
+def finite_float(one: float) -> float:
+    """A number as a float; one that no float is large enough for is the largest."""
     try:
         return float(one)
     except OverflowError:  # a finite value is never rejected for its size
@@ -190,7 +222,7 @@ def _value_text(one: Any) -> str | None:
         return None
     kind = type(one)
     if kind is int and abs(one) > _EXACT:
-        one, kind = _float(one), float
+        one, kind = finite_float(one), float
     if kind is int or kind is float:
         return repr(one)
     if kind is Decimal or (kind is str and len(one) <= LONGEST_TEXT):
@@ -269,7 +301,7 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
     """What a place beside the payload holds.
 
     Args:
-        place: a topic level, header, key, stamp or constant.
+        place: a topic level, header, key, stamp, payload or constant.
         messages: the messages.
         chosen: the numbers of those that count.
 
@@ -284,12 +316,22 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
         return [known[one] for one in found]
     if place.stamp:
         return stamps(messages, chosen)
+    if place.payload:
+        return [_whole_text(messages.payloads[one]) for one in chosen]
     raw = [messages.keys[one] for one in chosen] if place.key else headers(messages, chosen, str(place.header))
     texts = [text_of(one) for one in raw]
     if place.level is None:
         return texts
     level = place.level
     return [None if one is None else level_of(str(one), level) for one in texts]
+
+
+def _whole_text(payload: bytes | None) -> Any:
+    """A payload as text without the blanks around it; what is no text, or a long one, is no name and no number."""
+    try:
+        return bytes(payload or b"").decode("utf-8").strip() if len(payload or b"") <= _LONGEST_WHOLE else []
+    except UnicodeDecodeError:
+        return []
 
 
 def topics(messages: Messages, chosen: Sequence[int]) -> list[str]:

@@ -17,7 +17,8 @@ from ...schemas.dead_letters import Letters
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
-from ...schemas.settings.mappings import MAPPED, NAMED, Constant, Place, Readings, RegisterValue, check_message
+from ...schemas.settings.mappings import NAMED, Readings, check_message
+from ...schemas.settings.places import Constant, Do, Place, RegisterValue, Steps
 from ...schemas.slots import SlotGrid, parse_duration
 from ..common.rejects import Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
@@ -47,8 +48,6 @@ def time_unit_of(readings: Readings) -> Any:
     """The unit of times given as numbers: the settings', or that of a preset's own times."""
     if readings.preset in NAMED:
         return _UNITS.get(readings.preset, "s")
-    if readings.preset is not None and readings.time is None:
-        return MAPPED[readings.preset].get("time_unit", readings.time_unit)
     return readings.time_unit
 
 
@@ -87,7 +86,10 @@ def convention_of(
     """
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
-    mapping = Mapping.of(readings, group)
+    try:
+        mapping = Mapping.of(readings, group)
+    except ValueError as error:
+        raise SettingsError([str(error)]) from None
     parse = _parser(readings, mapping, schemas)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
@@ -99,14 +101,24 @@ def convention_of(
 def _parser(
     readings: Readings, mapping: Mapping, schemas: SchemaLookup | None
 ) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | Apart]]:
-    if readings.payload == "avro-single":
-        return AvroParser(known_schemas(readings.avro_schemas), mapping.paths, single=True)
-    if readings.payload == "avro":
-        if schemas is None:
+    if not mapping.needs_payload:
+        return lambda payloads, numbers: [Parsed([None] * len(payloads), list(numbers))]
+    if readings.payload in {"avro", "avro-single"}:
+        if readings.payload == "avro" and schemas is None:
             raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
-        return AvroParser(schemas, mapping.paths)
+        single = readings.payload == "avro-single"
+        lookup = known_schemas(readings.avro_schemas) if single or schemas is None else schemas
+        if mapping.is_plain:
+            return AvroParser(lookup, mapping.paths, single=single)
+        return AvroParser(lookup, _times_of(mapping), single=single, abreast=False)
     parse = cbor_parser() if readings.payload == "cbor" else parse_json
     return lambda payloads, numbers: [parse(payloads, numbers)]
+
+
+def _times_of(mapping: Mapping) -> dict[str, Steps]:
+    """Where the time is, if it is at one path of the payload: the schema says what its integers are."""
+    time = mapping.time.steps if isinstance(mapping.time, Place) else mapping.time
+    return {TIME: time} if isinstance(time, tuple) and not any(isinstance(step, Do) for step in time) else {}
 
 
 def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
@@ -331,10 +343,11 @@ class _Worker:
     def decode(self, messages: Messages) -> list[Decoded]:
         bad: dict[int, RejectReason] = {}
         chosen: list[int] = []
+        ends: list[int] = []
         for number, payload in enumerate(messages.payloads):
             if payload is None:
-                continue  # the end of a key, which is no reading and no mistake
-            if len(payload) > self._limit:
+                ends.append(number)  # the end of a key, which is no reading and no mistake
+            elif len(payload) > self._limit:
                 bad[number] = RejectReason.TOO_LARGE
             else:
                 chosen.append(number)
@@ -344,22 +357,33 @@ class _Worker:
         with collector_held_back():
             # some at a time: parsed they take up to two hundred times their bytes
             found: list[Decoded] = []
+            silent = np.ones(len(messages), dtype=np.bool_)
+            silent[ends] = False
             for some in _in_parts(messages, chosen):
                 for rows in self._convention(messages, some):
+                    silent[rows.message] = False
                     found += [_told_once(self._rows.decode(raw)) for raw in rows.raw()]
                     bad |= rows.bad
+            silent[list(bad)] = False
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
         if self._registers is not None:
             parts = [_risen(self._registers, part) for part in parts]
             rejects += [one for part in parts for one in part.rejects]
             parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
-        return _with_rejects(parts, bad, rejects, messages)
+        return _with_passed(_with_rejects(parts, bad, rejects, messages), int(silent.sum()))
 
     @property
     def memory(self) -> str:
         """The births."""
         return "" if self._births is None else self._births.text
+
+
+def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
+    """The decoded parts, the first of which says how many messages were passed over."""
+    if not passed:
+        return parts
+    return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]
 
 
 def _told_once(part: Decoded) -> Decoded:

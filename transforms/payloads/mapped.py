@@ -3,20 +3,13 @@
 The payloads of many messages are taken apart column by column: what runs once for each reading is C, and Python's own
 loops run only where a message lacks a field.
 
-Units that messages say beside their values: which of them are one quantity, and when several meet in one message.
-
-A value means nothing without its unit, and a mapping reads all its values in one. So a message whose elements say
-several units is no series of readings: OCPP sends volts, amperes and watt-hours in one array.
-
->>> power_of_ten("W", "kW"), power_of_ten("GJ", "GJ"), power_of_ten("V", "kW")
-(-3, 0, None)
->>> differing([{"v": 1, "unit": "W"}, {"v": 230, "unit": "V"}, {"v": 2, "unit": "W"}], np.array([0, 0, 1]))
-{0}
+What makes many readings of one message, and what passes elements over, is here; :mod:`.operators` has what combines
+places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
@@ -24,94 +17,31 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.settings.mappings import (
-    MAPPED,
+from ...schemas.settings.mappings import Readings, payload_paths
+from ...schemas.settings.places import (
+    Condition,
     Constant,
+    Do,
+    Level,
     Place,
-    Readings,
     RegisterValue,
+    Step,
     Steps,
-    payload_paths,
+    levels_of,
+    parts_of,
+    paths_of,
     steps_of,
-    wildcards,
 )
 from .columns import GROUP, SERIES, TIME, VALUE, Column, Repeated, Rows, field_column
 from .messages import Messages
+from .operators import UNPACKED, answers, combined, finished
 from .parsing import Apart, Parsed
+from .unit_names import differing
 
-__all__ = ["FIELDS", "Mapping", "differing", "follow", "is_known", "mapped_rows", "plain", "power_of_ten", "units"]
-
-
-#: Fields in which conventions say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
-FIELDS = frozenset({"unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_of_measurement", "measurand"})
-
-_PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9}
-
-#: Unit -> (quantity, power of ten to the quantity's own unit).
-_UNITS: dict[str, tuple[str, int]] = {
-    **{
-        f"{prefix}{unit}": (unit, power)
-        for unit in ("W", "Wh", "VA", "VAh", "var", "varh", "J")
-        for prefix, power in _PREFIXES.items()
-    },
-    **{f"{prefix}{unit}": (unit, power) for unit in ("V", "A") for prefix, power in (("m", -3), ("", 0), ("k", 3))},
-    "m3": ("m3", 0),
-    "dm3": ("m3", -3),
-    "l": ("m3", -3),
-    "L": ("m3", -3),
-    "Hz": ("Hz", 0),
-}
-
-
-def is_known(unit: str) -> bool:
-    """Whether a unit is one that can be compared with others of its quantity."""
-    return unit in _UNITS
-
-
-def units() -> list[str]:
-    """The units that can be compared."""
-    return list(_UNITS)
-
-
-def power_of_ten(given: str, wanted: str) -> int | None:
-    """By which power of ten a number of a unit becomes one of another; ``None`` if they are of different quantities."""
-    if given == wanted:
-        return 0
-    (one, power), (other, least) = _UNITS.get(given, ("", 0)), _UNITS.get(wanted, ("?", 0))
-    return power - least if one == other else None
-
-
-def differing(objects: Sequence[Any], message: npt.NDArray[np.int64], named: Collection[str] = ()) -> set[int]:
-    """The messages whose objects say different units; one that says none differs from one that does.
-
-    Args:
-        objects: elements of arrays, n of them.
-        message: the number of each one's message, shape (n,).
-        named: fields that the mapping reads itself, which may differ.
-    """
-    kept: Sequence[dict[Any, Any]] = objects
-    if set(map(type, objects)) - {dict}:
-        kept = [one if type(one) is dict else {} for one in objects]
-    found: set[int] = set()
-    for name in FIELDS.difference(named).intersection(chain.from_iterable(kept)):
-        pairs = set(zip(message.tolist(), [plain(one.get(name)) for one in kept], strict=True))
-        numbers, counts = np.unique([number for number, _ in pairs], return_counts=True)
-        found.update(numbers[counts > 1].tolist())
-    return found
-
-
-def plain(unit: Any) -> Any:
-    """What is said of a unit as a value that can be compared."""
-    if unit is None or type(unit) is str:
-        return unit
-    try:
-        return orjson.dumps(unit, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return object()  # nothing that could be compared: it equals nothing
+__all__ = ["Mapping", "Tables", "follow", "mapped_rows"]
 
 
 Ints = npt.NDArray[np.int64]
@@ -119,33 +49,45 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Mapping:
-    """Where the parts of a reading are.
+    """Where the parts of a reading are; made once of the settings.
 
     Attributes:
-        series: a path, or a place beside the payload.
+        series: a path, or a place beside the payload, or operators.
         time: likewise.
         value: likewise.
         group: likewise; ``None`` without groups.
-        arrays: the beginning of the paths up to the last wildcard.
+        levels: the wildcards of all paths.
+        where: what messages and elements must say to be read, by the level that each is asked at.
+        wanted: unit that the messages' units are converted to.
+        decimal: mark before the decimals of numbers in text.
     """
 
     series: Steps | Place | Constant
     time: Steps | Place | Constant
     value: Steps | Place | Constant
     group: Steps | Place | Constant | None
-    arrays: Steps
+    levels: tuple[Level, ...]
+    where: tuple[tuple[Condition, ...], ...] = ((),)
+    wanted: str = ""
+    decimal: str = "."
 
     @classmethod
     def of(cls, readings: Readings, group: str | None) -> Mapping:
-        """The mapping of the settings, with what a preset adds."""
-        given = {} if readings.preset is None else MAPPED[readings.preset]
-        places = {name: getattr(readings, name) or Place(**given[name]) for name in ("series", "time", "value")}
+        """The mapping of the settings."""
+        places: dict[str, Any] = {name: getattr(readings, name) for name in ("series", "time", "value")}
+        levels = levels_of(payload_paths(readings, group))
+        asked: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
+        for one in readings.where:
+            asked[_level_of(levels, one.place.steps or ())].append(one)
         return cls(
             series=_source(places["series"]),
             time=_source(places["time"]),
             value=_source(places["value"]),
             group=None if group is None else _source(readings.attributes.get(group, group)),
-            arrays=max((wildcards(steps) for steps in payload_paths(readings, group)), key=len, default=()),
+            levels=levels,
+            where=tuple(map(tuple, asked)),
+            wanted=readings.unit.strip(),
+            decimal=readings.decimal,
         )
 
     @property
@@ -154,13 +96,48 @@ class Mapping:
         named = {SERIES: self.series, TIME: self.time, VALUE: self.value, GROUP: self.group}
         return {part: source for part, source in named.items() if isinstance(source, tuple)}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every part is one plain place: no operator, no condition, and of wildcards only ``[*]``."""
+        sources = (self.series, self.time, self.value, self.group)
+        return (
+            self.decimal == "."
+            and not any(self.where)
+            and not any(level.kind is not None for level in self.levels)
+            and not any(isinstance(one, Place) and not one.is_plain for one in sources)
+            and not any(isinstance(step, Do) or not steps for steps in self.paths.values() for step in steps or (None,))
+        )
+
+    @property
+    def needs_payload(self) -> bool:
+        """Whether something inside the payload is named, so that it must be one of the format."""
+        sources = (
+            self.series,
+            self.time,
+            self.value,
+            self.group,
+            *(one.place for asked in self.where for one in asked),
+        )
+        inside = any(paths_of(one) if isinstance(one, Place) else isinstance(one, tuple) for one in sources)
+        return inside or not any(isinstance(part, Place) and part.payload for one in sources for part in parts_of(one))
+
 
 def _source(place: str | Place | Constant | RegisterValue) -> Steps | Place | Constant:
-    if isinstance(place, Constant):
-        return place
     if isinstance(place, RegisterValue):
-        return place.register_.steps or ()
-    return steps_of(place) or place  # type: ignore[return-value]
+        place = place.register_
+    if isinstance(place, Constant) or (isinstance(place, Place) and not place.is_plain):
+        return place
+    steps = steps_of(place)
+    return place if steps is None else steps  # type: ignore[return-value] - a plain text is a path
+
+
+def _level_of(levels: tuple[Level, ...], steps: Steps) -> int:
+    """The number of the level that a path starts from, 0 for the document."""
+    found = 0
+    for number, level in enumerate(levels):
+        if any(steps[: len(start)] == start for start in level.starts):
+            found = number + 1
+    return found
 
 
 def mapped_rows(messages: Messages, parsed: Parsed | Apart, mapping: Mapping) -> Rows:
@@ -193,7 +170,7 @@ def _rows_apart(messages: Messages, apart: Apart, mapping: Mapping) -> Rows:
 
 def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
     """The readings of messages whose payloads are values."""
-    tables = _Tables(parsed, mapping.arrays)
+    tables = Tables(parsed, mapping, messages)
     mixed = tables.mixed(mapping)
     if mixed:
         kept = [place for place, number in enumerate(parsed.message) if number not in mixed]
@@ -204,23 +181,24 @@ def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
             message=[parsed.message[place] for place in kept],
             bad=parsed.bad | bad,
         )
-        tables = _Tables(parsed, mapping.arrays)
+        tables = Tables(parsed, mapping, messages)
     rows = tables.rows
 
     def column(source: Steps | Place | Constant) -> Column:
-        if isinstance(source, tuple):
-            return tables.column(source)
-        beside = field_column(source, messages, tables.message[0].tolist())
-        return beside if len(tables.nodes) == 1 else Repeated(beside, tables.down[0])
+        return tables.column(source) if isinstance(source, tuple) else combined(source, tables, mapping)
 
-    return Rows(
+    stamps = None if isinstance(mapping.time, Place) and not mapping.time.steps else parsed.stamps
+    whole = Rows(
         message=rows,
         series=column(mapping.series),
-        times=_stamped(column(mapping.time), None if isinstance(mapping.time, Place) else parsed.stamps),
+        times=_stamped(column(mapping.time), stamps),
         values=column(mapping.value),
         groups=None if mapping.group is None else column(mapping.group),
         bad=parsed.bad | tables.bad,
     )
+    if mapping.is_plain:
+        return whole
+    return finished(whole, tables, mapping)
 
 
 def _stamped(times: Column, kind: pa.DataType | None) -> Column:
@@ -235,32 +213,41 @@ def _stamped(times: Column, kind: pa.DataType | None) -> Column:
     return stamps.take(pa.array(times.at)) if isinstance(times, Repeated) else stamps
 
 
-class _Tables:
+class Tables:
     """The objects that paths start from: the payloads, and the elements of each array inside them.
 
     Attributes:
+        messages: all messages.
         nodes: the objects of each level.
-        starts: the beginning of a path that leads to each level.
         message: number of the message of each object, by level.
         down: of each level, the number of the object that each object of the deepest level is in.
         bad: messages without an array where there should be one.
     """
 
-    def __init__(self, parsed: Parsed, arrays: Steps) -> None:
+    def __init__(self, parsed: Parsed, mapping: Mapping, messages: Messages) -> None:
+        self.messages = messages
         self.nodes: list[list[Any]] = [parsed.values]
-        self.starts: list[Steps] = [()]
         self.message: list[Ints] = [np.array(parsed.message, dtype=np.int64)]
         self.bad: dict[int, RejectReason] = {}
+        self._levels = mapping.levels
+        self._names: list[list[str]] = [[]]
+        self._spared = isinstance(mapping.value, Place) and bool(mapping.value.optional)
+        #: The object that each element of the innermost arrays is in, and which of the elements are kept.
+        self._innermost: tuple[Ints, npt.NDArray[np.bool_] | None] | None = None
         ups: list[Ints] = []
-        at = 0
-        while at < len(arrays):
-            end = arrays.index(None, at)
-            found, up = self._elements(arrays[at:end])
+        if mapping.where[0]:
+            self._keep(0, self._asked(mapping.where[0]))
+        for number, level in enumerate(self._levels):
+            found, names, up = self._elements(level)
             ups.append(up)
+            self._innermost = (up, None)
             self.nodes.append(found)
+            self._names.append(names)
             self.message.append(self.message[-1][up])
-            at = end + 1
-            self.starts.append(arrays[:at])
+            if mapping.where[number + 1]:
+                kept = self._asked(mapping.where[number + 1])
+                self._keep(number + 1, kept)
+                ups[-1], self._innermost = up[kept], (up, kept)
         self.down: list[Ints] = [np.arange(len(self.nodes[-1]))]
         for up in reversed(ups):
             self.down.insert(0, up[self.down[0]])
@@ -272,20 +259,52 @@ class _Tables:
 
     def column(self, steps: Steps) -> Column:
         """What a path leads to, for each row."""
-        level = max(place for place, start in enumerate(self.starts) if steps[: len(start)] == start)
-        found = follow(self.nodes[level], steps[len(self.starts[level]) :])
+        level, found = self._at(steps)
         return found if level == len(self.nodes) - 1 else Repeated(found, self.down[level])
+
+    def beside(self, place: Place | Constant) -> Column:
+        """What stands beside the payload, for each row."""
+        found = field_column(place, self.messages, self.message[0].tolist())
+        return found if len(self.nodes) == 1 else Repeated(found, self.down[0])
+
+    @property
+    def numbers(self) -> Ints:
+        """The number of each row among the elements of its innermost array, from 0."""
+        if self._innermost is None:
+            return np.zeros(len(self.nodes[0]), dtype=np.int64)
+        up, kept = self._innermost
+        numbers = np.arange(len(up)) - np.searchsorted(up, up)
+        return numbers if kept is None else numbers[kept]
+
+    def _at(self, steps: Steps) -> tuple[int, list[Any]]:
+        """The level that a path starts from, and what it leads to in each object of this level."""
+        level = _level_of(self._levels, steps)
+        if not level:
+            return 0, follow(self.nodes[0], steps)
+        kind = self._levels[level - 1]
+        start = next(one for one in kind.starts if steps[: len(one)] == one)
+        rest = steps[len(start) :]
+        if rest == (Do.NAME,):
+            return level, list(self._names[level])
+        nodes = self.nodes[level]
+        if kind.kind is Do.NTH:
+            nodes = list(map(itemgetter(kind.starts.index(start)), nodes))
+        return level, follow(nodes, rest)
 
     def mixed(self, mapping: Mapping) -> set[int]:
         """The messages in which the elements that hold the values say different units."""
-        steps = mapping.value
-        if not isinstance(steps, tuple) or None not in steps:
+        if not self._levels or (isinstance(mapping.value, Place) and mapping.value.unit is not None):
             return set()
-        named = [str(path[-1]) for path in (mapping.series, mapping.group) if isinstance(path, tuple)]
+        paths = [mapping.value] if isinstance(mapping.value, tuple) else paths_of(mapping.value)
+        asked = [one.place.steps for conditions in mapping.where for one in conditions]
+        named = [str(path[-1]) for path in (mapping.series, mapping.group, *asked) if isinstance(path, tuple) and path]
         found: set[int] = set()
-        for level, start in enumerate(self.starts):
-            if level and steps[: len(start)] == start:
-                longer = self.starts[level + 1] if level + 1 < len(self.starts) else steps
+        starts = [one.starts[0] for one in self._levels]
+        for steps in paths:
+            for level, start in enumerate(starts, 1):
+                if steps[: len(start)] != start or self._levels[level - 1].kind is Do.NTH:
+                    continue
+                longer = starts[level] if level < len(starts) else steps
                 way = (longer if steps[: len(longer)] == longer else steps)[len(start) : -1]
                 objects = self.nodes[level]
                 found |= differing(objects, self.message[level], named)
@@ -294,16 +313,60 @@ class _Tables:
                     found |= differing(objects, self.message[level], named)
         return found
 
-    def _elements(self, steps: Steps) -> tuple[list[Any], Ints]:
-        """The elements of the arrays at the end of a path, and the object that each is in."""
-        arrays = follow(self.nodes[-1], steps)
-        if set(map(type, arrays)) - {list}:
-            for number, one in zip(self.message[-1].tolist(), arrays, strict=True):
-                if type(one) is not list:
-                    self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
-            arrays = [one if type(one) is list else [] for one in arrays]
-        up = np.repeat(np.arange(len(arrays)), np.fromiter(map(len, arrays), np.int64, len(arrays)))
-        return list(chain.from_iterable(arrays)), up
+    def _asked(self, conditions: Sequence[Condition]) -> npt.NDArray[np.bool_]:
+        """Which objects of the deepest level so far say what is asked."""
+        level = len(self.nodes) - 1
+        kept = np.ones(len(self.nodes[level]), dtype=np.bool_)
+        for one in conditions:
+            place = one.place
+            if place.steps is not None:
+                found = self._at(place.steps)[1]
+            else:
+                found = field_column(place, self.messages, self.message[level].tolist())
+            kept &= answers(one, found)
+        return kept
+
+    def _keep(self, level: int, kept: npt.NDArray[np.bool_]) -> None:
+        if kept.all():
+            return
+        self.nodes[level] = [one for one, good in zip(self.nodes[level], kept, strict=True) if good]
+        self.message[level] = self.message[level][kept]
+        if self._names[level]:
+            self._names[level] = [one for one, good in zip(self._names[level], kept, strict=True) if good]
+
+    def _elements(self, level: Level) -> tuple[list[Any], list[str], Ints]:
+        """The elements of the arrays that a level is about, the names of fields, and the object that each is in."""
+        if level.kind is Do.NTH:
+            return self._side_by_side(level)
+        nodes = self._at(level.starts[0][:-1])[1]
+        wanted = list if level.kind is None else dict
+        nodes = self._of_kind(nodes, wanted)
+        up = np.repeat(np.arange(len(nodes)), np.fromiter(map(len, nodes), np.int64, len(nodes)))
+        if level.kind is None:
+            return list(chain.from_iterable(nodes)), [], up
+        names = list(chain.from_iterable(nodes))
+        return list(chain.from_iterable(one.values() for one in nodes)), names, up
+
+    def _of_kind(self, nodes: list[Any], wanted: type) -> list[Any]:
+        """Arrays or objects; a message where something else stands is bad, unless nothing does and that is allowed."""
+        if not set(map(type, nodes)) - {wanted}:
+            return nodes
+        for number, one in zip(self.message[-1].tolist(), nodes, strict=True):
+            if type(one) is not wanted and not (one is None and self._spared):
+                self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+        return [one if type(one) is wanted else wanted() for one in nodes]
+
+    def _side_by_side(self, level: Level) -> tuple[list[Any], list[str], Ints]:
+        """The elements of arrays that run side by side; a message where they differ in length is bad."""
+        arrays = [self._of_kind(self._at(start[:-1])[1], list) for start in level.starts]
+        lengths = [np.fromiter(map(len, one), np.int64, len(one)) for one in arrays]
+        same = np.logical_and.reduce([one == lengths[0] for one in lengths])
+        for number in self.message[-1][~same].tolist():
+            self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+        if not same.all():
+            arrays = [[one if good else [] for one, good in zip(each, same, strict=True)] for each in arrays]
+        up = np.repeat(np.arange(len(same)), np.where(same, lengths[0], 0))
+        return list(zip(*map(chain.from_iterable, arrays), strict=True)), [], up
 
 
 def follow(nodes: Sequence[Any], steps: Steps) -> list[Any]:
@@ -314,7 +377,7 @@ def follow(nodes: Sequence[Any], steps: Steps) -> list[Any]:
     return found
 
 
-def _step(nodes: list[Any], step: str | int | None) -> list[Any]:
+def _step(nodes: list[Any], step: Step) -> list[Any]:
     if isinstance(step, str):
         if set(map(type, nodes)) <= {dict}:
             get: Callable[[Any], Any] = itemgetter(step)
@@ -323,5 +386,7 @@ def _step(nodes: list[Any], step: str | int | None) -> list[Any]:
             except KeyError:
                 pass
         return [one.get(step) if type(one) is dict else None for one in nodes]
+    if isinstance(step, Do):
+        return list(map(UNPACKED[step], nodes))
     at = int(step or 0)
     return [one[at] if type(one) is list and at < len(one) else None for one in nodes]

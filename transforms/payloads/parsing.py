@@ -74,7 +74,7 @@ def parse_json(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
     try:
         return Parsed([loads(one) for one in payloads], list(numbers))
     except orjson.JSONDecodeError:
-        return parse_each(payloads, numbers, _json)
+        return parse_each(payloads, numbers, parse_json_text)
 
 
 @contextmanager
@@ -102,10 +102,16 @@ def parse_each(payloads: Sequence[bytes], numbers: Sequence[int], parse: Callabl
     return parsed
 
 
-def _json(payload: bytes) -> Any:
+def parse_json_text(payload: bytes | str) -> Any:
+    """What one JSON document holds.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
+        payload = payload.encode("utf-8") if isinstance(payload, str) else payload
         # a number is never rejected for its size
         if _VAST.search(payload) is None or _SURROGATE.search(payload) is not None:
             raise
@@ -163,4 +169,13 @@ def _decimal_fraction(value: Any, _immutable: bool) -> float:
     return float(f"{digits}e{exponent}")
 
 
-__all__ = ["Apart", "Parsed", "Parser", "cbor_parser", "collector_held_back", "parse_each", "parse_json"]
+__all__ = [
+    "Apart",
+    "Parsed",
+    "Parser",
+    "cbor_parser",
+    "collector_held_back",
+    "parse_each",
+    "parse_json",
+    "parse_json_text",
+]

@@ -19,11 +19,12 @@ from ...schemas.process import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource
-from ...schemas.settings.mappings import Readings, RegisterValue, columns_problems
+from ...schemas.settings.mappings import Readings, columns_problems
+from ...schemas.settings.places import RegisterValue
 from ...schemas.slots import SlotGrid, time_zone
 from ..common import batches
 from ..common.prefetch import read_ahead
-from ..common.rejects import DECODED, METRICS, counter_name, reject_batch
+from ..common.rejects import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
 from ..formats import csv as csv_files
 from ..formats import parquet as parquet_files
 from ..formats.paths import SourceFileError, expand
@@ -186,6 +187,8 @@ class DecodeFiles(beam.DoFn):
                 for one in decoded.rejects:
                     self._rejected[one.reason].inc(len(one.positions))
                 yield TaggedOutput(REJECTED, reject_batch(task.path, decoded.rejects))
+            if decoded.passed:
+                Metrics.counter(METRICS, PASSED_OVER).inc(decoded.passed)
             if decoded.readings is not None:
                 self._decoded.inc(decoded.readings.num_rows)
                 yield TimestampedValue(decoded.readings, Timestamp(micros=decoded.earliest_us))

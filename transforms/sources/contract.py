@@ -42,6 +42,7 @@ class SourceBatch:
         batches: readings.
         rejects: batches of ``REJECT_SCHEMA``.
         rejected: how many rows were rejected, by reason.
+        passed: messages that hold neither a reading nor a mistake.
         rows: readings in the batches.
         latest_us: instant of the latest reading, or ``None`` without any.
         source: which of the reader's sources it is from, where the reader mixes several.
@@ -65,6 +66,7 @@ class SourceBatch:
     came_us: int | None = None
     sent_us: int | None = None
     lost_us: int | None = None
+    passed: int = 0
 
     def vote(self, now_us: int) -> int | None:
         """How far its readings say that their source has come; ``None`` without a reading that says so.
@@ -195,6 +197,7 @@ def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settl
         rejected=rejected,
         rows=sum(one.num_rows for one in batches),
         latest_us=max((_latest(one) for one in batches), default=None),
+        passed=sum(one.passed for one in decoded),
     )
 
 

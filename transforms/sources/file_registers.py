@@ -18,7 +18,8 @@ from apache_beam import typehints
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from ...schemas.settings.mappings import Place, Readings, Register, RegisterValue
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import SlotGrid
 from ..common import batches as coders
 from ..common.batches import pc

@@ -145,14 +145,15 @@ class MessageRows:
         """
         parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
         rejects = [one for part in parts for one in part.rejects]
+        passed = sum(part.passed for part in parts)
         if len(raw.malformed):
             rejects.append(Rejects(RejectReason.MALFORMED_ROW, raw.malformed))
         batches = [part.readings for part in parts if part.readings is not None]
         if not batches:
-            return Decoded(None, 0, tuple(rejects))
+            return Decoded(None, 0, tuple(rejects), passed=passed)
         whole = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
         earliest = min(part.earliest_us for part in parts if part.readings is not None)
-        return Decoded(whole, earliest, tuple(rejects))
+        return Decoded(whole, earliest, tuple(rejects), passed=passed)
 
 
 #: What the columns are for, and the types of Avro that may hold it.

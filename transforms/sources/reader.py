@@ -33,7 +33,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common import batches as coders
-from ..common.rejects import DECODED, METRICS, counter_name
+from ..common.rejects import DECODED, METRICS, PASSED_OVER, counter_name
 from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
 from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
 from .batch_files import DecodedReadings
@@ -430,6 +430,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         for reject in piece.rejects:
             yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
         self._decoded.inc(piece.rows)
+        if piece.passed:
+            Metrics.counter(METRICS, PASSED_OVER).inc(piece.passed)
         if ahead := piece.ahead(self._now()):
             self._ahead.inc(ahead)
         for batch, given in zip(piece.batches, tickets, strict=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.settings.mappings import RegisterValue
+from quiltstream.schemas.settings.places import RegisterValue
 
 from ..jobs import START, call
 

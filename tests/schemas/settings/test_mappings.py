@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from quiltstream.schemas.settings.base import SettingsError, problems_of
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
-from quiltstream.schemas.settings.mappings import Place, Readings, Register, path_steps, wildcards
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.places import Place, Register, path_steps, wildcards
 
 PLAIN = {"series": "id", "time": "ts", "value": "kwh"}
 
@@ -81,7 +82,10 @@ def mistakes(document: dict[str, Any]) -> str:
         (PLAIN | {"series": {"topic": "x"}}, "series.topic is 'x'"),
         (PLAIN | {"series": {"topic": 0}}, "0 is no level"),
         (PLAIN | {"series": {"topc": 1}}, "series.topc is not a setting"),
-        (PLAIN | {"series": {}}, "name exactly one of column, path, topic, header, key, stamp; 0 are given"),
+        (
+            PLAIN | {"series": {}},
+            "name exactly one of column, path, topic, header, key, stamp, payload, first, sum, join; 0 are given",
+        ),
         (PLAIN | {"series": {"topic": 1, "key": True}}, "2 are given"),
         (PLAIN | {"series": {"key": False}}, "series.key is False"),
         (PLAIN | {"series": {"topic": 1, "level": 2}}, "level is of a header or key, and topic is given"),
@@ -90,7 +94,10 @@ def mistakes(document: dict[str, Any]) -> str:
         (PLAIN | {"value": {"stamp": True}}, "the broker's stamp is a time"),
         (PLAIN | {"time": []}, "name at least one column"),
         (PLAIN | {"time": {"header": "t", "level": 1}}, "a level holds no time"),
-        (PLAIN | {"value": {"register": {}}}, "name exactly one of path, column and name; 0 are given"),
+        (
+            PLAIN | {"value": {"register": {}}},
+            "name exactly one of path, column, name, payload, first, sum, topic, header, key; 0 are",
+        ),
         (PLAIN | {"value": {"register": {"path": "a", "rollover": 0}}}, "value.register.rollover is 0"),
         (PLAIN | {"attributes": {"feeder": {"topc": 1}}}, "attributes.feeder.topc is not a setting"),
         (PLAIN | {"avro_schemas": [{}]}, "avro_schemas is of payload: avro-single"),
@@ -99,7 +106,7 @@ def mistakes(document: dict[str, Any]) -> str:
         (PLAIN | {"pseudonyms": {}}, "name exactly one of env and file"),
         (PLAIN | {"pseudonyms": {"file": "key"}}, "file is not an absolute path"),
         (PLAIN | {"pseudonyms": {"env": "K"}, "series": {"constant": "a"}}, "write a pseudonym there"),
-        ({"preset": "nothing", "value": "p"}, "preset is 'nothing'"),
+        ({"preset": "nothing", "value": "p"}, "preset: 'nothing' is no preset"),
         ({"preset": "thingsboard"}, "readings.value is missing: the name"),
         (
             {"preset": "edgex", "value": "p", "series": "id"},

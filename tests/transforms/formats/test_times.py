@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Constant, Readings
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.places import Constant
 from quiltstream.transforms.formats.times import LocalClock, TimePattern, TimeReader
 
 from .decoding import decode

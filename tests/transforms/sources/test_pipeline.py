@@ -17,7 +17,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Constant, Readings
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.places import Constant
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sinks.files import REJECTS, WriteRows

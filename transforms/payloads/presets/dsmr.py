@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from ....schemas.readings import RejectReason
 from ....schemas.settings.base import SettingsError
 from ..columns import RowList
-from ..mapped import is_known, power_of_ten, units
+from ..unit_names import is_known, power_of_ten, units
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)

@@ -32,9 +32,9 @@ import orjson
 from ....schemas.errors import QuiltstreamError
 from ....schemas.readings import RejectReason
 from ..columns import RowList
-from ..mapped import plain
 from ..messages import Messages
 from ..parsing import Parsed
+from ..unit_names import plain
 
 _US = 1_000_000
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..columns import LONGEST_NAME, RowList
-from ..mapped import plain
 from ..messages import Messages
 from ..parsing import Parsed, Parser, parse_json
+from ..unit_names import plain
 from .json_documents import MalformedError, MixedUnitsError, Wanted, an_array, an_object, walk
 
 _US = 1_000_000

@@ -1,0 +1,82 @@
+"""Recipes: the presets that are mappings, each a file of the folder ``recipes``.
+
+A recipe says where the parts of a reading are in the messages of a platform or a device, in the words of the section
+``readings``; the settings name it in ``readings.preset`` and may name every part otherwise. A recipe that was published
+keeps its meaning, because ledgers freeze its name: what a platform sends in another form is a recipe of another name.
+
+>>> RECIPES["hono"].readings["time"]
+{'header': 'creation-time'}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+__all__ = ["RECIPES", "Recipe", "with_recipe"]
+
+#: Fields that say how the times of the recipe are written: they are of its own ``time`` only.
+_OF_TIME = ("time_unit", "time_format")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A preset that is a mapping.
+
+    Attributes:
+        name: what the settings call it.
+        called: names under which people search for it.
+        about: what it reads, in a sentence or two.
+        topic: the topics that its messages are on; empty where that does not matter.
+        readings: what it says of ``readings``.
+    """
+
+    name: str
+    called: tuple[str, ...]
+    about: str
+    topic: str
+    readings: Mapping[str, Any]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts of a reading that the settings must name."""
+        return tuple(part for part in ("series", "time", "value") if part not in self.readings)
+
+
+def _read() -> dict[str, Recipe]:
+    found: dict[str, Recipe] = {}
+    for file in files(f"{__package__}.recipes").iterdir():
+        name, dot, ending = file.name.rpartition(".")
+        if dot and ending == "yaml":
+            given = yaml.safe_load(file.read_text(encoding="utf-8"))
+            found[name] = Recipe(
+                name=name,
+                called=tuple(given["called"]),
+                about=" ".join(given["about"].split()),
+                topic=given.get("topic", ""),
+                readings=given["readings"],
+            )
+    return dict(sorted(found.items()))
+
+
+#: The recipes by name.
+RECIPES = _read()
+
+
+def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
+    """The section ``readings`` with what its recipe adds; what the settings say goes before it."""
+    name = given.get("preset")
+    recipe = RECIPES.get(name) if isinstance(name, str) else None
+    if recipe is None:
+        return given
+    added = dict(recipe.readings)
+    if given.get("time") is not None:
+        for field in _OF_TIME:
+            added.pop(field, None)
+    else:
+        given = {field: value for field, value in given.items() if field not in _OF_TIME}
+    return added | {field: value for field, value in given.items() if value is not None}
