@@ -2,9 +2,10 @@
 
     readings | PrivateHistograms(settings)
 
-Readings are Arrow record batches of ``schemas.READING_SCHEMA``, with values in the unit of the edges. The result has
-three outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and
-``rejected`` (``schemas.readings.REJECT_SCHEMA``).
+Readings are Arrow record batches of ``schemas.READING_SCHEMA``, or dicts, Beam rows, named tuples and data frames
+with the same fields (:mod:`.common.reading_rows`), with values in the unit of the edges. The result has three
+outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and ``rejected``
+(``schemas.readings.REJECT_SCHEMA``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
@@ -28,6 +30,7 @@ from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
 from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
 from .checks import check_hosts, check_modes, check_plan
+from .common.reading_rows import batched
 from .plan import Plan, make_plan
 from .registration import register
 
@@ -121,6 +124,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         and put on record when all readings are encoded and one of them counts, before anything is charged.
         """
         plan, readings = self._plan, input_or_inputs
+        if not isinstance(readings.windowing.windowfn, GlobalWindows):  # the windows here are the schedule's
+            readings = readings | "All time" >> beam.WindowInto(GlobalWindows())
+        readings = batched(readings, plan.domain.reading["timezone"], grouped=plan.group_column is not None)
         live = not readings.is_bounded
         check_hosts(type(readings.pipeline.runner).__name__, plan.address)
         check_modes(readings.pipeline.options)

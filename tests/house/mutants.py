@@ -771,4 +771,18 @@ MUTANTS: tuple[Mutant, ...] = (
         new="    share = 1.0",
         tests=("tests/transforms/test_expected_error.py",),
     ),
+    Mutant(
+        name="a batch of rows lets the watermark pass its earliest one",
+        file="transforms/common/reading_rows.py",
+        old="self._earliest = min(self._earliest, timestamp)",
+        new="self._earliest = timestamp",
+        tests=("tests/transforms/common/test_reading_rows.py",),
+    ),
+    Mutant(
+        name="a window of any start uses how far its slots are from the start",
+        file="privacy/analysis/methods.py",
+        old=" or starts_stationary(held):",
+        new=" or held is not None:",
+        tests=("tests/transforms/test_calibrating.py",),
+    ),
 )

@@ -1,0 +1,235 @@
+"""Readings of a pipeline's own, as dicts, rows and data frames, against the same as record batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.pvalue import Row
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.transforms import PrivateHistograms, ReadingsError
+from quiltstream.transforms.common.batches import reading_columns
+from quiltstream.transforms.common.reading_rows import BatchRows
+
+HOUR = dt.timedelta(hours=1)
+START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
+AT = Timestamp(0)
+
+
+class Reading(NamedTuple):
+    series: str
+    time: Timestamp
+    value: float
+
+
+@dataclass
+class Measured:
+    series: str
+    time: dt.datetime
+    value: float
+
+
+def gathered(*elements: Any, timezone: str = "UTC", grouped: bool = False) -> list[pa.RecordBatch]:
+    made = BatchRows(timezone, grouped=grouped)
+    made.start_bundle()
+    found = [one for element in elements for one in made.process(element, AT)]
+    return [*found, *(one.value for one in made.finish_bundle())]
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {"series": "m1", "time": START, "value": 1.5, **changes}
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        row(),
+        row(extra="ignored", value=Decimal("1.5"), time="2024-03-01T00:00:00Z"),
+        Row(**row(time=Timestamp.from_utc_datetime(START))),
+        Reading("m1", Timestamp.from_utc_datetime(START), 1.5),
+        Measured("m1", START, 1.5),
+        row(time=np.datetime64("2024-03-01T00:00"), value=np.float32(1.5)),
+        row(time=dt.datetime(2024, 3, 1, 1, tzinfo=dt.timezone(HOUR))),
+    ],
+    ids=["dict", "texts", "Row", "NamedTuple", "dataclass", "numpy", "offset"],
+)
+def test_an_element_with_the_fields_is_a_reading(element: Any) -> None:
+    (batch,) = gathered(element)
+    assert batch.schema == READING_SCHEMA
+    assert batch.to_pylist() == [{"series": "m1", "time": START, "value": 1.5}]
+
+
+def test_times_without_an_offset_are_of_the_zone_of_the_settings() -> None:
+    given = [row(time=dt.datetime(2024, 7, 1, 12)), row(time="2024-07-01T12:00")]
+    (batch,) = gathered(*given, timezone="Europe/London")
+    assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.timezone.utc)}
+
+
+def test_what_is_absent_is_tallied_by_its_reason_and_stops_nothing() -> None:
+    given = [
+        row(value=None),
+        row(series=None),
+        row(time="noon"),
+        row(time=None),
+        row(value=float("nan")),
+        row(series=7),
+    ]
+    (batch,) = gathered(*given)
+    found = reading_columns(batch)
+    assert {reason.value: int(bad.sum()) for reason, bad in found.problems} == {
+        "missing-value": 1,
+        "missing-series": 1,
+        "unparsable-time": 2,
+        "not-finite": 1,
+    }
+    assert batch.column("series").to_pylist()[-1] == "7"
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/London"])
+def test_a_data_frame_is_its_rows(unit: Any, zone: str | None) -> None:
+    time = pl.Series([dt.datetime(2024, 7, 1, 12, 30), None], dtype=pl.Datetime(unit, zone))
+    frame = pl.DataFrame({"value": [3, 4], "time": time, "series": ["a", "b"]})
+    (batch,) = gathered(frame, timezone="Europe/London")
+    expected = dt.datetime(2024, 7, 1, 12 if zone == "UTC" else 11, 30, tzinfo=dt.timezone.utc)
+    if zone == "Europe/London":  # polars' naive times of a zone are UTC
+        expected += HOUR
+    assert batch.schema == READING_SCHEMA
+    assert batch.to_pylist() == [
+        {"series": "a", "time": expected, "value": 3.0},
+        {"series": "b", "time": None, "value": 4.0},
+    ]
+
+
+def test_a_table_of_arrow_is_its_rows_too_and_one_without_a_column_is_refused() -> None:
+    plain = gathered(*(row(series=name) for name in "ab"))[0]
+    (batch,) = gathered(pa.Table.from_batches([plain, plain]))
+    assert batch.to_pylist() == plain.to_pylist() * 2
+    with pytest.raises(ReadingsError, match="a table without the column value"):
+        gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"]}))
+    with pytest.raises(ReadingsError, match=r"readings\.value is of the type str"):
+        gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"], "value": ["17"]}))
+
+
+def test_groups_of_rows_are_kept() -> None:
+    (batch,) = gathered(row(group="north"), row(group="south"), grouped=True)
+    assert batch.schema == GROUPED_READING_SCHEMA
+    assert batch.column("group").to_pylist() == ["north", "south"]
+
+
+def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
+    made = BatchRows("UTC", grouped=False)
+    made.start_bundle()
+    for seconds in (30, 10, 20):
+        assert list(made.process(row(), Timestamp(seconds))) == []
+    (batch,) = list(made.finish_bundle())
+    assert batch.timestamp == Timestamp(10)
+    assert batch.value.num_rows == 3
+    many = [one for _ in range(8_192) for one in made.process(row(), Timestamp(5))]
+    assert [(type(one), one.timestamp, one.value.num_rows) for one in many] == [(TimestampedValue, Timestamp(5), 8_192)]
+    assert list(made.finish_bundle()) == []
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        ("m1,2024,1.5", r"of the type str without the field series: .* dicts, beam\.Row, .* for example beam\.Map"),
+        (row(value="1.5"), r"readings\.value is of the type str, and must be a number in the unit of states\.edges"),
+        (row(value=True), r"readings\.value is of the type bool"),
+        (row(time=1709251200), r"readings\.time is of the type int, whose unit is not known"),
+        (row(series=1.5), r"readings\.series is of the type float, and must be a text"),
+        ({"series": "m1", "value": 1.5}, r"of the type dict without the field time"),
+        (("m1", START, 1.5), r"of the type tuple without the field series"),
+    ],
+)
+def test_another_element_is_refused_by_its_type_and_never_by_its_value(element: Any, message: str) -> None:
+    with pytest.raises(ReadingsError, match=message) as caught:
+        gathered(element)
+    assert "1.5" not in str(caught.value)
+    assert "1709251200" not in str(caught.value)
+
+
+def job(folder: Path) -> Settings:
+    return Settings.parse(
+        {
+            "slots": {"interval": "1h", "origin": "2024-03-01"},
+            "states": {"edges": [1.0], "unit": "kW"},
+            "model": {"pi_min": 0.2, "gap": 0.5},
+            "windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
+            "privacy": {"epsilon": 1.0},
+            "query": "daily",
+            "domain": "homes",
+            "most_error": 1e6,
+            "ledger": f"sqlite:///{folder / 'ledger.db'}",
+        }
+    )
+
+
+@pytest.mark.lower
+def test_rows_publish_what_record_batches_publish(tmp_path: Path) -> None:
+    rows = [row(series=f"m{n % 3}", time=START + n * HOUR / 3, value=float(n % 5)) for n in range(144)]
+    times = pa.array([one["time"] for one in rows], pa.timestamp("us", tz="UTC"))
+    columns = [pa.array([one["series"] for one in rows]).dictionary_encode(), times, [one["value"] for one in rows]]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(one) if isinstance(one, list) else one for one in columns], schema=READING_SCHEMA
+    )
+    seen: dict[str, Any] = {}
+    given: dict[str, tuple[list[Any], Any]] = {
+        "batches": ([batch], None),
+        "dicts": (rows, None),
+        "rows": ([Row(**one) for one in rows], FixedWindows(60)),
+    }
+    for name, (elements, windows) in given.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            readings: Any = pipeline | beam.Create(elements)
+            if windows is not None:
+                readings = readings | beam.WindowInto(windows)
+            published: Any = readings | PrivateHistograms(job(folder), noise="none")
+            _ = published.releases | beam.Map(_write, str(folder / "rows"))
+        seen[name] = {
+            (one.key, one.window_start): list(one.counts)
+            for file in folder.glob("rows*")
+            for one in releases_from_batch(pa.ipc.open_file(file).read_all())
+        }
+    assert len(seen["batches"]) == 6
+    assert seen["dicts"] == seen["batches"]
+    assert seen["rows"] == seen["batches"]
+
+
+def _write(batch: pa.RecordBatch, path: str) -> None:
+    name = f"{path}-{len(list(Path(path).parent.glob('rows*')))}"
+    with pa.OSFile(name, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+@pytest.mark.parametrize(
+    ("elements", "message"),
+    [
+        (["a line of a file"], r"readings are of the type str: PrivateHistograms takes"),
+        ([("m1", {"value": 1})], r"readings are of the type Tuple"),
+        ([Row(meter="m1", time=0, value=1.0)], r"rows without the field series"),
+    ],
+)
+def test_what_beam_knows_to_be_no_readings_is_refused_with_the_graph(
+    tmp_path: Path, elements: list[Any], message: str
+) -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    with pytest.raises(ReadingsError, match=message):
+        _ = pipeline | beam.Create(elements) | PrivateHistograms(job(tmp_path))
+    assert not (tmp_path / "ledger.db").exists()

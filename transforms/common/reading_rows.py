@@ -1,0 +1,215 @@
+"""Readings of a pipeline's own: dicts, Beam rows, named tuples and data frames, gathered into record batches.
+
+Data frames are those that give themselves as Arrow (``__arrow_c_stream__``), as polars and pandas from 2.2 on do; those
+of Beam become rows by ``to_pcollection``.
+
+Past here everything is Arrow. An element that is none of these, or lacks a field, is refused with what to map it to:
+where Beam knows the type of the elements, when the graph is built. Nothing but types and names of fields is said, never
+a value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.typehints import typehints
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from ...schemas.slots import parse_instant
+from .batches import ReadingsError, whole
+
+__all__ = ["BatchRows", "batched"]
+
+#: Readings gathered before a bundle ends.
+_ROWS = 8_192
+
+#: Types of elements that have no fields.
+_NO_ROWS = (str, bytes, int, float, bool)
+
+_TAKEN = (
+    "PrivateHistograms takes dicts, beam.Row, named tuples or data frames with {fields}, and Arrow record "
+    "batches of schemas.READING_SCHEMA: map yours before it, for example beam.Map(lambda one: {{{example}}})"
+)
+
+
+def batched(readings: Any, timezone: str, *, grouped: bool) -> Any:
+    """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
+
+    Args:
+        readings: the collection.
+        timezone: zone of times without an offset.
+        grouped: whether every reading has a field ``group``.
+
+    Raises:
+        ReadingsError: its elements are of a type that is not taken, or lack a field.
+    """
+    kind = readings.element_type
+    if kind is pa.RecordBatch:
+        return readings
+    schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+    _check_type(kind, schema)
+    return readings | "Rows" >> beam.ParDo(BatchRows(timezone, grouped=grouped)).with_output_types(pa.RecordBatch)
+
+
+def _check_type(kind: Any, schema: pa.Schema) -> None:
+    """Refuse elements by what Beam knows of their type."""
+    row = RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else kind
+    if isinstance(row, RowTypeConstraint):
+        known = {name for name, _ in getattr(row, "_fields", ())}
+        absent = [name for name in schema.names if name not in known]
+        if known and absent:
+            raise _refused(f"rows without the field {absent[0]}", schema)
+    elif kind in _NO_ROWS or isinstance(kind, (typehints.TupleConstraint, typehints.ListConstraint)):
+        raise _refused(f"of the type {getattr(kind, '__name__', kind)}", schema)
+
+
+def _refused(what: str, schema: pa.Schema) -> ReadingsError:
+    fields = f"{', '.join(schema.names[:-1])} and {schema.names[-1]}"
+    example = ", ".join(f"'{name}': ..." for name in schema.names)
+    return ReadingsError(f"readings are {what}: {_TAKEN.format(fields=f'the fields {fields}', example=example)}")
+
+
+class BatchRows(beam.DoFn):
+    """Elements to record batches of readings; record batches pass as they are.
+
+    A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
+
+    Args:
+        timezone: zone of times without an offset.
+        grouped: whether every reading has a field ``group``.
+    """
+
+    def __init__(self, timezone: str, *, grouped: bool) -> None:
+        self._timezone = timezone
+        self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+        self._held: list[tuple[Any, ...]] = []
+        self._earliest = MAX_TIMESTAMP
+
+    def start_bundle(self) -> None:
+        """Nothing is kept from one bundle to the next."""
+        self._held, self._earliest = [], MAX_TIMESTAMP
+
+    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        """Take one element.
+
+        Raises:
+            ReadingsError: it is none that is taken.
+        """
+        if isinstance(element, pa.RecordBatch):
+            yield element
+        elif hasattr(element, "__arrow_c_stream__"):
+            yield self._of_frame(pa.table(element))
+        else:
+            self._held.append(self._row(element))
+            self._earliest = min(self._earliest, timestamp)
+            if len(self._held) >= _ROWS:
+                yield TimestampedValue(*self._taken())
+
+    def finish_bundle(self) -> Any:
+        """Emit what is held."""
+        if self._held:
+            batch, at = self._taken()
+            yield WindowedValue(batch, at, (GlobalWindow(),))
+
+    def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
+        columns = zip(*self._held, strict=True)
+        batch = pa.RecordBatch.from_arrays(
+            [_array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
+        at, self._held, self._earliest = self._earliest, [], MAX_TIMESTAMP
+        return batch, at
+
+    def _row(self, element: Any) -> tuple[Any, ...]:
+        names = self._schema.names
+        if isinstance(element, Mapping):
+            absent = [name for name in names if name not in element]
+            found: list[Any] = [] if absent else [element[name] for name in names]
+        else:
+            absent = [name for name in names if not hasattr(element, name)]
+            found = [] if absent else [getattr(element, name) for name in names]
+        if absent:
+            kind = type(element).__name__
+            raise _refused(f"of the type {kind} without the field {absent[0]}", self._schema)
+        series, time, value, *group = found
+        return _name("series", series), self._time(time), _number(value), *(_name("group", one) for one in group)
+
+    def _time(self, time: Any) -> int | None:
+        """Microseconds since 1970; ``None`` for what is no instant."""
+        if isinstance(time, Timestamp):
+            return int(time.micros)
+        if isinstance(time, np.datetime64):
+            time = None if np.isnat(time) else time.astype("datetime64[us]").item()
+        if time is None or time != time:  # noqa: PLR0124 - the absent time of a data frame is not itself
+            return None
+        if not isinstance(time, (str, dt.date)):
+            raise ReadingsError(
+                f"readings.time is of the type {type(time).__name__}, whose unit is not known: give a datetime, an ISO "
+                "8601 text or a Beam Timestamp"
+            )
+        try:
+            return parse_instant(time, self._timezone)
+        except ValueError:  # the text may hold data; the row is tallied by its reason
+            return None
+
+    def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
+        """The readings of a table, or of a data frame that gives itself as one."""
+        absent = [name for name in self._schema.names if name not in frame.column_names]
+        if absent:
+            raise _refused(f"a table without the column {absent[0]}", self._schema)
+        columns = {name: whole(frame.column(name)) for name in self._schema.names}
+        arrays = [_array(self._column(name, columns[name]), self._schema.field(name).type) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, column: pa.Array) -> Any:
+        kind = column.type
+        if name == "time":
+            if pa.types.is_timestamp(kind) and (kind.tz is not None or self._timezone == "UTC"):
+                return column.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp("us", tz="UTC"), safe=False)
+            return [self._time(one) for one in column.to_pylist()]
+        if name == "value":
+            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            return column.cast(pa.float64(), safe=False) if number else [_number(one) for one in column.to_pylist()]
+        return [_name(name, one) for one in column.to_pylist()]
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column.cast(kind)
+    if pa.types.is_dictionary(kind):
+        return pa.array(column, pa.utf8()).dictionary_encode()
+    return pa.array(column, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(column, kind)
+
+
+def _name(field: str, value: Any) -> str | None:
+    """A name; numbers are names as they are written."""
+    if value is None or value != value:  # noqa: PLR0124 - the absent name of a data frame is not itself
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return str(int(value))
+    raise ReadingsError(f"readings.{field} is of the type {type(value).__name__}, and must be a text: map it to one")
+
+
+def _number(value: Any) -> float | None:
+    """A value; ``None`` for an absent one."""
+    if value is None:
+        return None
+    if not isinstance(value, bool) and isinstance(value, (Real, Decimal, np.number)):
+        return float(value)
+    raise ReadingsError(
+        f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges: map "
+        "it to one, and a value that is absent to None"
+    )
