@@ -95,7 +95,7 @@ LOWER = (
     f"{_LIVE}/test_live_faults.py",
     f"{_TRANSFORMS}/pubsub/test_sink.py",
     f"{_TRANSFORMS}/kafka/test_sink.py",
-    f"{_TRANSFORMS}/completeness/test_closings.py",
+    f"{_TRANSFORMS}/completeness/test_punctuation.py",
     f"{_TRANSFORMS}/common/test_coders.py",
     f"{_TRANSFORMS}/sources/test_counters.py",
     f"{_TRANSFORMS}/test_histograms.py",
@@ -131,7 +131,7 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_run.py::test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up": 1,
     f"{_COMMANDS}/test_run.py::test_values_that_totals_tell_of_are_said_with_their_number_and_the_assumption": 1,
     f"{_COMMANDS}/test_slot_classes.py::test_every_format_has_the_classes": 1,
-    f"{_COMMANDS}/test_twice.py::test_a_killed_and_repeated_job_publishes_the_record_and_the_rest": 1,
+    f"{_COMMANDS}/test_same_job_twice.py::test_a_killed_and_repeated_job_publishes_the_record_and_the_rest": 1,
     f"{_DISTRIBUTION}::test_draws_in_bulk_follow_the_discrete_laplace_law": 3,
     f"{_DISTRIBUTION}::test_noise_of_sum_zero_in_bulk_has_the_law_of_its_entries": 2,
     f"{_FUZZ}::test_a_decoder_that_loses_or_doubles_a_part_of_them_is_noticed": 17,
@@ -166,7 +166,7 @@ SOME_CASES: dict[str, int] = {
     f"{_TRANSFORMS}/formats/test_times.py::test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it": 3,
     f"{_TRANSFORMS}/kafka/test_flood.py::"
     "test_a_device_that_floods_one_slot_is_one_cell_and_costs_the_others_nothing": 1,
-    f"{_TRANSFORMS}/payloads/test_avro_abreast.py::"
+    f"{_TRANSFORMS}/payloads/test_avro_vectorised.py::"
     "test_what_is_odd_is_read_or_rejected_as_when_it_comes_alone_and_harms_no_other": 7,
     f"{_TRANSFORMS}/payloads/test_bombs.py::test_many_large_messages_are_parsed_some_at_a_time": 1,
     f"{_TRANSFORMS}/aggregate/test_estimate.py::"
@@ -183,7 +183,8 @@ SOME_CASES: dict[str, int] = {
     f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them": 1,
     f"{_TRANSFORMS}/aggregate/test_rosters.py::test_a_series_that_joins_leaves_or_returns_does_so_with_a_window": 1,
     f"{_TRANSFORMS}/test_slot_classes.py::test_counts_by_class_equal_a_plain_computation": 1,
-    f"{_TRANSFORMS}/aggregate/test_survey.py::test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
+    f"{_TRANSFORMS}/aggregate/test_discovery.py::"
+    "test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
     "tests/store/test_faults.py::test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads": 4,
     "tests/store/merge/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
     f"{_COMMANDS}/test_bad_input.py::test_a_broken_binary_file_ends_with_exit_code_5_and_quotes_nothing": 1,
@@ -195,17 +196,18 @@ SOME_CASES: dict[str, int] = {
     f"{_COMMANDS}/test_sharing.py::test_a_renamed_domain_is_refused_and_publishes_nothing": 1,
     "tests/pipelines/estimation/test_estimates.py::test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots": 1,
     f"{_LIVE_JOBS}/test_flink_jobs.py::test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster": 1,
-    f"{_LIVE_JOBS}/test_flink_left.py::test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster": 1,
-    f"{_LIVE_JOBS}/test_flink_left.py::test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where": 1,
-    f"{_LIVE_JOBS}/test_flink_left.py::test_what_was_to_be_left_is_begun_again_when_it_is_over": 1,
+    f"{_LIVE_JOBS}/test_flink_orphans.py::test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster": 1,
+    f"{_LIVE_JOBS}/test_flink_orphans.py::test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where": 1,
+    f"{_LIVE_JOBS}/test_flink_orphans.py::test_what_was_to_be_left_is_begun_again_when_it_is_over": 1,
     f"{_LIVE_JOBS}/test_live.py::test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missing": 1,
     f"{_LIVE_JOBS}/test_live.py::test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again": 1,
     f"{_LIVE_JOBS}/test_live_bad_input.py::test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads": 2,
     f"{_LIVE_JOBS}/test_live_bad_input.py::test_a_changed_fixed_setting_stops_the_job_early_and_names_both_values": 5,
     "tests/pipelines/test_continuity.py::test_an_older_copy_is_told_without_a_look_at_the_sink": 1,
     f"{_PLACES}/test_files.py::test_a_write_that_fails_in_the_end_says_what_is_on_record": 1,
-    f"{_PLACES}/test_origins.py::test_a_model_of_the_one_published_series_is_labelled_whatever_its_name": 1,
-    f"{_PLACES}/test_origins.py::test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it": 1,
+    f"{_PLACES}/test_model_provenance.py::test_a_model_of_the_one_published_series_is_labelled_whatever_its_name": 1,
+    f"{_PLACES}/test_model_provenance.py::"
+    "test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it": 1,
     f"{_RESTARTS}::test_a_failure_that_would_come_again_ends_the_job_at_once": 1,
     f"{_TRANSFORMS}/test_coarser_bins.py::test_a_coarser_query_counts_what_the_finer_one_adds_up_to": 1,
     f"{_TRANSFORMS}/sources/test_counters.py::test_counters_in_columns_of_every_format_give_their_rises": 2,
@@ -216,5 +218,5 @@ SOME_CASES: dict[str, int] = {
     f"{_TRANSFORMS}/sinks/test_sinks.py::test_a_remote_store_is_written_and_read_through_beams_file_systems": 2,
     f"{_TRANSFORMS}/sinks/test_sinks.py::"
     "test_the_transform_gathers_windows_and_batches_into_one_file_and_says_where": 2,
-    "tests/privacy/mechanisms/test_choices.py::test_a_selection_has_exactly_the_exponential_law": 3,
+    "tests/privacy/mechanisms/test_exponential.py::test_a_selection_has_exactly_the_exponential_law": 3,
 }

@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return self.complete(start) and all(",
         new="return self.complete(start) and None is not all(",
         tests=(
-            "tests/transforms/aggregate/test_pieces.py::"
+            "tests/transforms/aggregate/test_pane_order.py::"
             "test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them",
         ),
     ),
@@ -230,7 +230,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/aggregate/release.py",
         old="parts[bit] = max(parts.get(bit, counts), counts, key=",
         new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
-        tests=("tests/transforms/aggregate/test_pieces.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
+        tests=(
+            "tests/transforms/aggregate/test_pane_order.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",
+        ),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",
@@ -298,7 +300,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/completeness/punctuation.py",
         old="silent = punctuation.silent_us is not None and end_us > punctuation.silent_us",
         new="silent = punctuation.silent_us is not None and end_us > punctuation.until_us",
-        tests=("tests/transforms/completeness/test_closings.py",),
+        tests=("tests/transforms/completeness/test_punctuation.py",),
     ),
     Mutant(
         name="of the sources that are left out the furthest says which windows were not waited for",
@@ -430,7 +432,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/aggregate/release.py",
         old="                if record.fresh and record.shard == layout.occupied[0]:",
         new="                if record.shard == layout.occupied[0]:",
-        tests=("tests/pipelines/commands/test_twice.py",),
+        tests=("tests/pipelines/commands/test_same_job_twice.py",),
     ),
     Mutant(
         name="any draw of a block that left will do",

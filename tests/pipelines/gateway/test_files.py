@@ -16,7 +16,7 @@ from quiltstream.pipelines.gateway.publish_back import ReleasedRow, Sent
 from quiltstream.pipelines.gateway.rejects import RejectFile
 from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment, recover
 
-from .hop_contract import message
+from .delivery_contract import message
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022])

@@ -162,7 +162,7 @@ def test_a_letter_has_the_pseudonym_that_would_have_gone_on(tmp_path: Path) -> N
 
 def test_rows_on_the_way_back_that_are_none_have_letters(tmp_path: Path) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
-    from .test_back import FakeOutlet, Given  # noqa: PLC0415 - needs the extra
+    from .test_publish_back import FakeOutlet, Given  # noqa: PLC0415 - needs the extra
 
     rejects, sent = RejectFile(tmp_path / "rejects.jsonl", TO), Sent(tmp_path / "sent.db")
     source, outlet = Given([b'{"no": "release"}']), FakeOutlet()

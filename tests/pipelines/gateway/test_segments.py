@@ -11,7 +11,7 @@ import pytest
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.to_folder import Segment, left_over, recover, segment_name, whole_blocks
 
-from .hop_contract import message, number_of
+from .delivery_contract import message, number_of
 
 
 def open_segment(folder: Path, blocks: int = 3) -> Path:

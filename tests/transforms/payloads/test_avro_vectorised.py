@@ -1,4 +1,4 @@
-"""Messages read abreast: the same readings and the same rejects as when each is read by itself, by the library."""
+"""Messages decoded together, as columns: the readings and rejects are those of each read by itself, by the library."""
 
 from __future__ import annotations
 

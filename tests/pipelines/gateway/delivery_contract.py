@@ -1,4 +1,4 @@
-"""What every next hop does; its test class is given a hop of its kind and ways to disturb it."""
+"""What every delivery target does; its test class is given a target of its kind and ways to disturb it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def had_by(hop: DeliveryTarget, count: int, seconds: float = 20) -> list[int]:
     return found
 
 
-class HopContract:
+class DeliveryContract:
     """Derived from with a fixture ``place``."""
 
     @pytest.fixture

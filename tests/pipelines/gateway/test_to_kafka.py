@@ -1,4 +1,4 @@
-"""Kafka as a next hop, at a broker in memory; the real one is in the end-to-end tests."""
+"""Kafka as a delivery target, at a broker in memory; the real one is in the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
 from ...schemas.test_ports import by_kafka, by_tls, serving
+from .delivery_contract import DeliveryContract, Place, had_by, message
 from .fake_kafka import Broker, KafkaError
-from .hop_contract import HopContract, Place, had_by, message
 
 
 class Topic(Place):
@@ -49,7 +49,7 @@ class Topic(Place):
         self.broker.up = True
 
 
-class TestKafkaHop(HopContract):
+class TestKafkaHop(DeliveryContract):
     @pytest.fixture
     def place(self) -> Iterator[Place]:
         topic = Topic()

@@ -1,4 +1,4 @@
-"""The watchdog's verdict as a metric: what the page says, and where it is served."""
+"""The watchdog's findings as a metric: what the page says, and where it is served."""
 
 from __future__ import annotations
 

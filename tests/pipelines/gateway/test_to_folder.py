@@ -1,4 +1,4 @@
-"""The folder as a next hop: what it says it has is on the disk, whatever ends the process."""
+"""The folder as a delivery target: what it says it has is on the disk, whatever ends the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
 from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment
 
-from .hop_contract import HopContract, Place, had_by, message, number_of
+from .delivery_contract import DeliveryContract, Place, had_by, message, number_of
 
 
 def messages_of(folder: Path, pattern: str = "*.avro") -> list[Message]:
@@ -66,7 +66,7 @@ class Disk(Place):
         self.full = False
 
 
-class TestFolderHop(HopContract):
+class TestFolderHop(DeliveryContract):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[Place]:
         disk = Disk(tmp_path / "spool")

@@ -1,4 +1,4 @@
-"""A runner or a ledger that does not answer at all is told meanwhile, and a job on such a runner can be stopped."""
+"""A runner or a ledger that does not answer at all is reported meanwhile, and a job on such a runner can be stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Job
 from ..live_jobs import Pipeline, Result, follow, made
-from .test_verdict import causes, samples
+from .test_health_metric import causes, samples
 
 #: A thread that is waited for ends long before.
 LONG = 60.0

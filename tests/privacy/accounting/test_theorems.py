@@ -1,4 +1,4 @@
-"""The seeds' bounds beside an account's own loss: each where it applies, and the ledger above none of them."""
+"""Bounds of the published theorems beside the loss of an account, which is above none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mark says of each window."""
+"""What punctuation says of each window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces of windows: panes, tickets and shards, in whatever order and however often they come."""
+"""The parts of windows: panes, sequence numbers and shards, in whatever order and however often they come."""
 
 from __future__ import annotations
 
