@@ -72,7 +72,7 @@ def _known(name: str) -> str:
     return name
 
 
-_SEE_PRESETS = "docs/mappings.md lists the presets"
+_SEE_PRESETS = "docs/mappings.md and docs/recipes.md list the presets"
 
 Preset = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(PRESETS)})]
 """Conventions that are known by name."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["RECIPES", "Recipe", "with_recipe"]
+__all__ = ["RECIPES", "Recipe", "recipes_page", "with_recipe"]
 
 #: Fields that say how the times of the recipe are written: they are of its own ``time`` only.
 _OF_TIME = ("time_unit", "time_format")
@@ -80,3 +80,21 @@ def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
     else:
         given = {field: value for field, value in given.items() if field not in _OF_TIME}
     return added | {field: value for field, value in given.items() if value is not None}
+
+
+def recipes_page() -> str:
+    """The recipes as a page shows them: a table by the names that people search for, and what each says."""
+    rows = [
+        f"| {', '.join(one.called)} | [`{one.name}`](#{one.name}) | {_asked(one)} |"
+        for one in sorted(RECIPES.values(), key=lambda one: one.called[0].lower())
+    ]
+    parts = ["\n".join(["| you have | `preset` | you name |", "| --- | --- | --- |", *rows])]
+    for one in RECIPES.values():
+        topic = f" Topics: `{one.topic}`." if one.topic else ""
+        said = yaml.safe_dump({"readings": dict(one.readings)}, sort_keys=False, allow_unicode=True, width=110)
+        parts.append(f"### {one.name}\n\n{one.about}{topic}\n\n```yaml\n{said}```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _asked(recipe: Recipe) -> str:
+    return ", ".join(f"`{part}`" for part in recipe.missing) or "nothing"

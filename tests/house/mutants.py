@@ -317,6 +317,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/payloads/test_units.py",),
     ),
     Mutant(
+        name="a condition of a mapping keeps every message",
+        file="transforms/payloads/operators.py",
+        old="return ~inside if condition.negated else inside",
+        new="return np.ones(len(found), dtype=np.bool_)",
+        tests=("tests/transforms/payloads/test_operators.py",),
+    ),
+    Mutant(
+        name="a value whose unit is of another quantity is a reading",
+        file="transforms/payloads/operators.py",
+        old="        keep &= ~other\n",
+        new="",
+        tests=("tests/transforms/payloads/test_operators.py",),
+    ),
+    Mutant(
         name="the unit of a telegram is not looked at",
         file="transforms/payloads/presets/dsmr.py",
         old="power = power_of_ten(unit.strip(), first)",

@@ -25,7 +25,7 @@ from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
 from .dead_letters import check_letters
-from .mapped import Mapping, mapped_rows
+from .mapped import Mapping, asked_beside, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
 from .parsing import Apart, Parsed, cbor_parser, collector_held_back, parse_json
@@ -93,7 +93,8 @@ def convention_of(
     parse = _parser(readings, mapping, schemas)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
-        return [mapped_rows(messages, parsed, mapping) for parsed in parse(_payloads(messages, chosen), chosen)]
+        kept = asked_beside(mapping.beside, messages, chosen)
+        return [mapped_rows(messages, parsed, mapping) for parsed in parse(_payloads(messages, kept), kept)]
 
     return rows
 

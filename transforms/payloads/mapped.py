@@ -58,6 +58,7 @@ class Mapping:
         group: likewise; ``None`` without groups.
         levels: the wildcards of all paths.
         where: what messages and elements must say to be read, by the level that each is asked at.
+        beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
         wanted: unit that the messages' units are converted to.
         decimal: mark before the decimals of numbers in text.
     """
@@ -68,6 +69,7 @@ class Mapping:
     group: Steps | Place | Constant | None
     levels: tuple[Level, ...]
     where: tuple[tuple[Condition, ...], ...] = ((),)
+    beside: tuple[Condition, ...] = ()
     wanted: str = ""
     decimal: str = "."
 
@@ -78,7 +80,8 @@ class Mapping:
         levels = levels_of(payload_paths(readings, group))
         asked: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
         for one in readings.where:
-            asked[_level_of(levels, one.place.steps or ())].append(one)
+            if one.place.steps is not None:
+                asked[_level_of(levels, one.place.steps)].append(one)
         return cls(
             series=_source(places["series"]),
             time=_source(places["time"]),
@@ -86,6 +89,7 @@ class Mapping:
             group=None if group is None else _source(readings.attributes.get(group, group)),
             levels=levels,
             where=tuple(map(tuple, asked)),
+            beside=tuple(one for one in readings.where if one.place.steps is None),
             wanted=readings.unit.strip(),
             decimal=readings.decimal,
         )
@@ -116,7 +120,7 @@ class Mapping:
             self.time,
             self.value,
             self.group,
-            *(one.place for asked in self.where for one in asked),
+            *(one.place for asked in (*self.where, self.beside) for one in asked),
         )
         inside = any(paths_of(one) if isinstance(one, Place) else isinstance(one, tuple) for one in sources)
         return inside or not any(isinstance(part, Place) and part.payload for one in sources for part in parts_of(one))
@@ -138,6 +142,20 @@ def _level_of(levels: tuple[Level, ...], steps: Steps) -> int:
         if any(steps[: len(start)] == start for start in level.starts):
             found = number + 1
     return found
+
+
+def asked_beside(conditions: Sequence[Condition], messages: Messages, chosen: list[int]) -> list[int]:
+    """The messages beside whose payloads stands what is asked.
+
+    Args:
+        conditions: what is asked.
+        messages: the messages.
+        chosen: the numbers of those that count.
+    """
+    for one in conditions:
+        said = answers(one, field_column(one.place, messages, chosen))
+        chosen = [number for number, good in zip(chosen, said.tolist(), strict=True) if good]
+    return chosen
 
 
 def mapped_rows(messages: Messages, parsed: Parsed | Apart, mapping: Mapping) -> Rows:
@@ -318,12 +336,7 @@ class Tables:
         level = len(self.nodes) - 1
         kept = np.ones(len(self.nodes[level]), dtype=np.bool_)
         for one in conditions:
-            place = one.place
-            if place.steps is not None:
-                found = self._at(place.steps)[1]
-            else:
-                found = field_column(place, self.messages, self.message[level].tolist())
-            kept &= answers(one, found)
+            kept &= answers(one, self._at(one.place.steps or ())[1])
         return kept
 
     def _keep(self, level: int, kept: npt.NDArray[np.bool_]) -> None:

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from quiltstream.schemas.settings.mappings import PRESETS, Payload, Readings
+from quiltstream.schemas.settings.mappings import NAMED, Payload, Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
@@ -509,5 +509,6 @@ def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_on
 @pytest.mark.assures("payloads", "The fuzz tests damage every preset and every payload format")
 def test_every_preset_and_every_way_to_write_a_payload_is_damaged_here():
     given = [mapping for mapping, _, _ in CASES.values()]
-    assert {one["preset"] for one in given if "preset" in one} == set(PRESETS)
+    # the other presets are recipes, which are damaged by their own tests
+    assert {one["preset"] for one in given if "preset" in one} >= set(NAMED)
     assert {one.get("payload", "json") for one in given if "preset" not in one} == set(get_args(Payload))

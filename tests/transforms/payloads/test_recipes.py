@@ -1,0 +1,206 @@
+"""The recipes, each by messages of its device or platform as they come, and by the same messages damaged.
+
+The messages are files of the folder ``recipes``: what the vendors' documents say of their form, with values of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.schemas.settings.mappings import NAMED, Readings
+from quiltstream.schemas.settings.places import RegisterValue
+from quiltstream.schemas.settings.recipe_files import RECIPES, recipes_page
+from quiltstream.schemas.slots import SlotGrid, parse_instant
+from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages
+
+from ...tiers import TIER
+from .payloads import FIRST, NOON_US, messages, outcome
+
+FOLDER = Path(__file__).parent / "recipes"
+MINUTE_US = 60_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a platform sends, and what a recipe makes of it."""
+
+    readings: Readings
+    given: Messages
+    rows: list[tuple[str, int, float]]
+    passed: int
+
+    @property
+    def decoder(self) -> PayloadDecoder:
+        return PayloadDecoder(self.readings, grid=SlotGrid(MINUTE_US))
+
+
+def case(name: str) -> Case:
+    said = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    sent = said["messages"]
+    return Case(
+        readings=Readings.model_validate({"preset": name, **said.get("settings", {})}),
+        given=messages(
+            *[one["payload"] if isinstance(one["payload"], str) else json.dumps(one["payload"]) for one in sent],
+            topics=[one.get("topic", "meters") for one in sent],
+            headers=[tuple((key, value.encode()) for key, value in one.get("headers", {}).items()) for one in sent],
+            stamps_us=[NOON_US] * len(sent),
+        ),
+        rows=sorted((series, parse_instant(time), float(value)) for series, time, value in said["readings"]),
+        passed=said["passed"],
+    )
+
+
+@pytest.mark.assures("payloads", "Each recipe reads what its device or platform sends, and passes the rest over")
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_reads_what_its_platform_sends(name: str):
+    one = case(name)
+    rows, rejects = outcome(one.decoder, one.given)
+    assert rejects == []
+    assert [(row[0], row[2]) for row in rows] == [(series, value) for series, _, value in one.rows]
+    # an increment has a time of its own in the slot that the counter's stamp ends
+    slack = MINUTE_US if isinstance(one.readings.value, RegisterValue) else 0
+    assert all(abs(row[1] - time) <= slack for row, (_, time, _) in zip(rows, one.rows, strict=True))
+    assert sum(part.passed for part in one.decoder.decode(one.given)) == one.passed
+
+
+def test_every_recipe_has_messages_and_every_file_of_messages_a_recipe():
+    assert {file.stem for file in FOLDER.glob("*.yaml")} == set(RECIPES)
+    assert not set(RECIPES) & set(NAMED)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_written_as_its_name_and_read_as_itself(name: str):
+    readings = case(name).readings
+    written = readings.model_dump(mode="json", exclude_defaults=True)
+    said = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")).get("settings", {})
+    unit = {"unit": RECIPES[name].readings["unit"]} if "unit" in RECIPES[name].readings else {}
+    assert written == {"preset": name, **said, **unit}
+    assert Readings.model_validate(written) == readings
+
+
+def test_what_the_settings_say_goes_before_the_recipe():
+    named = Readings.model_validate({"preset": "hono", "time": "at", "value": "p", "series": {"topic": 1}})
+    assert (named.time, named.time_unit) == ("at", "s")
+    assert Readings.model_validate({"preset": "hono", "value": "p", "time_unit": "us"}).time_unit == "ms"
+    assert Readings.model_validate({"preset": "tasmota", "where": []}).where == []
+
+
+def test_the_page_of_recipes_is_that_of_the_folder(repository: Path):
+    page = (repository / "docs" / "recipes.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- generated: recipes -->\n")[1].split("<!-- end: recipes -->")[0]
+    assert shown == recipes_page(), "put what recipes_page() returns between the marks of docs/recipes.md"
+
+
+def counted_once(one: Case, given: Messages) -> None:
+    """Each message is a reject, or passed over, or has readings; some readings of a reject may count."""
+    register = isinstance(one.readings.value, RegisterValue)
+    whole = one.decoder.decode(given)
+    rejected = [at for part in whole for each in part.rejects for at in each.positions.tolist()]
+    assert len(rejected) == len(set(rejected))
+    alone_passed = 0
+    for number in range(len(given)):
+        alone = Messages(
+            payloads=[given.payloads[number]],
+            topics=[given.topics[number]],
+            keys=[None],
+            headers=[given.headers[number]],
+            stamps_us=given.stamps_us[number : number + 1],
+            positions=given.positions[number : number + 1],
+        )
+        parts = one.decoder.decode(alone)
+        read = sum(part.readings.num_rows for part in parts if part.readings is not None)
+        lost = {at for part in parts for each in part.rejects for at in each.positions.tolist()}
+        passed = sum(part.passed for part in parts)
+        assert lost <= {FIRST + number}
+        assert (lost != set()) == (FIRST + number in rejected)
+        assert passed <= 1
+        assert not (passed and (read or lost))
+        assert read or lost or passed or register
+        alone_passed += passed
+    assert alone_passed == sum(part.passed for part in whole)
+
+
+def damaged(payload: bytes, chance: random.Random) -> bytes:
+    """A payload with bytes changed, cut, doubled, or with a value in it replaced."""
+    body = bytearray(payload)
+    for _ in range(chance.randint(0, 3)):
+        at, kind = chance.randrange(len(body) + 1), chance.randrange(5)
+        if kind == 0 and body:
+            body[at % len(body)] = chance.randrange(256)
+        elif kind == 1:
+            del body[at : at + chance.randint(1, 20)]
+        elif kind == 2:
+            body[at:at] = chance.choice([b"null", b"1e999", b'"x"', b"[]", b"{}", b",", b"-", b"[[", b"\xff", b"[*]"])
+        elif kind == 3:
+            body[at:at] = body[at : at + chance.randint(1, 40)]
+        else:
+            body = bytearray(
+                bytes(body).replace(b":", chance.choice([b":[", b": null,", b':"', b"::"]), chance.randint(1, 2))
+            )
+    return bytes(body)
+
+
+@pytest.mark.assures("payloads", "Damaged messages of every recipe raise nothing, and each counts once")
+@pytest.mark.parametrize("name", RECIPES)
+def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
+    one, chance = case(name), random.Random(NOON_US)  # noqa: S311 - chance of a test
+    seeds = [payload or b"" for payload in one.given.payloads]
+    total = 4_000 if TIER == "nightly" else 40
+    at = [chance.randrange(len(seeds)) for _ in range(total)]
+    counted_once(
+        one,
+        Messages(
+            payloads=[damaged(seeds[number], chance) for number in at],
+            topics=[one.given.topics[number] for number in at],
+            keys=[None] * total,
+            headers=[one.given.headers[number] for number in at],
+            stamps_us=np.full(total, NOON_US),
+            positions=np.arange(FIRST, FIRST + total),
+        ),
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def replaced(document: Any, path: list[int], value: Any) -> Any:
+    """A document with the value at a place replaced."""
+    if not path or not isinstance(document, (dict, list)) or not document:
+        return value
+    if isinstance(document, dict):
+        key = list(document)[path[0] % len(document)]
+        return document | {key: replaced(document[key], path[1:], value)}
+    at = path[0] % len(document)
+    return [*document[:at], replaced(document[at], path[1:], value), *document[at + 1 :]]
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_documents_with_other_values_raise_nothing_and_count_once(data: st.DataObject):
+    one = case(data.draw(st.sampled_from(sorted(RECIPES))))
+    payloads: list[bytes] = []
+    for payload in one.given.payloads:
+        try:
+            document = json.loads(payload or b"")
+        except ValueError:
+            payloads.append(payload or b"")
+            continue
+        document = replaced(document, data.draw(st.lists(st.integers(0, 9), max_size=7)), data.draw(JSON))
+        payloads.append(json.dumps(document).encode())
+    given = one.given
+    counted_once(one, Messages(payloads, given.topics, given.keys, given.headers, given.stamps_us, given.positions))
