@@ -1,8 +1,9 @@
 """Build the sdist and the wheel, and use the wheel as a stranger would.
 
 The tracked files are copied to a temporary folder and built there: the sdist from the copy, the wheel from the sdist.
-The wheel must hold the files of the portions and nothing else. It is then installed into an empty environment
-elsewhere, where every module is imported and the demo runs.
+The wheel must hold the files of the portions and nothing else, and the metadata of both must be such as a package index
+accepts. The wheel is then installed into an empty environment elsewhere, where every module is imported and the demo
+runs.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ def main() -> None:
         if found := complaints(wheel, names):
             sys.exit("\n".join(found))
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, the same files as the tree", flush=True)
+        run([sys.executable, "-m", "twine", "check", "--strict", *(work / "dist").iterdir()], work)
         use(wheel, names, work)
 
 
