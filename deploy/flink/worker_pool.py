@@ -45,35 +45,53 @@ LOOK_S = 5.0
 
 
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Starts a process for each worker that a runner asks for."""
+    """Starts a process for each worker that a runner asks for.
+
+    Flink numbers workers within the classes of a job, and each job brings its own: two jobs ask for a worker of the
+    same id. What tells them apart is where a worker calls its runner, a port of its own for each. A runner asks for an
+    end by the id alone, after it has closed that worker's connection and before it closes the port.
+    """
 
     def __init__(self) -> None:
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
 
     def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the protocol's name
         """Start a worker that calls the runner back."""
-        command = [sys.executable, "-c", WORKER, request.control_endpoint.url, request.worker_id]
+        worker_id, place = request.worker_id, request.control_endpoint.url
+        command = [sys.executable, "-c", WORKER, place, worker_id]
         with self._lock:
             self._bury()
-            self._end(request.worker_id)
+            self._end((worker_id, place))
             worker = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own Python
-            self._workers[request.worker_id] = worker
+            self._workers[worker_id, place] = worker
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the protocol's name
-        """End a worker."""
+        """End a worker; of several of one id the one that ends by itself, or whose runner is gone soon."""
         with self._lock:
-            self._end(request.worker_id)
+            named = [one for one in self._workers if one[0] == request.worker_id]
+            if len(named) == 1:
+                self._end(named[0])
+            elif named:
+                threading.Thread(target=self._end_left, args=(named,), daemon=True).start()
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def close(self) -> None:
         """End all workers."""
         with self._lock:
-            for name in list(self._workers):
-                self._end(name)
+            for one in list(self._workers):
+                self._end(one)
 
-    def _end(self, name: str) -> None:
+    def _end_left(self, workers: list[tuple[str, str]]) -> None:
+        """End those of some workers whose runner is gone when they had the time to end by themselves."""
+        time.sleep(END_S)
+        with self._lock:
+            for one in workers:
+                if not _is_called_from(one[1]):
+                    self._end(one)
+
+    def _end(self, name: tuple[str, str]) -> None:
         worker = self._workers.pop(name, None)
         if worker is None:
             return
@@ -85,9 +103,19 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         worker.wait()
 
     def _bury(self) -> None:
-        """Forget workers that have ended by themselves: a TaskManager that was killed asks for no end."""
+        """Forget workers that have ended by themselves: a TaskManager that was killed asks for no end.
+
+        Not those whose runner is still there: it is about to ask for their end, which must not be taken for another's.
+        """
         for name in [name for name, worker in self._workers.items() if worker.poll() is not None]:
-            del self._workers[name]
+            if not _is_called_from(name[1]):
+                del self._workers[name]
+
+
+def _is_called_from(place: str) -> bool:
+    """Whether a runner is there that a worker calls."""
+    host, _, port = place.rpartition(":")
+    return _listens(int(port), LOOK_S, host)
 
 
 def watch(port: int, ended: threading.Event, *, away_s: float = AWAY_S, look_s: float = LOOK_S) -> bool:
@@ -111,9 +139,9 @@ def watch(port: int, ended: threading.Event, *, away_s: float = AWAY_S, look_s: 
     return False
 
 
-def _listens(port: int, timeout: float) -> bool:
+def _listens(port: int, timeout: float, host: str = "127.0.0.1") -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout).close()
+        socket.create_connection((host, port), timeout).close()
     except OSError:
         return False
     return True

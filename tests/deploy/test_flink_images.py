@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -156,6 +157,69 @@ def test_the_pool_starts_and_ends_workers_and_listens_on_the_loopback_address_on
     while alive(left) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(left)
+
+
+@contextmanager
+def runner() -> Generator[tuple[socket.socket, str]]:
+    """A place that workers call, and where it is."""
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        yield place, f"127.0.0.1:{place.getsockname()[1]}"
+
+
+@pytest.mark.assures(
+    "deployments",
+    "Two jobs of a cluster that share a worker pool, and the ids of their workers, do not end each other's",
+)
+def test_workers_of_two_jobs_may_have_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_pool()
+    monkeypatch.setattr(module, "END_S", 0.2)
+    monkeypatch.setattr(module, "WORKER", "import time; time.sleep(600)")
+    asked = module.Pool()
+
+    def start(place: str) -> None:
+        back = endpoints_pb2.ApiServiceDescriptor(url=place)
+        asked.StartWorker(beam_fn_api_pb2.StartWorkerRequest(worker_id="1-1", control_endpoint=back), None)
+
+    def stop() -> None:
+        asked.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"), None)
+
+    def running() -> list[str]:
+        return sorted(place for (_, place), worker in asked._workers.items() if worker.poll() is None)
+
+    def until(expected: list[str]) -> None:
+        deadline = time.monotonic() + 30
+        while running() != sorted(expected) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert running() == sorted(expected)
+
+    try:
+        with runner() as (_, first):
+            with runner() as (closing, second):
+                start(first)
+                start(second)
+                assert running() == sorted([first, second])
+                # one runner asks for an end, and then it is gone: the other one's worker stays
+                stop()
+                closing.close()
+                until([first])
+            with runner() as (_, third):
+                start(third)
+                # this one has ended by itself, and its runner asks for its end: it is not the first one's
+                asked._workers["1-1", third].kill()
+                asked._workers["1-1", third].wait()
+                with runner() as (_, fourth):
+                    start(fourth)
+                    stop()
+                    time.sleep(0.5)
+                    assert running() == sorted([first, fourth])
+            # asked again for the same one, its runner has a new one instead of it
+            before = asked._workers["1-1", first]
+            start(first)
+            assert before.poll() is not None
+            assert asked._workers["1-1", first].poll() is None
+    finally:
+        asked.close()
+    assert running() == []
 
 
 def workers(process: subprocess.Popen[str]) -> list[int]:
