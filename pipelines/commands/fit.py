@@ -28,7 +28,7 @@ from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.reading import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
-from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
+from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
     SETTINGS_ENDINGS,
@@ -141,10 +141,14 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
     try:
         model.save(output)
     except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
+        raise _not_written(output, error) from error
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
     return Fitted(model, output, protected, mechanism)
+
+
+def _not_written(output: Path, error: OSError) -> CommandError:
+    return CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o")
 
 
 def _kind_of(settings: Settings) -> str:
@@ -154,7 +158,16 @@ def _kind_of(settings: Settings) -> str:
 
 
 def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
-    """Refuse to write the model over anything that the settings or the command name."""
+    """Refuse to write the model over anything that the settings or the command name, or over what is no file.
+
+    Raises:
+        SettingsError: it is one of those.
+        CommandError: something else than a regular file is there.
+    """
+    try:
+        check_replaceable(output)
+    except OSError as error:
+        raise _not_written(output, error) from error
     others = [place for place in places_of(settings) if place.field != "model"]
     others += [Place("the command", str(path)) for path in read]
     for other in others:

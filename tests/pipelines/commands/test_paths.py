@@ -123,6 +123,15 @@ def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path,
     assert os.path.samestat(out.lstat(), before)
 
 
+def test_a_fit_looks_at_its_output_before_it_reads_a_history(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    (tmp_path / "readings.csv").unlink()
+    pipe(tmp_path / "out")
+    done = call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "out")
+    assert done.code == 2
+    assert done.said("a pipe is there, and only a regular file is replaced")
+
+
 def test_an_export_does_not_replace_what_is_no_file(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
