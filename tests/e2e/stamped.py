@@ -19,6 +19,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from quiltstream.privacy.mechanisms.histogram import ExactHistogram
@@ -108,6 +109,8 @@ class TappedBlocks(beam.PTransform[Any, Any]):
 class NotedPart(ReadPart):
     """A reader that notes its calls: a line with the monotonic clock, the part, the process and ``begun`` or the end.
 
+    Where a file ``lose`` is beside that of the calls, a batch is lost behind the reader, and the file removed.
+
     A call ends as ``over`` where the part is never to be read again, as ``back`` where its rest was handed back, and as
     ``failed``; one whose process was killed does not end.
     """
@@ -115,6 +118,14 @@ class NotedPart(ReadPart):
     def __init__(self, calls: str, *given: Any) -> None:
         super().__init__(*given)
         self._calls = calls
+
+    def _loses(self, one: Any) -> bool:
+        """Whether this is a batch of readings to be lost, as a runner did that dropped what a bundle had given out."""
+        lose = Path(self._calls).with_name("lose")
+        if not (isinstance(one, TimestampedValue) and one.value.num_rows and lose.exists()):
+            return False
+        lose.unlink()
+        return True
 
     def _note(self, part: int, word: str) -> None:
         with Path(self._calls).open("ab", buffering=0) as file:
@@ -131,7 +142,9 @@ class NotedPart(ReadPart):
         self._note(element, "begun")
         end = "failed"
         try:
-            yield from super().process(element, tracker, estimator)
+            for one in super().process(element, tracker, estimator):
+                if not self._loses(one):
+                    yield one
             end = "over" if tracker.current_restriction().stop is None else "back"
         finally:
             self._note(element, end)

@@ -6,8 +6,10 @@ so a checkpoint is made every two seconds and not every ten.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from .conftest import missing
 from .flink import FlinkPrograms
 from .flink_bench import FlinkBench
 from .installed import installed
-from .processes import Processes
+from .kafka import KafkaBroker
+from .kafka_topics import TopicBench
+from .live_bench import NAMES
+from .processes import Processes, stopped
 from .prometheus import Prometheus
-from .test_alerts import Homes, page, present, program, serve_ledger
+from .test_alerts import SECONDS, Homes, page, present, program, schedule_now, serve_ledger
 from .test_flink_deployment import ShippedCluster, configuration
 
 __all__ = ["page", "program"]
@@ -48,6 +53,15 @@ class QuickCluster(ShippedCluster):
         words = super().arguments(name, savepoint)
         assert SHIPPED in words
         return [OFTEN if word == SHIPPED else word for word in words]
+
+    def still_workers(self) -> AbstractContextManager[None]:
+        """All workers stand still meanwhile."""
+        return stopped(self._workers(self._processes.pid("pool")))
+
+
+def restarts(prometheus: Prometheus) -> float:
+    """How often Flink has begun the job again."""
+    return sum(prometheus.values("flink_jobmanager_job_numRestarts"))
 
 
 @pytest.fixture
@@ -96,11 +110,28 @@ def test_an_hour_on_flink_that_is_well_is_silent_and_each_fault_is_told(
         homes.wrong = homes.late = 1
         fires("QuiltstreamRejects", "QuiltstreamLateReadings")
         homes.wrong = homes.late = 0
+        # a batch is lost on its way, and its window is never complete
+        quiet = ("QuiltstreamNoReadings", "QuiltstreamWindowOverdue", "QuiltstreamBlocksIncomplete")
+        assert prometheus.fired(900).isdisjoint(quiet)
+        (bench.folder / "lose").touch()
+        fires("QuiltstreamBlocksIncomplete")
         # nothing is sent
-        assert not {"QuiltstreamNoReadings", "QuiltstreamWindowOverdue"} & prometheus.fired(900)
         homes.paused = True
         fires("QuiltstreamNoReadings")
         fires("QuiltstreamWatermarkStalled", "QuiltstreamWindowOverdue")
+        homes.paused = False
+        # the workers stand still
+        quiet = ("QuiltstreamNoLook", "QuiltstreamNoCheckpoint", "QuiltstreamJobRestarts")
+        assert prometheus.fired(900).isdisjoint(quiet)
+        with cluster.still_workers():
+            fires("QuiltstreamNoLook", "QuiltstreamNoCheckpoint")
+        # they end again and again
+        assert "QuiltstreamJobRestarts" not in prometheus.fired(900)
+        for number in range(1, 6):
+            until(lambda: cluster.set_up(bench.job) and cluster.kill_workers(), "workers run, and are killed")
+            until(lambda number=number: restarts(asked) >= number, "Flink has begun the job again")
+        fires("QuiltstreamJobRestarts")
+        until(lambda: cluster.set_up(bench.job) and cluster.workers(), "it has workers again")
         # one more job than is meant, and then none
         first = bench.job
         bench.submit()
@@ -114,3 +145,37 @@ def test_an_hour_on_flink_that_is_well_is_silent_and_each_fault_is_told(
         homes.close()
         if prometheus is not None:
             prometheus.close()
+
+
+@pytest.mark.assures(
+    "deployments",
+    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
+)
+def test_a_partition_on_flink_that_falls_silent_is_told(
+    kafka: KafkaBroker, bench: FlinkBench, cluster: QuickCluster, program: Path
+) -> None:
+    topics = TopicBench(kafka, bench, 2)
+    topics.settings(**schedule_now(), live={"poll": "1s", "idle": "20s"})
+    bench.submit()
+    prometheus = Prometheus(program, {"flink": cluster.reporters}, hour=HOUR)
+
+    def until_sent(partitions: Sequence[int], true: Callable[[], Any], what: str) -> None:
+        """Wait while some of the partitions get readings of now."""
+
+        def sent() -> Any:
+            now = int(time.time()) * SECONDS
+            rows = [json.dumps({"series": name, "time": now, "value": 100.0}).encode() for name in NAMES]
+            placed = [(number % 2, row) for number, row in enumerate(rows)]
+            kafka.send(topics.source, [one for one in placed if one[0] in partitions])
+            return true()
+
+        until(sent, what)
+
+    try:
+        prometheus.start()
+        until_sent((0, 1), lambda: prometheus.up() and not prometheus.wrong_rules(), "every rule is evaluated")
+        until_sent((0, 1), lambda: bench.windows() > 3, "windows are on record")
+        assert prometheus.fired(900) == set()
+        until_sent((0,), lambda: "QuiltstreamSourceLeftOut" in prometheus.fired(900), "an alert fires")
+    finally:
+        prometheus.close()
