@@ -20,6 +20,7 @@ project = "quiltstream"
 version = release = version_of("quiltstream")
 extensions = ["myst_parser"]
 myst_heading_anchors = 4  # headings are named as in the repository's own viewer
+suppress_warnings = ["myst.header"]  # a page may leave a level of headings out
 html_theme = "furo"
 html_title = "quiltstream"
 html_copy_source = False
@@ -38,6 +39,7 @@ KINDS = {
         "pubsub",
         "gateway",
         "mappings",
+        "recipes",
         "letters",
         "estimates",
         "merging",
