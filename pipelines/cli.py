@@ -405,6 +405,48 @@ def check(settings: Path, *, as_json: bool) -> None:
     raise SystemExit(check_file(settings, as_json=as_json))
 
 
+@main.command(name="try", short_help="Say what a mapping makes of messages; charge and publish nothing.")
+@click.argument("settings", type=_FILE)
+@click.argument("file", required=False)
+@click.option("--from-topic", type=click.IntRange(1, 1_000), metavar="N", help="The last N messages of source.kafka.")
+@click.option("--topic", default="", help="Topic of the messages of FILE.")
+@click.option("--key", default="", help="Their key.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of theirs. Repeat it.")
+@click.option("--stamp", default="", metavar="INSTANT", help="The broker's stamp [default: now].")
+@click.option("--lines", is_flag=True, help="Each line is a message.")
+@click.option("--topics", is_flag=True, help="Each line is a topic, a blank and a payload, as of mosquitto_sub -v.")
+@click.option("--json", "as_json", is_flag=True, help="Print what became of each message as JSON.")
+def try_(
+    settings: Path,
+    file: str | None,
+    *,
+    from_topic: int | None,
+    topic: str,
+    key: str,
+    headers: tuple[str, ...],
+    stamp: str,
+    lines: bool,
+    topics: bool,
+    as_json: bool,
+) -> None:
+    r"""Say what a mapping makes of messages: readings, passed over, or rejected and why; open no ledger.
+
+    FILE is one message, or lines of messages, and - is standard input. Of a topic nothing is committed. Readings are
+    shown as they are, for the operator's eyes. Exit code 5 if there is none.
+
+    \b
+    Examples:
+      quiltstream try settings.yaml message.json --topic tele/kitchen/SENSOR
+      mosquitto_sub -v -t 'tele/#' -C 20 | quiltstream try settings.yaml - --topics
+      quiltstream try settings.yaml --from-topic 20
+    """
+    from .commands.try_ import Beside, try_file
+
+    given = tuple((name, value) for name, _, value in (one.partition("=") for one in headers))
+    beside = Beside(topic, key, given, stamp, lines, topics)
+    raise SystemExit(try_file(settings, file, beside, from_topic=from_topic, as_json=as_json))
+
+
 @main.command(short_help="Publish what a settings file says, once and within the budget.")
 @click.argument("settings", type=_FILE)
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)

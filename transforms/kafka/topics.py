@@ -7,9 +7,12 @@ begins, and sends what is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..payloads.messages import Messages
 from ..sinks.messages import DOMAIN, QUERY, SCHEMA
 from .client import (
     NO_GROUP,
@@ -21,11 +24,11 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .messages import headers_of
+from .messages import headers_of, messages_of
 from .partitions import EARLIEST, Place, first_offsets
 from .sink import Topic
 
-__all__ = ["LOOKING", "look", "look_to_write", "read_ids"]
+__all__ = ["LOOKING", "last_messages", "look", "look_to_write", "read_ids"]
 
 
 #: How long the look may take.
@@ -102,6 +105,73 @@ def _may_write(topic: Topic) -> bool:
             return True
         raise unavailable(topic.text, error) from None
     return not allowed or not {AclOperation.WRITE, AclOperation.ALL}.isdisjoint(allowed)
+
+
+def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messages:
+    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept.
+
+    Args:
+        cluster: the brokers.
+        topics: one or several.
+        count: how many at most.
+
+    Raises:
+        KafkaUnavailableError: a topic cannot be read, or no broker answers in time.
+    """
+    look(cluster, topics)
+    consumer = cluster.consume(LOOKING)
+    try:
+        found = _last(consumer, topics, count)
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        raise unavailable(f"brokers {cluster.servers}", error) from None
+    finally:
+        consumer.close()
+    found.sort(key=lambda one: one.timestamp()[1])
+    whole = [messages_of([one], [headers_of(one)]) for one in found[-count:]]
+    return Messages(
+        payloads=[one.payloads[0] for one in whole],
+        topics=[one.topics[0] for one in whole],
+        keys=[one.keys[0] for one in whole],
+        headers=[one.headers[0] for one in whole],
+        stamps_us=np.array([one.stamps_us[0] for one in whole], dtype=np.int64),
+        positions=np.array([one.positions[0] for one in whole], dtype=np.int64),
+    )
+
+
+def _last(consumer: Any, topics: Sequence[str], count: int) -> list[Any]:
+    places = [
+        (topic, one)
+        for topic in topics
+        for one in consumer.list_topics(topic, timeout=_LOOK_S).topics[topic].partitions
+    ]
+    ends = {
+        place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=_LOOK_S, cached=False)
+        for place in places
+    }
+    starts = {place: max(first, end - count) for place, (first, end) in ends.items() if first < end}
+    consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
+    left, found, heard = set(starts), list[Any](), time.monotonic()
+    while left:
+        got = consumer.consume(1_000, 0.2)
+        if got:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _ANSWER_S:
+            raise KafkaUnavailableError("no broker answered in time", passing=True)
+        for one in got:
+            place = (one.topic(), one.partition())
+            error = one.error()
+            if error is None:
+                if one.offset() < ends[place][1]:
+                    found.append(one)
+                if one.offset() + 1 >= ends[place][1]:
+                    left.discard(place)
+            elif name_of(error) == "_PARTITION_EOF":
+                left.discard(place)
+            else:
+                raise unavailable(f"topic {place[0]}", error)
+    return found
 
 
 _ANSWER_S = 10.0

@@ -1,0 +1,145 @@
+"""``quiltstream try``: what it says of messages, and that it charges, publishes, commits and opens nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiltstream.pipelines.commands import try_
+from quiltstream.schemas.settings.job import read_settings
+from quiltstream.transforms.kafka.topics import last_messages
+
+from ...transforms.kafka.fake import FakeBroker
+from ..jobs import Job, call, job
+
+STAMP = "2024-03-01T12:00:00Z"
+
+
+def made(folder: Path, **readings: Any) -> Job:
+    return job(
+        folder,
+        [],
+        source={"kafka": {"servers": "localhost:1", "topic": "meters"}},
+        readings={"unit": "W", "scale": 1, **readings},
+        rejects=None,
+        sink=None,
+    )
+
+
+def tried(settings: Job, *words: str | Path, code: int = 0) -> list[dict[str, Any]]:
+    done = call("try", "--json", settings.settings, *words)
+    assert done.code == code, done.err
+    return json.loads(done.out)
+
+
+def test_a_message_is_shown_as_readings_with_the_places_they_came_from(tmp_path: Path) -> None:
+    settings = made(tmp_path, preset="shelly-gen2")
+    before = {path.name for path in tmp_path.iterdir()}
+    (tmp_path / "m.json").write_text('{"id": 0, "act_power": 412.5}', encoding="utf-8")
+    words = (tmp_path / "m.json", "--topic", "shelly/status/em1:0", "--stamp", STAMP)
+    (one,) = tried(settings, *words)
+    assert one["readings"] == [["shelly/em1:0", STAMP, 412.5]]
+    assert one["places"] == {
+        "series": "join of topic level -3, topic level -1",
+        "time": "the broker's stamp",
+        "value": "path act_power",
+    }
+    assert (one["passed"], one["rejected"], one["size"]) == (None, None, 29)
+    shown = call("try", settings.settings, *words)
+    assert shown.said("2024-03-01T12:00:00Z 412.5 W (bin ")
+    assert shown.said("Nothing was charged or published, and no ledger was opened.")
+    assert {path.name for path in tmp_path.iterdir()} == before | {"m.json"}
+
+
+def test_lines_with_topics_say_what_is_passed_over_and_rejected_and_why(tmp_path: Path) -> None:
+    settings = made(tmp_path, preset="tasmota")
+    lines = [
+        'tele/a/SENSOR {"Time": "2024-03-01T12:00:00", "ENERGY": {"Power": 30}}',
+        "tele/a/LWT Online",
+        'tele/a/SENSOR {"Time": "2024-03-01T12:00:00", "SI7021": {"Temperature": 20}}',
+        'tele/a/SENSOR {"Time": "soon", "ENERGY": {"Power": 30}}',
+        'tele/a/SENSOR {"Time": "2024-03-01T12:00:00", "ENERGY": {"Power": "much"}}',
+        'tele/a/SENSOR {"Time": ',
+    ]
+    (tmp_path / "m.txt").write_text("\n".join(lines), encoding="utf-8")
+    found = tried(settings, tmp_path / "m.txt", "--topics")
+    assert [one["readings"] for one in found] == [[["a", STAMP, 30.0]], [], [], [], [], []]
+    assert [one["passed"] for one in found] == [
+        None,
+        "readings.where.0 does not hold: topic level -1 is 'SENSOR'",
+        "readings.where.1 does not hold: path ENERGY exists",
+        None,
+        None,
+        None,
+    ]
+    assert [one["rejected"] and one["rejected"].partition(":")[0] for one in found] == [
+        *[None] * 3,
+        "unparsable-time",
+        "not-a-number",
+        "malformed-row",
+    ]
+    assert found[3]["rejected"].endswith("(readings.time: path Time)")
+    assert call("try", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
+
+
+def test_a_counter_is_shown_as_it_stands_and_names_in_clear(tmp_path: Path) -> None:
+    settings = made(
+        tmp_path,
+        series={"header": "device"},
+        time={"stamp": True},
+        value={"register": {"path": "total", "unit": True}},
+        pseudonyms={"env": "NOT_THERE"},
+        unit="kWh",
+    )
+    (tmp_path / "m.json").write_text('{"total": "1500 Wh"}', encoding="utf-8")
+    (one,) = tried(settings, tmp_path / "m.json", "--header", "device=m1", "--stamp", STAMP)
+    assert one["readings"] == [["m1", STAMP, 1.5]]
+
+
+def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
+    settings = made(tmp_path, preset="tasmota")
+    (tmp_path / "m.txt").write_text("x", encoding="utf-8")
+    tried(settings, tmp_path / "m.txt", code=5)
+    for words, said in (
+        ((), "give a FILE of messages"),
+        ((tmp_path / "m.txt", "--from-topic", "1"), "give a FILE of messages"),
+        ((tmp_path / "m.txt", "--stamp", "soon"), "--stamp"),
+    ):
+        done = call("try", settings.settings, *words)
+        assert done.code == 2
+        assert done.said(said)
+    done = call("try", settings.settings, tmp_path / "gone.txt")
+    assert (done.code, done.said("gone.txt: cannot be read")) == (5, True)
+    (tmp_path / "empty.txt").touch()
+    assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
+
+
+def test_files_are_no_topic_and_have_columns(tmp_path: Path) -> None:
+    done = call("try", job(tmp_path).settings, "--from-topic", "1")
+    assert (done.code, done.said("--from-topic reads source.kafka")) == (2, True)
+
+
+def test_the_last_messages_of_topics_are_read_and_nothing_is_committed() -> None:
+    broker = FakeBroker()
+    topics = [broker.topic(partitions=3), broker.topic(partitions=1), broker.topic(partitions=2)]
+    for number in range(30):
+        log = broker.topics[topics[number % 2]][number % 3 if number % 2 == 0 else 0]
+        log.messages.append((str(number).encode(), 1_700_000_000_000 + number))
+    found = last_messages(broker.cluster, topics, 4)
+    assert [bytes(one or b"") for one in found.payloads] == [b"26", b"27", b"28", b"29"]
+    assert found.topics == [topics[0], topics[1]] * 2
+    assert broker.groups == {}
+    assert len(last_messages(broker.cluster, topics[2:], 4)) == 0
+
+
+def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings(made(tmp_path, series="id", time="ts", value="w").settings)
+    broker = FakeBroker()
+    broker.send(broker.topic(partitions=1, name="meters"), [(0, b'{"id": "m1", "ts": 1709294400, "w": 7}')])
+    monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
+    found = try_.messages_of_topics(settings, 5)
+    (one,) = try_.trial_of(settings).of(found)
+    assert one.readings == (("m1", STAMP, 7.0),)
