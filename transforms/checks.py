@@ -9,6 +9,7 @@ is told before the windows up to the recorded one are gone over.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 __all__ = [
+    "NOT_LIVE",
     "STAND_IN_TEXT",
     "HopelessNoise",
     "check_belief",
@@ -36,6 +38,7 @@ __all__ = [
     "check_modes",
     "check_number",
     "check_plan",
+    "check_watermarks",
 ]
 
 
@@ -223,6 +226,29 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
             "of windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
         ]
     )
+
+
+#: Runners that ignore watermarks, or stop at the first pause of a source.
+NOT_LIVE = frozenset({"fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner"})
+
+
+def check_watermarks(plan: Plan, runner: str) -> None:
+    """See that a runner keeps watermarks while windows are still to come, so that they are ever published.
+
+    Args:
+        plan: the query.
+        runner: name of the runner's class.
+
+    Raises:
+        SettingsError: it does not.
+    """
+    schedule = plan.schedule
+    over = schedule.bounded and plan.grid.time_of(schedule.covered.stop) * 1_000 < time.time_ns()
+    if runner.lower() in NOT_LIVE and not over:
+        raise SettingsError(
+            f"runner: {runner} ignores the watermark of a source that never ends, or stops at its first pause, so "
+            "windows that are still open would never be published: use PrismRunner, FlinkRunner or DataflowRunner"
+        )
 
 
 def check_live(plan: Plan) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
@@ -21,6 +22,7 @@ from apache_beam.transforms.window import GlobalWindows
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
+from ..schemas.slots import parse_duration
 from ..store.address import StoreAddress
 from ..store.specs import Noise
 from .aggregate.block_log import BlockLog
@@ -29,10 +31,12 @@ from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, Surv
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
 from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
-from .checks import check_hosts, check_modes, check_plan
+from .checks import check_hosts, check_modes, check_plan, check_watermarks
 from .common.reading_rows import batched
 from .plan import Plan, make_plan
 from .registration import register
+from .sources.reader import ReadLive
+from .sources.wall_clock import WallClock, policy_of
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]
@@ -58,6 +62,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         even_if_empty: publish the windows of readings that end although no reading counts in any of them.
         accept_noise: publish although the expected error is above the settings' ``most_error``.
         accept_stand_in: publish although the settings' ``model`` is ``stand-in``.
+        by_watermark: of a source that never ends and declares no window complete itself, as those of other libraries:
+            publish a window when the watermark of its readings and the wall clock have passed its end. Assumed where
+            Beam knows the elements to be no record batches.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -77,6 +84,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         even_if_empty: bool = False,
         accept_noise: bool = False,
         accept_stand_in: bool = False,
+        by_watermark: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__()
@@ -93,13 +101,27 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         accepted = Accepted(before.noise or accept_noise, before.stand_in or accept_stand_in)
         self._plan = replace(plan, accepted=accepted)
         self._even_if_empty = even_if_empty
+        self._by_watermark = by_watermark
+        lateness = settings.windows.lateness
+        self._lateness_us = 0 if lateness is None else parse_duration(lateness)
+
+    def __repr__(self) -> str:
+        plan = self._plan
+        return (
+            f"PrivateHistograms(query={plan.query_name!r}, domain={plan.domain.name!r}, "
+            f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
+            f"windows of {plan.schedule.size} slots)"
+        )
 
     @classmethod
-    def of(cls, plan: Plan, *, even_if_empty: bool = False) -> PrivateHistograms:
+    def of(
+        cls, plan: Plan, *, even_if_empty: bool = False, by_watermark: bool = False, lateness_us: int = 0
+    ) -> PrivateHistograms:
         """The transform of a plan that is made already."""
         made = cls.__new__(cls)
         beam.PTransform.__init__(made)
         made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
+        made._by_watermark, made._lateness_us = by_watermark, lateness_us  # noqa: SLF001 - likewise
         return made
 
     def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
@@ -110,7 +132,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             log: where blocks are logged; as before if left out.
         """
         plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
-        return PrivateHistograms.of(plan, even_if_empty=self._even_if_empty)
+        return PrivateHistograms.of(
+            plan, even_if_empty=self._even_if_empty, by_watermark=self._by_watermark, lateness_us=self._lateness_us
+        )
 
     @property
     def plan(self) -> Plan:
@@ -126,22 +150,33 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         plan, readings = self._plan, input_or_inputs
         if not isinstance(readings.windowing.windowfn, GlobalWindows):  # the windows here are the schedule's
             readings = readings | "All time" >> beam.WindowInto(GlobalWindows())
-        readings = batched(readings, plan.domain.reading["timezone"], grouped=plan.group_column is not None)
-        live = not readings.is_bounded
-        check_hosts(type(readings.pipeline.runner).__name__, plan.address)
+        live, runner = not readings.is_bounded, type(readings.pipeline.runner).__name__
+        # elements of unknown type may be batches with declarations
+        by_watermark = live and (
+            self._by_watermark or readings.element_type not in (Any, typehints.Any, pa.RecordBatch)
+        )
+        grouped = plan.group_column is not None
+        readings = batched(readings, plan.domain.reading["timezone"], grouped=grouped)
+        check_hosts(runner, plan.address)
         check_modes(readings.pipeline.options)
         check_plan(plan, live=live)
+        if by_watermark:
+            check_watermarks(plan, runner)
         plan = plan.opened()  # workers find the ledger, and never make one
         seen: Any = None
         if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan, trial=not live)
+            if by_watermark:
+                policy = policy_of(plan, registration, self._lateness_us, runner)
+                readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))
         else:
             most = plan.most_series if plan.roster is None else None
             survey = readings | "Survey" >> beam.CombineGlobally(SurveyReadings(most))
             registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
-        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live)
+        declared = live and not by_watermark
+        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live, declared=declared)
         encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
         cells = encoded.cells
         registered: Any = True
@@ -157,19 +192,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
-        count = beam.ParDo(ChargeAndCount(plan, live=live), registration, registered).with_output_types(_SHARDED)
-        if live:
-            panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
-            panes.whole.element_type = panes[PIECES].element_type = _SHARDED
-            gathered = panes[PIECES] | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
-            counts = (panes.whole | "Count" >> count, gathered | "Count gathered" >> count)
-            counted = counts | "Either" >> beam.Flatten()
-        else:
-            counted = collected | "Count" >> count
-        if plan.grouped:
-            counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
-            if live:
-                counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
+        counted = _counted(collected, plan, registration, registered, live=live)
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
@@ -178,3 +201,29 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
+
+
+def _with_clock(readings: Any, clock: ReadLive) -> Any:
+    """Readings with the declarations of a clock among them."""
+    declared: Any = readings.pipeline | "Clock" >> clock
+    both = (readings, declared.readings) | "With clock" >> beam.Flatten()
+    both.element_type = pa.RecordBatch
+    return both
+
+
+def _counted(collected: Any, plan: Plan, registration: Any, registered: Any, *, live: bool) -> Any:
+    """Panes of collected cells as tallies, summed per group where there are groups."""
+    count = beam.ParDo(ChargeAndCount(plan, live=live), registration, registered).with_output_types(_SHARDED)
+    if live:
+        panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
+        panes.whole.element_type = panes[PIECES].element_type = _SHARDED
+        gathered = panes[PIECES] | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+        counts = (panes.whole | "Count" >> count, gathered | "Count gathered" >> count)
+        counted = counts | "Either" >> beam.Flatten()
+    else:
+        counted = collected | "Count" >> count
+    if plan.grouped:
+        counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
+        if live:
+            counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
+    return counted

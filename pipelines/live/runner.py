@@ -17,6 +17,7 @@ from apache_beam.runners.worker import worker_pool_main
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
+from ...transforms.checks import NOT_LIVE
 from ..errors import CommandError, ExitCode
 from ..runners import on_prism, reads_here, runner_name
 from .flink import LEAVE, OPTION, FlinkJob, RestError, WorkerPool, flink_place, leaves
@@ -61,7 +62,6 @@ def prism_program(environment: Mapping[str, str] | None = None) -> Path:
 
 
 #: Runners that would never close a window of an endless source, or close it wrongly.
-_NOT_LIVE = ("fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner")
 
 
 class PrismRunner(prism_runner.PrismRunner):
@@ -144,7 +144,7 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
             given.prism_location = str(prism_program())
         return beam.Pipeline(runner=PrismRunner(), options=options)
     name = str(runner_name(options))
-    if name.lower() in _NOT_LIVE:
+    if name.lower() in NOT_LIVE:
         raise CommandError(
             f"--runner={name} cannot run an endless job: it ignores watermarks or stops at the first pause; leave it "
             "out for Prism, or name FlinkRunner, PortableRunner or DataflowRunner"

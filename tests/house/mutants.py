@@ -801,4 +801,18 @@ MUTANTS: tuple[Mutant, ...] = (
         new=" or held is not None:",
         tests=("tests/transforms/test_calibrating.py",),
     ),
+    Mutant(
+        name="a live source that declares nothing is waited for without a word",
+        file="transforms/aggregate/encode.py",
+        old="        if self._declared and horizon_of(batch) is None:",
+        new="        if self._declared and horizon_of(batch) is not None and False:",
+        tests=("tests/transforms/sources/test_wall_clock.py",),
+    ),
+    Mutant(
+        name="the wall clock begins after the first window that is missing",
+        file="transforms/sources/wall_clock.py",
+        old="found[0].start + schedule.size - 1",
+        new="found[0].start + schedule.size",
+        tests=("tests/transforms/sources/test_wall_clock.py",),
+    ),
 )

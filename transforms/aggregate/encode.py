@@ -30,7 +30,7 @@ from ...schemas.readings import REJECT_SCHEMA, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import ReadingColumns, reading_columns
+from ..common.batches import ReadingColumns, ReadingsError, reading_columns
 from ..common.ledger_waits import PatientStore
 from ..common.prefetch import Ahead, keep_large_blocks
 from ..common.rejects import METRICS, OUTSIDE, READINGS, counter_name
@@ -270,10 +270,15 @@ class EncodeCells(beam.DoFn):
         sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
             record before their readings are encoded, so none of those is lost.
         tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
+        declared: whether the source declares its windows complete, so that a batch without the clock of its partition
+            is of no such source, and would never be published.
     """
 
-    def __init__(self, plan: Plan, *, follow: bool = False, sight: bool = False, tally: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, *, follow: bool = False, sight: bool = False, tally: bool = False, declared: bool = False
+    ) -> None:
         self._plan = plan
+        self._declared = declared
         self._follow = follow
         self._sight = sight
         self._tallying = tally
@@ -316,6 +321,9 @@ class EncodeCells(beam.DoFn):
             batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
             registration: what is on record for the query.
             timestamp: the batch's instant.
+
+        Raises:
+            ReadingsError: the batch is of a source that would never be published.
         """
         known = None if self._encoder is None else self._encoder.registration
         used = newest(known, registration)
@@ -327,6 +335,11 @@ class EncodeCells(beam.DoFn):
         if mark is not None:
             yield from self._current().closings(mark)
             return
+        if self._declared and horizon_of(batch) is None:
+            raise ReadingsError(
+                "readings are of a source that never ends and declares no window complete, so no window would ever be "
+                "published: use PrivateHistograms(..., by_watermark=True), which goes by the watermark of the source"
+            )
         for encoded in self._ahead.give((batch, timestamp)):
             yield from self._gather(encoded)
 

@@ -33,6 +33,7 @@ from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
 from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
+from quiltstream.transforms.completeness.punctuation import with_horizon
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
@@ -266,7 +267,7 @@ def test_the_group_of_a_series_at_first_sight_is_that_of_its_earliest_reading(tm
     )
     groups = {"a": "x", "b": "x", "c": "y"}
     given = batches(frame, len(frame), groups)
-    events = [TimestampedValue(batch, ORIGIN // 1_000_000) for batch in given]
+    events = [TimestampedValue(with_horizon(batch, ORIGIN), ORIGIN // 1_000_000) for batch in given]
     # the readings came by themselves, so no tickets are due
     events += as_it_comes(frame.clear(), step_us=12 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR, tickets=None)
     play(events, job)

@@ -1,0 +1,59 @@
+"""A streaming pipeline of the user's own on Prism: rows of another library's source are published as windows close."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .prism import prism_arguments
+
+#: Rows every second for half a minute, two seconds a window: what a user would write, in a process of its own.
+PIPELINE = """
+import sys, time
+from pathlib import Path
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
+from apache_beam.utils.timestamp import Timestamp
+from quiltstream.schemas import Settings
+from quiltstream.transforms import PrivateHistograms
+
+folder = Path(sys.argv[1])
+begin = int(time.time()) // 4 * 4 + 4
+(folder / "roster.csv").write_text("series\\na\\nb\\n")
+settings = Settings.parse({
+    "slots": {"interval": "1s"}, "states": {"edges": [1.0]}, "model": {"pi_min": 0.2, "gap": 0.5},
+    "windows": {"size": "4s", "start": Timestamp(begin).to_rfc3339(), "stop": Timestamp(begin + 16).to_rfc3339()},
+    "privacy": {"epsilon": 1.0}, "query": "seconds", "domain": "ours", "roster": str(folder / "roster.csv"),
+    "ledger": f"sqlite:///{folder / 'ledger.db'}",
+})
+
+def rows(instant):
+    for name, value in (("a", 0.5), ("b", 1.5)):
+        yield {"series": name, "time": Timestamp(instant), "value": value}
+
+def note(batch):
+    with open(folder / "rows", "a", encoding="utf-8") as file:
+        for row in batch.to_pylist():
+            print(int(row["window_start"].timestamp()) - begin, row["key"], *row["counts"], file=file)
+
+with beam.Pipeline(options=PipelineOptions(sys.argv[2:])) as pipeline:
+    ticks = pipeline | PeriodicImpulse(Timestamp(begin), Timestamp(begin + 24), 1.0)
+    published = ticks | beam.FlatMap(rows) | PrivateHistograms(settings, noise="none", accept_noise=True)
+    _ = published.releases | beam.Map(note)
+"""
+
+
+@pytest.mark.assures(
+    "live",
+    "A pipeline's own source that declares no window is published by its watermark, or refused with what to do",
+)
+def test_rows_of_another_source_are_published_as_their_windows_close(tmp_path: Path, prism: Path) -> None:
+    words = [sys.executable, "-c", PIPELINE, str(tmp_path), *prism_arguments(prism)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = sorted((tmp_path / "rows").read_text(encoding="utf-8").splitlines())
+    assert found == sorted(f"{start} {counts}" for start in (0, 4, 8, 12) for counts in ("a 4 0", "b 0 4"))

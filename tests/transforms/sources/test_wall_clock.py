@@ -1,0 +1,112 @@
+"""Windows of a pipeline's own source that never ends, by its watermark and the wall clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.slots import Schedule
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.checks import check_watermarks
+from quiltstream.transforms.registration import register
+from quiltstream.transforms.sources.wall_clock import WallClock, policy_of
+
+from ..test_histograms import DAY, batches
+from .streams import HOUR, ORIGIN, SERIES, SLOT, live_settings, on_record, readings, truth
+
+pytestmark = [
+    pytest.mark.assures(
+        "live",
+        "A pipeline's own source that declares no window is published by its watermark, or refused with what to do",
+    ),
+]
+
+
+class Endless(beam.PTransform[Any, Any]):
+    """Elements of a source that is said never to end; their type is known to Beam or is not."""
+
+    def __init__(self, elements: list[Any], kind: Any = None) -> None:
+        super().__init__()
+        self._elements, self._kind = elements, kind
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        made: Any = input_or_inputs | beam.Create(self._elements, reshuffle=False)
+        made.is_bounded = False
+        made.element_type = Any if self._kind is None else self._kind
+        return made
+
+
+def run(job: Any, source: Endless, **said: Any) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | source | PrivateHistograms(job, noise="none", **said)
+
+
+def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
+    job, frame = live_settings(tmp_path), readings(4, seed=5)
+    rows = [
+        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.timezone.utc), "value": value}
+        for name, time, value in frame.rows()
+    ]
+    run(job, Endless(rows, dict[str, Any]))
+    assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
+
+
+def test_batches_without_declarations_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    job, frame = live_settings(tmp_path), readings(4, seed=6)
+    given = batches(frame, 500)
+    with pytest.raises(Exception, match=r"no window would ever be published: use PrivateHistograms\(\.\.\., by_water"):
+        run(job, Endless(given))
+    assert on_record(job) == {}
+    run(job, Endless(given), by_watermark=True)
+    assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
+
+
+@pytest.mark.parametrize("name", ["FnApiRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
+def test_a_runner_without_watermarks_is_refused_while_windows_are_to_come(tmp_path: Path, name: str) -> None:
+    over = PrivateHistograms(live_settings(tmp_path)).plan
+    check_watermarks(over, name)
+    coming = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan
+    check_watermarks(coming, "PrismRunner")
+    with pytest.raises(SettingsError, match=f"runner: {name} ignores the watermark .* use PrismRunner"):
+        check_watermarks(coming, name)
+    if name == "FnApiRunner":
+        with pytest.raises(SettingsError, match="never be published"):
+            run(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}), Endless([{}], dict[str, Any]))
+        assert not (tmp_path / "ledger.db").exists()
+
+
+def test_the_clock_begins_at_the_first_window_that_is_missing(tmp_path: Path) -> None:
+    job, frame = live_settings(tmp_path), readings(4, seed=7)
+    plan = PrivateHistograms(job, noise="none").plan.opened()
+    registration = register(plan)
+    policy = policy_of(plan, registration, 5, "PrismRunner")
+    assert (policy.begin_us, policy.lateness_us, policy.stay_s) == (ORIGIN + 24 * HOUR - SLOT, 5, 0.0)
+    assert policy_of(plan, registration, 0, "FlinkRunner").rest_s > 1
+    run(job, Endless(batches(frame, 500)), by_watermark=True)
+    with Store(plan.address) as store:
+        assert list(store.missing(registration)) == []
+    assert policy_of(plan, registration, 0, "PrismRunner").begin_us == ORIGIN + 4 * 24 * HOUR
+    assert isinstance(registration.query.schedule, Schedule)
+
+
+def test_the_clock_says_the_time_and_then_nothing_for_a_while() -> None:
+    times = iter([10, 20])
+    reader = WallClock(lambda: next(times)).reader(0, "")
+    first = reader.read()
+    assert first is not None
+    assert (first.latest_us, first.settled, first.batches) == (10, True, ())
+    assert reader.read() is None
+    assert not reader.ended
+    reader.close()
+
+
+def test_the_transform_shows_itself_by_its_query_and_its_noise(tmp_path: Path) -> None:
+    shown = repr(PrivateHistograms(live_settings(tmp_path)))
+    assert shown.startswith("PrivateHistograms(query='load', domain='homes', mechanism='mqm-approx', epsilon=1, scale=")
