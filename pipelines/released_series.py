@@ -64,8 +64,7 @@ class Span:
     @property
     def space(self) -> StateSpace:
         """The bins."""
-        row = self.rows[0]
-        return StateSpace(row.edges, row.unit, row.missing == "state")
+        return self.rows[0].space
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -111,7 +110,7 @@ class ReleasedSeries:
     @property
     def forms(self) -> int:
         """How many different sets of bins and classes of slots the rows have: those of one set alone add up."""
-        return len({(row.edges, row.unit, row.missing, row.classes) for row in self.rows})
+        return len({(row.edges, row.labels, row.unit, row.missing, row.classes) for row in self.rows})
 
     def spans(self, period: Period | None = None, zone: str = "UTC") -> list[Span]:
         """The windows, each alone or added up by the calendar period in which they begin.
@@ -164,7 +163,7 @@ def _period_of(day: dt.date, period: Period) -> tuple[int, ...]:
 def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
     """The histograms of a row: one for each class of slots, as its noise is drawn."""
     missing, scale = row.missing == "state", Fraction(row.scale_exact)
-    k = len(row.edges) + 1 + missing
+    k = row.space.size
     counts = np.array(row.counts, dtype=np.int64).reshape(-1, k)
     noise = HistogramNoise(row.noise_law, k, scale)
     if row.classes is None:

@@ -13,6 +13,7 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..transforms.checks import check_modes
 from ..transforms.common.rejects import METRICS
+from ..transforms.formats.rows import Labels
 from ..transforms.sources.batch_files import ReadReadings
 from .command import keep_quiet
 from .errors import CommandError, ExitCode
@@ -83,6 +84,7 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
             group=group,
             resolve=settings.path,
             grid=settings.grid,
+            labels=Labels.of(settings.space),
         )
     except SettingsError as error:
         if all(problem.startswith(f"{source.setting}: file ") for problem in error.problems):

@@ -197,7 +197,7 @@ class Model:
         if self.states is not None and self.states.to_dict() != states.to_dict():
             raise ModelError(
                 f"model: it has the states {', '.join(self.states.labels)} and the settings have "
-                f"{', '.join(states.labels)}; fit a model with the settings' edges, unit and missing rule"
+                f"{', '.join(states.labels)}; fit a model with the settings' edges or categories, unit and missing rule"
             )
 
     def to_json(self) -> str:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 _NAME = pa.dictionary(pa.int32(), pa.utf8())
 
-#: One row a reading: whose, when (UTC), and the value in the unit of the state space's edges.
+#: One row a reading: whose, when (UTC), and the value in the unit of the state space's edges; of categories the number
+#: of the state, from 0.
 READING_SCHEMA = pa.schema(
     [
         pa.field("series", _NAME, nullable=False),
@@ -35,6 +36,8 @@ class RejectReason(str, Enum):
     MISSING_VALUE = "missing-value"
     NOT_A_NUMBER = "not-a-number"
     NOT_FINITE = "not-finite"
+    UNKNOWN_LABEL = "unknown-label"
+    BAD_INTERVAL = "bad-interval"
     NOT_IN_ROSTER = "not-in-roster"
     GROUP_CONFLICT = "group-conflict"
     LATE = "late"
@@ -53,7 +56,9 @@ class RejectReason(str, Enum):
 
 
 #: Reasons that are about the value: the reading's cell is left without it.
-OF_VALUES = frozenset({RejectReason.MISSING_VALUE, RejectReason.NOT_A_NUMBER, RejectReason.NOT_FINITE})
+OF_VALUES = frozenset(
+    {RejectReason.MISSING_VALUE, RejectReason.NOT_A_NUMBER, RejectReason.NOT_FINITE, RejectReason.UNKNOWN_LABEL}
+)
 
 _TEXTS = {
     RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns",
@@ -63,6 +68,8 @@ _TEXTS = {
     RejectReason.MISSING_VALUE: "the value is empty: the cell stays without a reading",
     RejectReason.NOT_A_NUMBER: "the value is not a number: the cell stays without a reading",
     RejectReason.NOT_FINITE: "the value is NaN or infinite: the cell stays without a reading",
+    RejectReason.UNKNOWN_LABEL: "the label is none of states.categories: the cell stays without a reading",
+    RejectReason.BAD_INTERVAL: "the interval ends before it begins, or more than 366 days after",
     RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
     RejectReason.GROUP_CONFLICT: "the row names another group than the roster does",
     RejectReason.LATE: "the reading came after its windows had closed",

@@ -42,7 +42,7 @@ RELEASE_SCHEMA = pa.schema(
         pa.field("window_stop", _STAMP, nullable=False),
         pa.field("slots", pa.int64(), nullable=False),
         pa.field("members", pa.int64(), nullable=False),
-        pa.field("edges", pa.list_(pa.float64()), nullable=False),
+        pa.field("edges", pa.list_(pa.float64())),
         pa.field("unit", pa.utf8(), nullable=False),
         pa.field("missing", pa.utf8(), nullable=False),
         pa.field("counts", pa.list_(pa.int64()), nullable=False),
@@ -65,6 +65,7 @@ RELEASE_SCHEMA = pa.schema(
         pa.field("by", pa.list_(pa.utf8())),
         pa.field("classes", pa.list_(pa.utf8())),
         pa.field("class_slots", pa.list_(pa.int64())),
+        pa.field("labels", pa.list_(pa.utf8())),
     ],
     metadata={"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
 )
@@ -107,8 +108,8 @@ RELEASE_AVRO: dict[str, Any] = {
 }
 
 
-#: Columns of rows by classes of slots.
-_OF_CLASSES = "by", "classes", "class_slots"
+#: Columns of rows by classes of slots, or of categories.
+_OF_SOME = "by", "classes", "class_slots", "labels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Release:
         window_stop: end of the window, microseconds since the epoch, UTC.
         slots: slots in the window.
         members: series that the histogram sums over.
-        edges: edges of the bins.
+        edges: edges of the bins; ``None`` where the states are categories.
         unit: unit of the edges.
         missing: the rule for cells without a reading.
         counts: noisy number of cells per state, may be negative; the last one is the missing state where that exists.
@@ -153,6 +154,8 @@ class Release:
         by: what tells the classes of slots apart; ``None`` for a histogram of all slots.
         classes: labels of the classes, in the order of ``counts``; each part of a label is one of ``by``.
         class_slots: slots of the window in each class; in a class without any every count is 0.
+        labels: where the states are categories, their labels in the order of ``counts``, that of the missing state
+            included; ``None`` for bins. They come from the settings, never from readings.
     """
 
     release_id: str
@@ -165,7 +168,7 @@ class Release:
     window_stop: int
     slots: int
     members: int
-    edges: tuple[float, ...]
+    edges: tuple[float, ...] | None
     unit: str
     missing: str
     counts: tuple[int, ...]
@@ -188,14 +191,21 @@ class Release:
     by: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     class_slots: tuple[int, ...] | None = None
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def space(self) -> StateSpace:
+        """What the counts are of."""
+        return StateSpace.of_row(self.edges, self.unit, self.missing, self.labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form: lists for tuples, the quilt as ``{"left": a, "right": b}``."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
-        row["edges"], row["counts"] = list(self.edges), list(self.counts)
+        row["edges"] = None if self.edges is None else list(self.edges)
+        row["counts"] = list(self.counts)
         row["estimate"] = None if self.estimate is None else list(self.estimate)
         row["quilt"] = {"left": self.quilt[0], "right": self.quilt[1]}
-        for name in _OF_CLASSES:
+        for name in _OF_SOME:
             row[name] = None if row[name] is None else list(row[name])
         return row
 
@@ -203,10 +213,11 @@ class Release:
     def from_dict(cls, row: dict[str, Any]) -> Release:
         """The inverse of :meth:`to_dict`; columns of later versions are ignored."""
         known = {f.name: row[f.name] for f in fields(cls) if f.default is MISSING or f.name in row}
-        known["edges"], known["counts"] = tuple(known["edges"]), tuple(known["counts"])
+        known["edges"] = None if known["edges"] is None else tuple(known["edges"])
+        known["counts"] = tuple(known["counts"])
         known["estimate"] = None if known["estimate"] is None else tuple(known["estimate"])
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])
-        known |= {name: tuple(known[name]) for name in _OF_CLASSES if known.get(name) is not None}
+        known |= {name: tuple(known[name]) for name in _OF_SOME if known.get(name) is not None}
         return cls(**known)
 
 
@@ -254,9 +265,9 @@ class _Layout:
     classes: tuple[str, ...]
 
     @classmethod
-    def of(cls, edges: Sequence[float], unit: str, missing: str, classes: Sequence[str] | None) -> _Layout:
+    def of(cls, space: StateSpace, classes: Sequence[str] | None) -> _Layout:
         """The layout that the columns of a row say."""
-        return cls(StateSpace(tuple(edges), unit, missing == "state"), ("",) if classes is None else tuple(classes))
+        return cls(space, ("",) if classes is None else tuple(classes))
 
     @property
     def size(self) -> int:
@@ -278,21 +289,22 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
     Returns:
         Rows of ``TIDY_SCHEMA``, in the order of the rows and of their counts. Of a histogram of all slots the class is
         an empty text, and ``class_slots`` are the slots of the window; a bin is labelled by its edges, and an open end
-        is null. ``total`` is the number of cells counted in the class, where that is public.
+        is null, as both ends of a category are. ``total`` is the number of cells counted in the class, where that is
+        public.
 
     Raises:
         ValueError: a row has another number of counts than bins and classes.
     """
     table = (pa.Table.from_batches([released]) if isinstance(released, pa.RecordBatch) else released).combine_chunks()
-    told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "classes"))
+    told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "labels", "classes"))
     known: dict[tuple[Any, ...], int] = {}
     layouts: list[_Layout] = []
     of_row = np.empty(table.num_rows, dtype=np.int64)
-    for row, (edges, unit, missing, classes) in enumerate(zip(*told, strict=True)):
-        key = (tuple(edges), unit, missing, None if classes is None else tuple(classes))
+    for row, (edges, unit, missing, labels, classes) in enumerate(zip(*told, strict=True)):
+        key = (*(None if one is None else tuple(one) for one in (edges, labels, classes)), unit, missing)
         if key not in known:
             known[key] = len(layouts)
-            layouts.append(_Layout.of(edges, unit, missing, classes))
+            layouts.append(_Layout.of(StateSpace.of_row(edges, unit, missing, labels), classes))
         of_row[row] = known[key]
     sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
     counts, parent, place = _cells(table.column("counts"), sizes)
@@ -394,7 +406,7 @@ def release_batch(
 
     Args:
         header: the fields that all rows share, named as in :class:`Release`; without those of classes of slots for
-            histograms of all slots.
+            histograms of all slots, and without labels for bins.
         keys: the n series or groups.
         members: series per key, shape (n,).
         counts: noisy counts, shape (n, k), or (n, classes * k).
@@ -415,12 +427,11 @@ def release_batch(
         "counts": _lists(counts, pa.int64()),
         "total": pa.nulls(n, pa.int64()) if total is None else pa.array(total, pa.int64()),
         "estimate": pa.nulls(n, pa.list_(pa.float64())) if estimate is None else _lists(estimate, pa.float64()),
-        "edges": _lists(np.tile(np.asarray(header["edges"], dtype=np.float64), (n, 1)), pa.float64()),
     }
     for column in RELEASE_SCHEMA:
         if column.name in columns:
             continue
-        value: Any = header.get(column.name) if column.name in _OF_CLASSES else header[column.name]
+        value: Any = header.get(column.name) if column.name in _OF_SOME else header[column.name]
         if column.name == "quilt":
             value = {"left": value[0], "right": value[1]}
         columns[column.name] = pa.array([value], column.type).take(pa.array(np.zeros(n, dtype=np.int64)))

@@ -7,11 +7,22 @@ data. Every bin is a state of the model, whether the history visited it or not.
 >>> space = StateSpace((250.0, 500.0), unit="W")
 >>> space.encode(np.array([-3.0, 250.0, 1e9])).tolist(), space.labels
 ([0, 1, 2], ('below 250 W', '250 to 500 W', '500 W and above'))
+
+States may be categories instead of bins: a reading holds a label, and its value is the number of the label's state. The
+labels are public: they stand in the settings, the ledger and every row. Noise, sensitivity and account are those of
+bins: a secret is the state of one slot, a histogram counts states and moves by 2 in L1 when one cell changes its state
+(Lemma of the histogram, whatever the states are called), and the belief is a chain over the k states, whose order and
+names no theorem uses. Which label belongs to which state is fixed before any reading, by the settings alone.
+
+>>> space = StateSpace((), categories=("sleep", "walk"), other="other")
+>>> space.labels, [space.state_of(label) for label in ("walk", "swim")]
+(('sleep', 'walk', 'other'), [1, 2])
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -19,6 +30,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+#: Label of the state of a cell without a reading.
+MISSING_LABEL = "missing"
 
 #: Most cells of a lookup; edges that are closer together relative to their range are searched instead.
 _LOOKUP_CELLS = 4096
@@ -81,14 +95,20 @@ class StateSpace:
         unit: unit of the edges, for people.
         missing_state: whether an empty cell is the last state instead of a gap.
         names: labels of the bins for people; made from the edges where left out.
+        categories: the labels that are states, in their order, instead of edges.
+        other: the state of every label that is none of the categories, one of them or a state of its own behind them;
+            ``None`` where such a label is no reading.
     """
 
     edges: tuple[float, ...]
     unit: str = ""
     missing_state: bool = False
     names: tuple[str, ...] = field(default=(), compare=False)
+    categories: tuple[str, ...] = ()
+    other: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_categories()
         for i, edge in enumerate(self.edges):
             if not math.isfinite(edge):
                 raise ValueError(f"states.edges[{i}] is {edge}; edges must be finite: the end bins are open anyway")
@@ -102,10 +122,48 @@ class StateSpace:
                 f"{len(self.edges)} edges make {self.bins} bins"
             )
 
+    def _check_categories(self) -> None:
+        if not self.categories:
+            if self.other is not None:
+                raise ValueError("states.other is the state of labels that are none of states.categories; name these")
+            return
+        if self.edges or self.names or self.unit:
+            raise ValueError(
+                "states.categories are labels instead of numbers: leave states.edges, states.labels and states.unit out"
+            )
+        seen: set[str] = set()
+        for i, label in enumerate(self.categories):
+            if not label.strip() or label != label.strip():
+                raise ValueError(
+                    f"states.categories[{i}] is {label!r}; a label is not empty, and has no blanks around it"
+                )
+            if label in seen:
+                raise ValueError(f"states.categories[{i}] is {label!r}, which stands before it; name each once")
+            seen.add(label)
+        if self.other is not None and (not self.other.strip() or self.other != self.other.strip()):
+            raise ValueError(f"states.other is {self.other!r}; a label is not empty, and has no blanks around it")
+        if self.missing_state and MISSING_LABEL in self.all_categories:
+            raise ValueError(
+                f"states.categories has {MISSING_LABEL!r}, which under missing: state is the state of a cell without a "
+                "reading; name the category otherwise in the data, or set missing to public"
+            )
+
+    @property
+    def all_categories(self) -> tuple[str, ...]:
+        """The labels of the states that are categories, with the one of all others."""
+        more = () if self.other is None or self.other in self.categories else (self.other,)
+        return (*self.categories, *more)
+
+    def state_of(self, label: str) -> int | None:
+        """The state of a label; ``None`` where it is no reading."""
+        if label in self.categories:
+            return self.categories.index(label)
+        return None if self.other is None else self.all_categories.index(self.other)
+
     @property
     def bins(self) -> int:
-        """Number of bins of a value."""
-        return len(self.edges) + 1
+        """Number of bins of a value, or of categories."""
+        return len(self.all_categories) or len(self.edges) + 1
 
     @property
     def size(self) -> int:
@@ -115,12 +173,17 @@ class StateSpace:
     @property
     def labels(self) -> tuple[str, ...]:
         """A label for each state, in order."""
-        names = self.names or tuple(self._label(i) for i in range(self.bins))
-        return (*names, "missing") if self.missing_state else names
+        names = self.all_categories or self.names or tuple(self._label(i) for i in range(self.bins))
+        return (*names, MISSING_LABEL) if self.missing_state else names
 
     @property
     def ends(self) -> tuple[tuple[float | None, float | None], ...]:
-        """Lower and upper end of each state, in order; an open end, and both of the missing state, are ``None``."""
+        """Lower and upper end of each state, in order; an open end, and both of the missing state, are ``None``.
+
+        A category has none.
+        """
+        if self.categories:
+            return ((None, None),) * self.size
         ends = tuple(pairwise((None, *self.edges, None)))
         return (*ends, (None, None)) if self.missing_state else ends
 
@@ -138,15 +201,24 @@ class StateSpace:
         """The state of each value; the values must not be NaN.
 
         Args:
-            values: finite values, any shape, in the unit of the edges.
+            values: finite values, any shape, in the unit of the edges; of categories the numbers of their states, as
+                :meth:`are_states` has them.
 
         Returns:
             States, int64, the same shape.
         """
+        if self.categories:
+            return np.clip(values, 0, self.bins - 1).astype(np.int64)
         lookup = _lookup(self.edges)
         if lookup is None:
             return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
         return lookup.states(values)
+
+    def are_states(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which values a reading may have: any number of bins, and of categories the number of one, from 0."""
+        if not self.categories:
+            return np.ones(values.shape, dtype=np.bool_)
+        return (values >= 0) & (values < self.bins) & (values == np.floor(values))
 
     def merged(self, edges: tuple[float, ...]) -> StateSpace:
         """The bins that some of the edges make, each a union of neighbouring states; the missing state stays a bin.
@@ -157,6 +229,8 @@ class StateSpace:
         Raises:
             ValueError: no edge is given, or one is none of this space's, or they are not in order.
         """
+        if self.categories:
+            raise ValueError("bins is edges, and states.categories has none: a bin for each category; leave bins out")
         if not edges:
             raise ValueError(
                 "bins is empty: a single bin says nothing about the values; name an edge, or leave bins out"
@@ -177,15 +251,39 @@ class StateSpace:
         return np.concatenate([[0], np.searchsorted(finer.edges, self.edges) + 1]).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain form for digests, models and the store; labels are for people and not part of it."""
-        return {"edges": list(self.edges), "unit": self.unit, "missing_state": self.missing_state}
+        """Plain form for digests, models and the store; labels of bins are for people and not part of it.
 
-    @staticmethod
-    def size_of(form: dict[str, Any]) -> int:
+        Categories are: which label is which state is what a count means.
+        """
+        form: dict[str, Any] = {"unit": self.unit, "missing_state": self.missing_state}
+        if self.categories:
+            return {"categories": list(self.categories), "other": self.other, **form}
+        return {"edges": list(self.edges), **form}
+
+    @classmethod
+    def size_of(cls, form: dict[str, Any]) -> int:
         """Number of states of a plain form that was checked before."""
-        return len(form["edges"]) + 1 + bool(form["missing_state"])
+        return cls.from_dict(form).size
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> StateSpace:
         """The inverse of :meth:`to_dict`."""
-        return cls(tuple(float(e) for e in form["edges"]), str(form["unit"]), bool(form["missing_state"]))
+        unit, missing = str(form["unit"]), bool(form["missing_state"])
+        if "categories" in form:
+            other = None if form["other"] is None else str(form["other"])
+            return cls((), unit, missing, categories=tuple(map(str, form["categories"])), other=other)
+        return cls(tuple(float(e) for e in form["edges"]), unit, missing)
+
+    @classmethod
+    def of_row(
+        cls, edges: Sequence[float] | None, unit: str, missing: str, labels: Sequence[str] | None = None
+    ) -> StateSpace:
+        """The bins that the columns of a released row say: edges, or the labels of categories.
+
+        Raises:
+            ValueError: they say none.
+        """
+        is_state = missing == "state"
+        if labels is None:
+            return cls(tuple(edges or ()), unit, is_state)
+        return cls((), "", is_state, categories=tuple(labels[:-1] if is_state else labels))

@@ -139,7 +139,7 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         # what the query's header may leave out, because it is on record anyway
         "key_kind": query.roster.kind,
         "slots": query.schedule.size,
-        "edges": domain.states["edges"],
+        "edges": domain.states.get("edges"),
         "unit": domain.states["unit"],
         "scale": float(query.scale),
         "scale_exact": f"{query.scale.numerator}/{query.scale.denominator}",

@@ -141,7 +141,7 @@ def _with_windows(plan: Plan, size: int) -> Plan:
 
 def _fewer_bins(plan: Plan) -> Iterator[Remedy]:
     edges = plan.histogram.edges
-    if len(edges) < 2:  # noqa: PLR2004 - two bins are the fewest
+    if len(edges) < 2:  # noqa: PLR2004 - two bins are the fewest, and categories are in no order
         return
     middle = edges[len(edges) // 2]
     coarse = replace(plan, histogram=plan.space.merged((middle,)))

@@ -340,7 +340,7 @@ class Plan:
             "query": self.query_name,
             "key_kind": roster.kind,
             "slots": schedule.size,
-            "edges": list(self.histogram.edges),
+            "edges": None if self.space.categories else list(self.histogram.edges),
             "unit": self.space.unit,
             "missing": self.domain.missing,
             "scale": float(self.scale),
@@ -358,6 +358,7 @@ class Plan:
             "sigma": self.calibration.sigma,
             **({"by": list(self.by)} if self.by else {}),
             **({"bins": list(self.histogram.edges)} if self.histogram != self.space else {}),
+            **({"labels": list(self.space.labels)} if self.space.categories else {}),
         }
         return QuerySpec(
             name=self.query_name,

@@ -173,19 +173,19 @@ class _Gathering:
 
 
 def gather(source: ReadReadings) -> Gathered:
-    """Read every file of a source as a run does, without Beam; of counters what they rise.
+    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots.
 
     Raises:
         SourceFileError: a file is damaged.
     """
-    found, counters = _Gathering(), list[pa.RecordBatch]()
+    found, held = _Gathering(), list[pa.RecordBatch]()
     for path, decoded in source.decoded():
-        if source.rises is not None and decoded.readings is not None:
-            counters.append(decoded.readings)
+        if source.by_series is not None and decoded.readings is not None:
+            held.append(decoded.readings)
             found.add(path, replace(decoded, readings=None))
         else:
             found.add(path, decoded)
-    for one in [] if source.rises is None else source.rises.of(counters):
+    for one in [] if source.by_series is None else source.by_series.of(held):
         found.take(one)
     empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
@@ -260,8 +260,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         ),
         doubled=int(doubled.sum()),
         contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
-        never_fall=() if _is_register(settings) else tuple(_counters(data)),
-        apart=tuple(_apart(data)),
+        never_fall=() if _is_register(settings) or space.categories else tuple(_counters(data)),
+        apart=() if space.categories else tuple(_apart(data)),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),
         not_in_roster=int((~inside).sum()),
         before=int((inside & early).sum()),
@@ -347,7 +347,7 @@ def _with_remarks(found: Checked, settings: Settings, data: Gathered) -> Checked
 def _of_edges(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
     """One bin has nearly all readings; another unit may be why."""
     label, share = max(found.bins.items(), key=lambda pair: pair[1])
-    if not found.readings or share < _CROWDED:
+    if not found.readings or share < _CROWDED or settings.space.categories:
         return
     text = f"{share:.1%} of the values are in the bin {label!r}"
     for factor in (_THOUSAND, 1 / _THOUSAND):

@@ -474,6 +474,11 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         _MISSING[rule].format(gap),
         "series are taken as independent of each other",
     ]
+    if plan.space.categories and plan.space.other is None and rule != "state":
+        found.append(
+            "labels: a reading whose label is none of states.categories leaves its cell missing; which cells have such "
+            "a label is taken as public too; states.other makes a state of them, and missing: state one of all missing"
+        )
     if origin.outside:
         found.append(
             f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by "

@@ -88,11 +88,23 @@ def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
     series = series_in(_of_first(table))[0]
     spans = series.spans(view.period, view.zone)
     place = _place(spans, view)
+    _check_order(spans[place].space, view)
     found = _Shown(series, spans, place, names, view)
     if as_json:
         print_json(found.to_dict())
     else:
         found.print(results())
+
+
+def _check_order(space: StateSpace, view: View) -> None:
+    """Refuse what needs bins in an order."""
+    asked = {"duration": view.duration, "quantiles": view.quantiles, "mean": view.ends is not None,
+             "profile": view.profile}  # fmt: skip
+    option = next((name for name, is_asked in asked.items() if is_asked), None)
+    if space.categories and option is not None:
+        raise CommandError(
+            f"--{option}: the counts are of labels, which have neither an order nor a size; leave it out"
+        )
 
 
 def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
@@ -401,7 +413,7 @@ class _Shown:
             "gaps": span.gaps,
             "release_ids": [row.release_id for row in span.rows],
             "unit": self.space.unit,
-            "edges": list(self.space.edges),
+            "edges": None if self.space.categories else list(self.space.edges),
             "bins": list(self.space.labels),
             "counts": found.counts.tolist(),
             "half_width": half,

@@ -20,6 +20,7 @@ from ...store.source_ids import SourceId
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, is_local
+from ...transforms.formats.rows import Labels
 from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects, block_name, in_folder, write_block
 from ...transforms.sources.arriving_files import ArrivingFiles
 from ...transforms.sources.batch_files import decoder_of
@@ -80,7 +81,8 @@ class FollowedFiles(LiveSource):
         source, readings = settings.source, settings.readings
         if source is None or readings is None:
             raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-        decoder = decoder_of(source, readings, timezone=settings.slots.timezone, group=group)
+        zone, labels = settings.slots.timezone, Labels.of(settings.space)
+        decoder = decoder_of(source, readings, timezone=zone, group=group, labels=labels)
         self._grouped = group is not None
         self._source: PartitionedSource
         if source.stdin:

@@ -18,7 +18,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from ..models import Model
 from ..roster import MOST_SERIES, Roster
@@ -38,6 +46,7 @@ from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone fin
 from .connectors import FileSink, FileSource, RejectSink
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .mappings import RegisterValue
 from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 
@@ -178,11 +187,38 @@ class Slots(Section):
 
 
 class States(Section):
-    """The bins of a value; each is a state of the model."""
+    """The bins of a value, or categories; each is a state of the model."""
 
-    edges: list[Number] = Field(description="inner edges, increasing; values beyond the ends go to the end bins")
+    edges: list[Number] = Field(
+        default_factory=list[float], description="inner edges, increasing; values beyond the ends go to the end bins"
+    )
     unit: str = Field(default="", description="unit of the edges, for people")
     labels: list[str] = Field(default_factory=list, description="names of the bins, for people")
+    categories: list[Name] = Field(
+        default_factory=list[str],
+        description="instead of edges: the labels that readings hold, each a state; public, and in every released row",
+    )
+    other: Name | None = Field(
+        default=None,
+        description="the state of every label that is none of the categories; left out: a reading with such a label is "
+        "rejected",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> States:
+        if not self.categories and "edges" not in self.model_fields_set:
+            raise ValueError("states.edges is missing: the inner edges of the bins; or states.categories, of labels")
+        if len(self.categories) == 1 and self.other in (None, self.categories[0]):
+            raise ValueError(
+                "states.categories is one label, and every cell would be in it; name another one, or other"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Categories are left out where there are none."""
+        hidden = () if self.categories else ("categories", "other")
+        return {name: value for name, value in handler(self).items() if name not in hidden}
 
 
 class Break(Section):
@@ -350,8 +386,14 @@ class Settings(Document):
     @cached_property
     def space(self) -> StateSpace:
         """The state space."""
+        states = self.states
         return StateSpace(
-            tuple(self.states.edges), self.states.unit, self.missing == "state", tuple(self.states.labels)
+            tuple(states.edges),
+            states.unit,
+            self.missing == "state",
+            tuple(states.labels),
+            tuple(states.categories),
+            states.other,
         )
 
     @cached_property
@@ -477,6 +519,8 @@ class Settings(Document):
             raise ValueError(
                 f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
             )
+        if self.states.categories:
+            _check_categories(self)
         # evaluated here so that every mistake in them is found before anything runs
         grid, schedule = self.grid, self.schedule
         self.classes.check_fits(
@@ -494,6 +538,29 @@ class Settings(Document):
         for name in ("grid", "space", "histogram", "classes", "schedule"):  # made anew of what they are made of
             vars(made).pop(name, None)
         return made
+
+
+def _check_categories(settings: Settings) -> None:
+    """See that the readings may be labels.
+
+    Raises:
+        ValueError: they are numbers, or come from where no labels are read.
+    """
+    readings = settings.readings
+    if settings.source is not None and settings.source.broker is not None:
+        raise ValueError(
+            f"states.categories are read from files, and the source is {settings.source.broker}: write its messages to "
+            "files, or give the states edges"
+        )
+    if readings is None:
+        return
+    if isinstance(readings.value, RegisterValue):
+        raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
+            "readings.value is a register, whose rise is a number; with states.categories name a column"
+        )
+    for name, usual in (("scale", 1.0), ("unit", ""), ("decimal", ".")):
+        if getattr(readings, name) != usual:
+            raise ValueError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")
 
 
 def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:

@@ -145,10 +145,12 @@ def check_readings(readings: Readings) -> None:
 
 
 def _wide_problems(readings: Readings) -> list[str]:
-    """What does not fit a wide table."""
+    """What does not fit a wide table, or intervals."""
     wide = readings.wide
     if wide is None:
         return []
+    if readings.until is not None:
+        return ["readings.until is set, and a cell of readings.wide is no interval; leave one of them out"]
     problems = [
         f"readings.{name} is set, and with readings.wide a message has none of it; leave one of them out"
         for name in ("preset", "attributes", "avro_schemas", "where")
@@ -290,6 +292,11 @@ class Readings(Section):
     value: ValuePlace | None = Field(
         default=None, description="column with the measured value, a place in a message, or its name under a preset"
     )
+    until: Name | None = Field(
+        default=None,
+        description="column with the end of an interval that begins at time, of labels: each slot has the label that "
+        "covers most of it; only of files that are all there",
+    )
     wide: Wide | None = Field(
         default=None,
         description="a table with a column for each series, or for each time of the day, instead of one for the value",
@@ -366,7 +373,7 @@ class Readings(Section):
         return {
             name: value
             for name, value in said.items()
-            if value != _default(name) or not (name in {*MESSAGE_FIELDS, "decimal", "wide"} or info.exclude_defaults)
+            if value != _default(name) or not (name in {*MESSAGE_FIELDS, "decimal", "wide", "until"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 

@@ -355,6 +355,30 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
     ),
     Mutant(
+        name="a domain does not hold its categories",
+        file="schemas/states.py",
+        old='return {"categories": list(self.categories), "other": self.other, **form}',
+        new='return {"categories": sorted(self.categories), "other": None, **form}',
+        tests=(
+            "tests/schemas/test_states.py::test_spaces_of_other_categories_are_other_spaces",
+            "tests/pipelines/commands/test_categories.py::test_other_categories_in_one_domain_are_refused",
+        ),
+    ),
+    Mutant(
+        name="a label that is not listed is read as the first state",
+        file="transforms/formats/rows.py",
+        old="np.array([state is None for state in states], dtype=np.bool_)[at]",
+        new="np.array([state is None and False for state in states], dtype=np.bool_)[at]",
+        tests=("tests/transforms/formats/test_labels.py::test_labels_of_csv_are_text_whatever_they_look_like",),
+    ),
+    Mutant(
+        name="a slot has the label of its first interval",
+        file="transforms/sources/intervals.py",
+        old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",
+        new="order = np.lexsort((states[of], -covers, begins, slots, codes[of]))",
+        tests=("tests/transforms/sources/test_intervals.py::test_each_slot_has_the_label_that_covers_most_of_it",),
+    ),
+    Mutant(
         name="the digest of a row is not checked",
         file="store/integrity.py",
         old='    if row["row_digest"] != row_digest(table, row):',

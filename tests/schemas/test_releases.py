@@ -229,3 +229,31 @@ def test_readings_have_a_series_a_time_and_a_value():
 @pytest.mark.parametrize("reason", list(RejectReason))
 def test_every_reason_is_told_in_words(reason):
     assert reason.text
+
+
+def make_labelled(missing: str, labels: list[str]) -> pa.RecordBatch:
+    counts = np.arange(2 * len(labels)).reshape(2, -1)
+    return release_batch(
+        HEADER | {"edges": None, "unit": "", "missing": missing, "labels": labels},
+        ["m1", "m2"],
+        members=np.array([1, 1]),
+        counts=counts,
+        total=counts.sum(axis=1),
+        estimate=counts.astype(np.float64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "labels"), [("public", ["sleep", "walk"]), ("state", ["sleep", "walk", "missing"])]
+)
+def test_rows_of_categories_say_their_labels_and_have_no_edges(missing: str, labels: list[str]) -> None:
+    batch = make_labelled(missing, labels)
+    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
+    rows = releases_from_batch(batch)
+    assert (rows[1].edges, rows[1].labels, rows[1].space.labels) == (None, tuple(labels), tuple(labels))
+    assert batch_from_releases(rows).equals(batch)
+    assert [Release.from_dict(r.to_dict()) for r in rows] == rows
+    table = tidy(batch)
+    assert table.column("bin").to_pylist() == [*labels, *labels]
+    assert table.column("bin_low").null_count == table.column("bin_high").null_count == table.num_rows
+    assert releases_from_batch(make_batch())[0].labels is None

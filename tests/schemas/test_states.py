@@ -49,3 +49,53 @@ def test_the_missing_state_is_the_last_one():
 def test_labels_must_be_as_many_as_bins():
     with pytest.raises(ValueError, match="3 labels for 2 bins"):
         StateSpace((250.0,), names=("a", "b", "c"))
+
+
+def test_categories_are_states_in_their_order():
+    space = StateSpace((), categories=("sleep", "sit"), other="other", missing_state=True)
+    assert (space.bins, space.size) == (3, 4)
+    assert space.labels == ("sleep", "sit", "other", "missing")
+    assert space.ends == ((None, None),) * 4
+    assert space.encode(np.array([0.0, 1.0, 2.0])).tolist() == [0, 1, 2]
+    assert space.are_states(np.array([-1.0, 0.0, 0.5, 2.0, 3.0])).tolist() == [False, True, False, True, False]
+    assert StateSpace.from_dict(space.to_dict()) == space
+    assert StateSpace.size_of(space.to_dict()) == 4
+    assert StateSpace.of_row(None, "", "state", space.labels).labels == space.labels
+
+
+def test_other_may_be_one_of_the_categories_and_may_be_left_out():
+    named = StateSpace((), categories=("sleep", "sit"), other="sit")
+    assert (named.labels, named.state_of("swim")) == (("sleep", "sit"), 1)
+    assert StateSpace((), categories=("sleep", "sit")).state_of("swim") is None
+
+
+def test_spaces_of_other_categories_are_other_spaces():
+    forms = [
+        StateSpace((), categories=categories, other=other).to_dict()
+        for categories, other in ((("a", "b"), None), (("b", "a"), None), (("a", "b"), "b"), (("a", "b"), "c"))
+    ]
+    assert len({str(form) for form in forms}) == 4
+    assert "categories" not in StateSpace((1.0,)).to_dict()  # digests of before stay
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"categories": ("a", "a")}, r"states\.categories\[1\] is 'a', which stands before it"),
+        ({"categories": ("a", " b")}, r"states\.categories\[1\] is ' b'; a label is not empty, and has no blanks"),
+        ({"categories": ("a", "b"), "other": ""}, r"states\.other is ''; a label is not empty"),
+        ({"categories": ("a", "b"), "edges": (1.0,)}, "labels instead of numbers: leave states.edges"),
+        ({"categories": ("a", "b"), "unit": "W"}, "leave states.edges, states.labels and states.unit out"),
+        ({"categories": ("a", "missing"), "missing_state": True}, "under missing: state is the state of a cell"),
+        ({"categories": ("a",), "other": "missing", "missing_state": True}, "under missing: state is the state"),
+        ({"other": "a"}, r"states\.other is the state of labels that are none of states\.categories"),
+    ],
+)
+def test_categories_that_cannot_be_states_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        StateSpace(given.pop("edges", ()), **given)
+
+
+def test_bins_are_of_edges_only():
+    with pytest.raises(ValueError, match=r"bins is edges, and states\.categories has none"):
+        StateSpace((), categories=("a", "b", "c")).merged((1.0,))

@@ -11,6 +11,7 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
+from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError
 from quiltstream.store.specs import Registration
@@ -49,6 +50,7 @@ class RegistrationContract(Registered):
             ("slots.interval_us", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}),
             ("slots.origin_us", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
             ("states.edges", {"states": {**SPACE.to_dict(), "edges": [250.0, 501.0]}}),
+            ("states.edges", {"states": StateSpace((), categories=("sleep", "sit", "walk")).to_dict()}),
             ("states.unit", {"states": {**SPACE.to_dict(), "unit": "kW"}}),
             ("belief.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.5}}),
             ("model_id", {"model_id": "model-2"}),

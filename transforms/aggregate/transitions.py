@@ -116,7 +116,7 @@ class SplitSeries(beam.DoFn):
         columns = reading_columns(batch)
         names, codes, times, values = columns.names.to_pylist(), columns.series, columns.times, columns.values
         slots = self._grid.slots_of(times)
-        keep = columns.good
+        keep = columns.good & self._space.are_states(columns.values)
         scope = self._scope
         if scope.start is not None:
             keep &= slots >= scope.start

@@ -48,8 +48,8 @@ class CsvForm:
     Attributes:
         width: fields in a line.
         at: number of each needed column's field.
-        values: the columns with values; one, but in a wide table.
-        names: the columns with names.
+        values: the columns with numbers; one, but in a wide table, and none where the values are labels.
+        names: the columns with names, or labels.
         delimiter: between fields.
         decimal: mark before the decimals of a number.
         lines: lines up to and including the header.
@@ -114,8 +114,10 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
         return None
     header, lines, begin = found
     at = _places(header, path, columns)
-    names = tuple(one for one in (columns.series, columns.group) if one is not None)
-    return CsvForm(len(header), at, columns.values, names, delimiter, columns.decimal, lines, begin)
+    texts = columns.values if columns.labels else ()
+    names = tuple(one for one in (columns.series, columns.group, *texts) if one is not None)
+    values = () if columns.labels else columns.values
+    return CsvForm(len(header), at, values, names, delimiter, columns.decimal, lines, begin)
 
 
 def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], int, int] | None:

@@ -154,7 +154,7 @@ def _schema(line: bytes, columns: Columns) -> pa.Schema | None:
             kind = pa.utf8()
         elif isinstance(one, bool):
             return None
-        elif name == columns.value and isinstance(one, (int, float, type(None))):
+        elif name == columns.value and not columns.labels and isinstance(one, (int, float, type(None))):
             kind = pa.float64()
         elif isinstance(one, int):
             kind = pa.int64()

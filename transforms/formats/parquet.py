@@ -84,6 +84,7 @@ _WANTED = {
     "readings.series": "a name",
     "readings.time": "a time",
     "readings.value": "a number",
+    "readings.until": "a time",
     "readings.wide": "a number, and is none of the columns of values: name it in readings.wide.without",
     "group_by": "a name",
 }

@@ -19,7 +19,8 @@ from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectRe
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
-from ...schemas.slots import parse_instant
+from ...schemas.slots import DAY_US, parse_instant
+from ...schemas.states import StateSpace
 from ..common.batches import pc, truths
 from ..common.rejects import Problem, Rejects
 from .times import HIGHEST_US, LOWEST_US, TimeReader
@@ -208,7 +209,58 @@ def _from_text(text: pa.Array, decimal: str) -> tuple[Floats, list[Problem]]:
     return np.clip(values.to_numpy(zero_copy_only=False), -_LARGEST, _LARGEST).reshape(rows), problems
 
 
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Reads labels as the numbers of their states.
+
+    A label is compared with those of the settings and goes nowhere else: what is none of them is a reject without it.
+
+    Attributes:
+        space: the states, which are categories.
+    """
+
+    space: StateSpace
+
+    @classmethod
+    def of(cls, space: StateSpace) -> Labels | None:
+        """What reads the values of a job; ``None`` where they are numbers."""
+        return cls(space) if space.categories else None
+
+    def read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
+        """Read a column of labels; blanks around a label do not matter.
+
+        Args:
+            column: text, or numbers that are written as text, shape (n,).
+
+        Returns:
+            The numbers of the states, shape (n,), and the rows without one; their values mean nothing.
+        """
+        labels, problems = read_names(column, RejectReason.MISSING_VALUE)
+        each = labels.dictionary
+        trimmed = pc.utf8_trim_whitespace(each)
+        states = [self.space.state_of(label) for label in trimmed.to_pylist()]
+        at = labels.indices.to_numpy(zero_copy_only=False)
+        problems += [
+            Problem(bad, reason)
+            for reason, bad in (
+                (RejectReason.MISSING_VALUE, truths(pc.is_in(trimmed, value_set=pa.array(_NO_LABEL)))[at]),
+                (RejectReason.UNKNOWN_LABEL, np.array([state is None for state in states], dtype=np.bool_)[at]),
+            )
+            if bad.any()
+        ]
+        return np.array([state or 0 for state in states], dtype=np.float64)[at], problems
+
+
+#: Spellings of a missing value that are no labels; "None" may be one, and a category of any spelling is one.
+_NO_LABEL = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null")
+
 Ints = npt.NDArray[np.int64]
+
+#: The longest interval of a label: a longer one has a wrong year.
+LONGEST_INTERVAL_US = 366 * DAY_US
+
+#: The end of the interval of a reading, until the slots are known that it covers.
+UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
 
 _YEAR_1971_US = parse_instant("1971-01-01")
 
@@ -224,6 +276,8 @@ class Columns:
         group: column with the group, if the grouping comes from the data.
         decimal: mark before the decimals of numbers in files of text.
         wide: the columns of values of a wide table, where its header is known.
+        until: column with the end of each interval, where readings are intervals.
+        labels: whether the values are labels, which are text whatever they look like.
     """
 
     series: str | None
@@ -232,9 +286,11 @@ class Columns:
     group: str | None = None
     decimal: str = "."
     wide: tuple[str, ...] = ()
+    until: str | None = None
+    labels: bool = False
 
     @classmethod
-    def of(cls, readings: Readings, group: str | None = None) -> Columns:
+    def of(cls, readings: Readings, group: str | None = None, *, labels: bool = False) -> Columns:
         """The columns that the settings name.
 
         Raises:
@@ -242,7 +298,13 @@ class Columns:
         """
         readings.check_columns()
         return cls(
-            column_of(readings.series), readings.time_columns, column_of(readings.value) or "", group, readings.decimal
+            column_of(readings.series),
+            readings.time_columns,
+            column_of(readings.value) or "",
+            group,
+            readings.decimal,
+            until=readings.until,
+            labels=labels,
         )
 
     @property
@@ -251,6 +313,7 @@ class Columns:
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
         named += [("readings.value", self.value or None), ("group_by", self.group)]
         named += [("readings.wide", one) for one in self.wide]
+        named += [("readings.until", self.until)]
         return tuple((setting, column) for setting, column in named if column is not None)
 
     @property
@@ -336,6 +399,7 @@ class RowDecoder:
         group: column with the group.
         live_clocks: whether the times are of devices that work now, so that one in 1970 is a mistake of a clock or a
             unit.
+        labels: what reads the values, where they are labels.
 
     Raises:
         ValueError: the time format cannot be read.
@@ -343,9 +407,16 @@ class RowDecoder:
     """
 
     def __init__(
-        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, live_clocks: bool = False
+        self,
+        readings: Readings,
+        *,
+        timezone: str = "UTC",
+        group: str | None = None,
+        live_clocks: bool = False,
+        labels: Labels | None = None,
     ) -> None:
-        self.columns = Columns.of(readings, group)
+        self.columns = Columns.of(readings, group, labels=labels is not None)
+        self._labels = labels
         self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""
         self._times = TimeReader(timezone, readings.ambiguous, readings.time_format, readings.time_unit)
         self._scale = readings.scale
@@ -373,13 +444,21 @@ class RowDecoder:
         problems = [*problems, *more]
         groups, more = self._groups(raw)
         problems += more
-        values, more = read_values(raw.columns[names.value], self._scale, names.decimal)
+        values, more = self._read(raw.columns[names.value])
         problems += more
+        ends: list[pa.Array] = []
+        if names.until is not None:
+            until, more = self._times.read([raw.columns[names.until]])
+            problems += more
+            length = until - times
+            problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
+            ends = [pa.array(until).view(pa.timestamp("us", tz="UTC"))]
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
         arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
+        arrays += ends
         positions = raw.positions
         if not keep.all():
             if not keep.any():
@@ -388,8 +467,15 @@ class RowDecoder:
             arrays = [array.filter(kept) for array in arrays]
             times, positions = times[keep], positions[keep]
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
+        schema = schema.append(UNTIL) if ends else schema
         readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return Decoded(readings, int(times.min()), tuple(rejects), positions)
+
+    def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
+        """The values of a column: numbers, or the states of labels."""
+        if self._labels is not None:
+            return self._labels.read(column)
+        return read_values(column, self._scale, self.columns.decimal)
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
         """The series of each row, under its pseudonym where there are pseudonyms, and the rows without one."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +24,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.slots import DAY_US
 from ..common.rejects import Problem, Rejects
-from .rows import Columns, Decoded, Floats, RawRows, RowDecoder, first_of_each_row, read_values
+from .rows import Columns, Decoded, Floats, Labels, RawRows, RowDecoder, first_of_each_row
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -100,13 +101,16 @@ class WideRows(RowDecoder):
         readings: the columns and how to read them.
         timezone: zone of stamps without an offset.
         group: column with the group, in a table of times.
+        labels: what reads the values, where they are labels.
 
     Raises:
         ValueError: the time format cannot be read.
         SettingsError: a table of series is to have a column of groups.
     """
 
-    def __init__(self, readings: Readings, *, timezone: str = "UTC", group: str | None = None) -> None:
+    def __init__(
+        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, labels: Labels | None = None
+    ) -> None:
         self._of_series = readings.wide is None or readings.wide.columns == "series"
         if self._of_series and group is not None:
             raise SettingsError(
@@ -115,12 +119,12 @@ class WideRows(RowDecoder):
                     "name the groups in a roster file"
                 ]
             )
-        super().__init__(readings, timezone=timezone, group=group)
+        super().__init__(readings, timezone=timezone, group=group, labels=labels)
 
     def columns_of(self, wide: tuple[tuple[str, int], ...]) -> Columns:
         """The columns of one file."""
         mine, names = self.columns, tuple(name for name, _ in wide)
-        return Columns(mine.series, mine.times, names[0], mine.group, mine.decimal, names)
+        return replace(mine, value=names[0], wide=names)
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some lines; the time this takes in Python does not depend on how many they are.
@@ -181,11 +185,11 @@ class WideRows(RowDecoder):
         """The values of all columns, one below the other."""
         columns = [raw.columns[name] for name in names]
         if len({str(column.type) for column in columns}) == 1 and not pa.types.is_dictionary(columns[0].type):
-            return read_values(pa.concat_arrays(columns), self._scale, self.columns.decimal)
+            return self._read(pa.concat_arrays(columns))
         lines, problems = len(raw.positions), list[Problem]()
         values = np.zeros((len(columns), lines))
         for at, column in enumerate(columns):
-            values[at], more = read_values(column, self._scale, self.columns.decimal)
+            values[at], more = self._read(column)
             for bad, reason in more:
                 rows = np.zeros((len(columns), lines), dtype=np.bool_)
                 rows[at] = bad

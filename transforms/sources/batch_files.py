@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..formats.rows import Decoded
     from .file_registers import RiseOfCounters
+    from .intervals import SlotsOfIntervals
 
 __all__ = ["DecodeFiles", "DecodedReadings", "ReadReadings", "are_messages", "batches", "decoder_of"]
 
@@ -70,7 +71,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         source: format and paths or patterns.
         readings: the columns and how to read them.
         resolve: makes a path of the settings absolute.
-        grid: the slots; needed where the value is a register.
+        grid: the slots; needed where the value is a register, or readings are intervals.
         how: the zone, the group, and how much at a time.
 
     Raises:
@@ -90,14 +91,20 @@ class ReadReadings(beam.PTransform[Any, Any]):
         time_zone(how.get("timezone", "UTC"))
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        self._rises: RiseOfCounters | None = None
+        self._by_series: RiseOfCounters | SlotsOfIntervals | None = None
         if isinstance(readings.value, RegisterValue):
             if grid is None:
                 raise SettingsError(["readings.value: a register needs the slots of the settings"])
             from .file_registers import RiseOfCounters  # noqa: PLC0415 - as in decoder_of
 
-            self._rises = RiseOfCounters(readings.value.register_, readings.scale, grid)
-        self._decoder = decoder_of(source, readings, counters=self._rises is not None, **how)
+            self._by_series = RiseOfCounters(readings.value.register_, readings.scale, grid)
+        elif readings.until is not None:
+            if grid is None:
+                raise SettingsError(["readings.until: an interval needs the slots of the settings"])
+            from .intervals import SlotsOfIntervals  # noqa: PLC0415 - as above
+
+            self._by_series = SlotsOfIntervals(grid)
+        self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
         for path in expand(source.patterns, resolve, source.setting):
@@ -126,9 +133,9 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return self._decoder
 
     @property
-    def rises(self) -> RiseOfCounters | None:
-        """What makes rises of counters; ``None`` where the value is none."""
-        return self._rises
+    def by_series(self) -> RiseOfCounters | SlotsOfIntervals | None:
+        """What needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others."""
+        return self._by_series
 
     @property
     def tasks(self) -> tuple[FileTask, ...]:
@@ -136,7 +143,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return tuple(self._tasks)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; of a register the counters as they are.
+        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
 
         Yields:
             The path of a part, and some of its rows.
@@ -158,7 +165,11 @@ class ReadReadings(beam.PTransform[Any, Any]):
         )
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch
-        readings = decoded.readings if self._rises is None else decoded.readings | "Rise" >> self._rises
+        readings = decoded.readings
+        if self._by_series is not None:
+            # a step is of a frozen name
+            name = "Rise" if self._decoder.readings.until is None else "Slots"
+            readings = readings | name >> self._by_series
         return DecodedReadings(readings, decoded[REJECTED])
 
 
@@ -213,14 +224,15 @@ class DecodeFiles(beam.DoFn):
 
 
 def decoder_of(
-    source: FileSource, readings: Readings, *, counters: bool = False, **how: Unpack[HowRead]
+    source: FileSource, readings: Readings, *, whole_series: bool = False, **how: Unpack[HowRead]
 ) -> FileDecoder:
     """The decoder of the files of a source.
 
     Args:
         source: format and paths or patterns.
         readings: the columns and how to read them.
-        counters: whether counters are read as they are, because their rise is found later.
+        whole_series: whether counters and intervals are read as they are, because what they mean is found later, when
+            all of a series are there.
         how: the zone, the group, and how much at a time.
 
     Raises:
@@ -230,14 +242,28 @@ def decoder_of(
     csv_files.check_delimiter(source.delimiter)
     how = {"encoding": source.encoding, **how}
     of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)
-    if of_registers and not counters:
+    if of_registers and not whole_series:
         raise SettingsError([_FOLLOWED])
+    if readings.until is not None and not whole_series:
+        raise SettingsError(
+            [
+                "readings.until: which label covers most of a slot is known when all of a series are there, and files "
+                "that are followed are read as they appear: use quiltstream run without --live"
+            ]
+        )
+    labels = how.get("labels")
+    if readings.until is not None and labels is None:
+        raise SettingsError(
+            ["readings.until is of intervals of labels, and the states have edges; set states.categories"]
+        )
     if not of_messages:
         readings.check_columns()
     if of_registers:
         from .file_registers import counters_of  # noqa: PLC0415 - with the increments of registers, which few jobs have
 
         readings = counters_of(readings)
+    if of_messages and labels is not None:
+        raise SettingsError(["states.categories are read from columns of files, and the source holds messages"])
     if of_messages:
         # with the decoders of payloads, which a table of readings does not need
         from .message_files import MessageFileDecoder  # noqa: PLC0415

@@ -18,7 +18,7 @@ from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
 from ..formats.paths import open_bytes, open_text
-from ..formats.rows import Columns, RawRows, RowDecoder, RowReader
+from ..formats.rows import Columns, Labels, RawRows, RowDecoder, RowReader
 from ..formats.wide import WideRows, wide_columns
 
 __all__ = ["FileDecoder", "FileTask", "HowRead"]
@@ -57,12 +57,14 @@ class HowRead(TypedDict, total=False):
         group: column with the group, where the grouping comes from the data.
         batch_rows: readings in a batch, about; for text files so many lines of usual length.
         encoding: of text files.
+        labels: what reads the values, where they are labels.
     """
 
     timezone: str
     group: str | None
     batch_rows: int
     encoding: str
+    labels: Labels | None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class FileDecoder:
         group: column with the group.
         batch_rows: readings in a batch, about.
         encoding: of text files.
+        labels: what reads the values, where they are labels.
     """
 
     format: FileFormat
@@ -86,6 +89,7 @@ class FileDecoder:
     group: str | None = None
     batch_rows: int = 1 << 17
     encoding: str = "utf-8"
+    labels: Labels | None = None
 
     def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
         """What turns raw rows into readings.
@@ -97,7 +101,7 @@ class FileDecoder:
             ValueError: the time format cannot be read.
         """
         kind = RowDecoder if self.readings.wide is None else WideRows
-        return kind(self.readings, timezone=self.timezone, group=self.group)
+        return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
 
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns and cut it into parts; a file without rows has none.

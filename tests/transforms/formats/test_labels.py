@@ -1,0 +1,110 @@
+"""Labels instead of numbers: each is read as the number of its state, and goes nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.states import StateSpace
+from quiltstream.transforms.formats.rows import Labels
+from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
+
+from .decoding import decoded_parts
+
+SPACE = StateSpace((), categories=("sleep", "7", "None"))
+READINGS = Readings(series="who", time="ts", value="what")
+TEXTS = ["sleep", " sleep ", "7", "None", "secret swim", "", "NA", "Sleep", "7"]
+
+#: What becomes of them: a state, or the reason of a reject.
+MEANT = [0, 0, 1, 2, "unknown-label", "missing-value", "missing-value", "unknown-label", 1]
+
+
+def outcome(reader: ReadReadings) -> list[float | str]:
+    """Of each row its value, or why it has none."""
+    found: dict[int, float | str] = {}
+    for part in decoded_parts(reader):
+        for one in part.rejects:
+            found |= dict.fromkeys(one.positions.tolist(), one.reason.value)
+        if part.readings is not None:
+            assert part.rows is not None
+            found |= dict(zip(part.rows.tolist(), part.readings["value"].to_pylist(), strict=True))
+    return [found[at] for at in sorted(found)]
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_labels_of_csv_are_text_whatever_they_look_like(tmp_path: Path, *, quoted: bool) -> None:
+    mark = '"' if quoted else ""
+    lines = ["who,ts,what", *(f"a,2024-01-{n + 1:02},{mark}{text}{mark}" for n, text in enumerate(TEXTS))]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert outcome(ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), READINGS, labels=Labels(SPACE))) == MEANT
+
+
+def test_labels_of_json_lines_may_be_numbers_without_quotes(tmp_path: Path) -> None:
+    values: list[Any] = [*TEXTS[:-1], 7]
+    rows = [{"who": "a", "ts": f"2024-01-{n + 1:02}", "what": value} for n, value in enumerate(values)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = FileSource(jsonl=str(tmp_path / "x.jsonl"))
+    assert outcome(ReadReadings(source, READINGS, labels=Labels(SPACE))) == MEANT
+
+
+@pytest.mark.parametrize("kind", [pa.utf8(), pa.dictionary(pa.int32(), pa.utf8()), pa.large_utf8()])
+def test_labels_of_parquet_are_text_or_a_dictionary(tmp_path: Path, kind: pa.DataType) -> None:
+    stamps = [f"2024-01-{n + 1:02}" for n in range(len(TEXTS) + 1)]
+    columns = {"who": ["a"] * len(stamps), "ts": stamps, "what": pa.array([*TEXTS, None], pa.utf8()).cast(kind)}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    source = FileSource(parquet=str(tmp_path / "x.parquet"))
+    assert outcome(ReadReadings(source, READINGS, labels=Labels(SPACE))) == [*MEANT, "missing-value"]
+
+
+def test_codes_of_parquet_are_labels_by_their_digits(tmp_path: Path) -> None:
+    columns = {"who": ["a"] * 3, "ts": ["2024-01-01", "2024-01-02", "2024-01-03"], "what": pa.array([7, 8, None])}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    source = FileSource(parquet=str(tmp_path / "x.parquet"))
+    found = outcome(ReadReadings(source, READINGS, labels=Labels(SPACE)))
+    assert found == [1, "unknown-label", "missing-value"]
+
+
+@pytest.mark.parametrize(("other", "state"), [("else", 3), ("7", 1)])
+def test_other_is_the_state_of_every_label_that_is_not_listed(tmp_path: Path, other: str, state: int) -> None:
+    space = StateSpace((), categories=SPACE.categories, other=other)
+    lines = ["who,ts,what", *(f"a,2024-01-{n + 1:02},{text}" for n, text in enumerate(TEXTS))]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found = outcome(ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), READINGS, labels=Labels(space)))
+    assert found == [state if one == "unknown-label" else one for one in MEANT]
+
+
+def test_a_wide_table_may_hold_labels(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("ts,p1,p2\n2024-01-01,sleep,7\n2024-01-02,,swim\n", encoding="utf-8")
+    readings = Readings.model_validate({"wide": {"columns": "series"}, "time": "ts"})
+    parts = decoded_parts(ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), readings, labels=Labels(SPACE)))
+    (part,) = parts
+    assert part.readings is not None
+    assert list(zip(part.readings["series"].to_pylist(), part.readings["value"].to_pylist(), strict=True)) == [
+        ("p1", 0.0),
+        ("p2", 1.0),
+    ]
+    assert [(one.reason.value, one.positions.tolist(), one.column) for one in part.rejects] == [
+        ("unknown-label", [3], 3)
+    ]
+
+
+def test_intervals_are_refused_where_files_are_followed_and_where_states_have_edges() -> None:
+    readings = Readings(series="who", time="ts", value="what", until="end")
+    with pytest.raises(SettingsError, match=r"readings\.until: which label covers most .* without --live"):
+        decoder_of(FileSource(csv="x.csv"), readings, labels=Labels(SPACE))
+    with pytest.raises(SettingsError, match=r"readings\.until is of intervals of labels, and the states"):
+        decoder_of(FileSource(csv="x.csv"), readings, whole_series=True)
+
+
+def test_messages_in_files_hold_no_labels() -> None:
+    readings = Readings.model_validate({"preset": "aws-iot", "value": "what"})
+    with pytest.raises(SettingsError, match=r"states\.categories are read from columns of files"):
+        decoder_of(FileSource(avro="x.avro"), readings, labels=Labels(SPACE))

@@ -1,0 +1,176 @@
+"""Intervals of labels to the label of each slot, compared with a plain count of microseconds."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing.util import assert_that
+
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.slots import SlotGrid
+from quiltstream.schemas.states import StateSpace
+from quiltstream.transforms.formats.rows import UNTIL, Labels
+from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.intervals import slots_of_intervals
+
+from ..formats.decoding import decoded_parts
+
+GRID = SlotGrid(10, 3)
+LABELS = "sleep", "sit", "walk"
+Interval = tuple[str, int, int, int]
+
+
+def plainly(intervals: list[Interval]) -> dict[tuple[str, int], int]:
+    """The state of each slot, by looking at every microsecond."""
+    held: dict[tuple[str, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for series, start, stop, state in intervals:
+        for instant in range(start, stop):
+            held[series, (instant - 3) // 10][state].add(instant)
+    return {
+        cell: min(states, key=lambda state: (-len(states[state]), min(states[state]), state))
+        for cell, states in held.items()
+    }
+
+
+def batch(intervals: list[Interval], groups: dict[str, str] | None = None) -> pa.RecordBatch:
+    schema = (READING_SCHEMA if groups is None else GROUPED_READING_SCHEMA).append(UNTIL)
+    series, start, stop, state = (list(column) for column in zip(*intervals, strict=True))
+    columns = {"series": series, "time": start, "value": [float(one) for one in state], "until": stop}
+    if groups is not None:
+        columns["group"] = [groups[one] for one in series]
+    arrays = [
+        pa.array(columns[field.name]).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(columns[field.name], pa.int64()).cast(field.type)
+        if pa.types.is_timestamp(field.type)
+        else pa.array(columns[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def slots(batches: list[pa.RecordBatch]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for one in slots_of_intervals(batches, GRID):
+        assert one.schema.names in ([*READING_SCHEMA.names], [*GROUPED_READING_SCHEMA.names])
+        times = one["time"].cast(pa.int64()).to_pylist()
+        for series, time, state in zip(one["series"].to_pylist(), times, one["value"].to_pylist(), strict=True):
+            assert (time - 3) % 10 == 0
+            assert (series, (time - 3) // 10) not in found
+            found[series, (time - 3) // 10] = int(state)
+    return found
+
+
+def drawn(draw: random.Random) -> list[Interval]:
+    intervals: list[Interval] = []
+    for _ in range(draw.randrange(1, 12)):
+        start = draw.randrange(-40, 60)
+        stop = start + draw.choice([1, 2, 5, 10, 20, 33])
+        intervals.append((draw.choice(["a", "b"]), start, stop, draw.randrange(3)))
+    return intervals
+
+
+def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
+    seed = 20240301
+    draw = random.Random(seed)  # noqa: S311 - test data
+    for _ in range(400):
+        intervals = drawn(draw)
+        expected = plainly(intervals)
+        # neither the order of the rows, nor their batches, nor a row that stands twice matters
+        mixed = draw.sample([*intervals, intervals[0]], len(intervals) + 1)
+        cut = draw.randrange(1, len(mixed))
+        assert slots([batch(mixed[:cut]), batch(mixed[cut:])]) == expected, (seed, intervals)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "state"),
+    [
+        ([("a", 3, 8, 1), ("a", 8, 13, 0)], 1),  # a tie goes to the earlier
+        ([("a", 8, 13, 0), ("a", 3, 8, 1)], 1),
+        ([("a", 3, 6, 1), ("a", 6, 10, 0), ("a", 10, 13, 1)], 1),  # the parts of one label add up
+        ([("a", 3, 7, 2), ("a", 3, 7, 1)], 1),  # at once and equally long: the first state
+        ([("a", 3, 7, 2), ("a", 4, 8, 2), ("a", 8, 13, 1)], 2),  # what overlaps counts once: five and five
+        ([("a", 12, 13, 2)], 2),  # the rest of the slot is nothing
+    ],
+)
+def test_the_rule_of_a_slot(intervals: list[Interval], state: int) -> None:
+    assert slots([batch(intervals)])["a", 0] == state
+
+
+def test_a_group_stays_with_its_series() -> None:
+    (found,) = slots_of_intervals([batch([("a", 0, 30, 1), ("b", 0, 9, 2)], {"a": "x", "b": "y"})], GRID)
+    assert set(zip(found["series"].to_pylist(), found["group"].to_pylist(), strict=True)) == {("a", "x"), ("b", "y")}
+
+
+#: A diary of activities, as an annotation tool writes it.
+DIARY = """\
+Participant;Start;End;Activity
+p1;01.03.2024 00:00;01.03.2024 00:50;sleep
+p1;01.03.2024 00:50;01.03.2024 01:00;sit
+p2;01.03.2024 00:20;01.03.2024 00:20;walk
+p2;01.03.2024 00:40;01.03.2024 00:10;walk
+p2;01.03.2024 00:00;01.03.2042 00:10;walk
+p2;01.03.2024 00:10;;walk
+p2;01.03.2024 00:00;01.03.2024 00:20;secret swim
+p2;01.03.2024 00:15;01.03.2024 00:31;walk
+"""
+READINGS: dict[str, Any] = {
+    "series": "Participant", "time": "Start", "until": "End", "value": "Activity", "time_format": "%d.%m.%Y %H:%M",
+}  # fmt: skip
+
+
+def diary(tmp_path: Path) -> ReadReadings:
+    (tmp_path / "diary.csv").write_text(DIARY, encoding="utf-8")
+    labels = Labels(StateSpace((), categories=LABELS))
+    grid = SlotGrid(1_800_000_000, 0)
+    source = FileSource(csv=str(tmp_path / "diary.csv"), delimiter=";")
+    return ReadReadings(source, Readings.model_validate(READINGS), grid=grid, labels=labels)
+
+
+def test_intervals_that_are_none_are_rejected_by_their_line(tmp_path: Path) -> None:
+    reader = diary(tmp_path)
+    rejects = {(one.reason.value, at) for part in decoded_parts(reader) for one in part.rejects for at in one.positions}
+    assert rejects == {
+        ("bad-interval", 4),
+        ("bad-interval", 5),
+        ("bad-interval", 6),
+        ("unparsable-time", 7),
+        ("unknown-label", 8),
+    }
+
+
+def test_a_diary_is_read_by_beam_as_it_is_without(tmp_path: Path) -> None:
+    reader = diary(tmp_path)
+    assert reader.by_series is not None
+    given = [part.readings for part in decoded_parts(reader) if part.readings is not None]
+
+    def rows(batches: list[pa.RecordBatch]) -> set[tuple[Any, ...]]:
+        return {
+            (row["series"], row["time"].strftime("%H:%M"), LABELS[int(row["value"])])
+            for one in batches
+            for row in one.to_pylist()
+        }
+
+    expected = {
+        ("p1", "00:00", "sleep"),
+        ("p1", "00:30", "sleep"),  # twenty minutes of thirty
+        ("p2", "00:00", "walk"),
+        ("p2", "00:30", "walk"),  # one minute, and nothing else
+    }
+    assert rows(reader.by_series.of(given)) == expected
+
+    def same(batches: list[pa.RecordBatch]) -> None:
+        assert rows(batches) == expected
+
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        found: Any = pipeline | reader
+        assert_that(found.readings, same)

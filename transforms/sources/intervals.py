@@ -1,0 +1,158 @@
+"""Intervals in files: from labels that hold from one instant to another to the label of each slot.
+
+A slot has the label that covers most of it, of several that cover it equally long the one that begins earlier in it, of
+these the one whose state comes first. What the intervals leave uncovered is compared with nothing: a slot of which a
+label covers a second, and nothing the rest, has that label. Intervals of one label that overlap count once, so neither
+the order of the rows nor a row that stands twice changes anything.
+
+The slots of an interval depend on its ends alone, and a slot has one label at most: a reading per cell comes out, as of
+any other source, and what is promised of the states of slots holds for them.
+
+Files are read side by side, and the intervals of a series may stand in several, so they are brought together first.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam import typehints
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from ...schemas.slots import SlotGrid
+from ..common import batches as coders
+from ..common.batches import pc
+from ..formats.rows import UNTIL, earliest_of
+
+Ints = npt.NDArray[np.int64]
+
+#: Parts into which the series are cut; one worker holds the intervals of a part at a time.
+_PARTS = 256
+
+_SHARE = typehints.Tuple[int, Any]
+
+
+class SlotsOfIntervals(beam.PTransform[Any, Any]):
+    """Batches of readings with the end of each to batches with one reading a slot.
+
+    Args:
+        grid: the slots.
+    """
+
+    def __init__(self, grid: SlotGrid) -> None:
+        super().__init__()
+        self._grid = grid
+
+    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The slots of all intervals of some series, without Beam."""
+        given = list(readings)
+        return list(slots_of_intervals(given, self._grid)) if given else []
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Bring the intervals of each series together, and find the label of each slot."""
+        return (
+            input_or_inputs
+            | "By series" >> beam.ParDo(_Split()).with_output_types(_SHARE)
+            | "Series together" >> beam.GroupByKey()
+            | "Slots" >> beam.ParDo(_Fill(self._grid)).with_output_types(pa.RecordBatch)
+        )
+
+
+class _Split(beam.DoFn):
+    """A batch by the parts that its series are in."""
+
+    def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        names = readings.column("series").dictionary.to_pylist()
+        part_of = np.array([zlib.crc32(name.encode()) % _PARTS for name in names], dtype=np.int64)
+        parts = part_of[readings.column("series").indices.to_numpy(zero_copy_only=False)]
+        for part in np.unique(parts).tolist():
+            rows = pc.take(readings, pa.array(np.flatnonzero(parts == part)))
+            columns = [
+                column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
+                for column in rows.columns
+            ]
+            yield part, pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+class _Fill(beam.DoFn):
+    def __init__(self, grid: SlotGrid) -> None:
+        self._grid = grid
+
+    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
+        for found in slots_of_intervals(list(share[1]), self._grid):
+            yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
+
+
+def slots_of_intervals(batches: list[pa.RecordBatch], grid: SlotGrid) -> Iterator[pa.RecordBatch]:
+    """The label of each slot that an interval covers.
+
+    Args:
+        batches: all intervals of some series: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA`` with their ends.
+        grid: the slots.
+
+    Yields:
+        The same without ends: a row for each series and slot, at the beginning of the slot.
+    """
+    given = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
+    codes = given.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    states = given.column("value").to_numpy(zero_copy_only=False)
+    start, until = (_micros(given.column(name)) for name in ("time", UNTIL.name))
+    rows, start, until = _united(codes, states, start, until)
+    codes, states = codes[rows], states[rows]
+
+    first, last = grid.slots_of(start), grid.slots_of(until - 1)
+    lengths = last - first + 1
+    of = np.repeat(np.arange(len(rows)), lengths)
+    slots = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    begins = np.maximum(start[of], grid.time_of(slots))
+    covers = np.minimum(until[of], grid.time_of(slots + 1)) - begins
+    # united intervals of one label may leave a gap inside a slot, so its parts of a slot are added up
+    order = np.lexsort((begins, states[of], slots, codes[of]))
+    of, slots, begins, covers = of[order], slots[order], begins[order], covers[order]
+    heads = _heads(codes[of], slots, states[of])
+    covers, of, slots, begins = np.add.reduceat(covers, heads), of[heads], slots[heads], begins[heads]
+
+    order = np.lexsort((states[of], begins, -covers, slots, codes[of]))
+    of, slots = of[order], slots[order]
+    best = _heads(codes[of], slots)
+    of, slots = of[best], slots[best]
+    columns = {name: pc.take(given.column(name), pa.array(rows[of])) for name in given.schema.names}
+    columns["time"] = pa.array(grid.time_of(slots)).view(pa.timestamp("us", tz="UTC"))
+    schema = given.schema.remove(given.schema.get_field_index(UNTIL.name))
+    yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _micros(column: pa.Array) -> Ints:
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _heads(*keys: npt.NDArray[Any]) -> Ints:
+    """Where a new combination of keys begins, in rows that are sorted by them."""
+    new = np.ones(len(keys[0]), dtype=np.bool_)
+    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return np.flatnonzero(new)
+
+
+def _united(codes: Ints, states: npt.NDArray[np.float64], start: Ints, until: Ints) -> tuple[Ints, Ints, Ints]:
+    """Intervals of one label of one series that touch or overlap as one: a row of each, its beginning and its end."""
+    order = np.lexsort((until, start, states, codes))
+    codes, states, start, until = codes[order], states[order], start[order], until[order]
+    group = np.zeros(len(order), dtype=np.int64)
+    group[_heads(codes, states)] = 1
+    group = np.cumsum(group)
+    # the latest end so far, by its rank: behind the number of its group it fits 64 bits, and a maximum runs over all
+    ends, rank = np.unique(until, return_inverse=True)
+    latest = np.maximum.accumulate(group * len(ends) + rank)
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = (group[1:] != group[:-1]) | (start[1:] > ends[latest[:-1] - group[:-1] * len(ends)])
+    heads = np.flatnonzero(fresh)
+    return order[heads], start[heads], np.maximum.reduceat(until, heads)
+
+
+__all__ = ["SlotsOfIntervals", "coders", "slots_of_intervals"]
