@@ -373,7 +373,8 @@ class Readings(Section):
         return {
             name: value
             for name, value in said.items()
-            if value != _default(name) or not (name in {*MESSAGE_FIELDS, "decimal", "wide", "until"} or info.exclude_defaults)
+            if value != _default(name)
+            or not (name in {*MESSAGE_FIELDS, "decimal", "wide", "until"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
