@@ -7,6 +7,7 @@ from __future__ import annotations
 
 _DEPLOY = ".ci/run deploy"
 _DOCS = "tests/house/test_docs.py::test_a_page_does_what_it_says"
+_ACCOUNTING = "tests/privacy/accounting"
 _COMMANDS = "tests/pipelines/commands"
 _PLACES = "tests/pipelines/connectors"
 _RESTARTS = "tests/pipelines/live/test_restarts.py"
@@ -70,6 +71,9 @@ NIGHTLY: dict[str, str] = {
     "tests/store/test_interleaver.py::test_a_block_of_a_transaction_that_was_not_committed_is_found": (
         "tests/store/test_interleaver.py::test_a_missing_lock_is_found"
     ),
+    "tests/store/test_ten_years.py::test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first": (
+        "tests/store/test_ten_years.py::test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first"
+    ),
     "tests/transforms/formats/test_avro_blocks.py::"
     "test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read": (
         "tests/transforms/formats/test_avro_blocks.py::test_blocks_of_every_codec_have_the_same_limit"
@@ -106,6 +110,12 @@ LOWER = (
 
 #: Random tests whose examples take long -> how many of them a push tries, where the others try a fifth.
 EXAMPLES: dict[str, int] = {
+    f"{_ACCOUNTING}/test_belief_changes.py::test_a_switch_is_never_below_enumeration": 5,
+    f"{_ACCOUNTING}/test_ledger_truth.py::test_no_stationary_chain_loses_more_than_the_ledger_says": 15,
+    f"{_ACCOUNTING}/test_ledger_truth.py::test_the_admitted_prefix_is_the_longest_that_fits": 8,
+    f"{_ACCOUNTING}/test_running.py::test_an_account_entered_at_once_or_one_by_one_is_the_same": 5,
+    f"{_ACCOUNTING}/test_sweep.py::test_no_stationary_chain_loses_more_than_the_recursion_says": 12,
+    f"{_ACCOUNTING}/test_theorems.py::test_the_ledger_is_never_above_a_bound_of_the_seeds": 15,
     "tests/privacy/analysis/test_audit.py::test_the_true_loss_is_never_above_the_target_of_a_calibration": 8,
 }
 
