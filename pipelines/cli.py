@@ -11,6 +11,7 @@ import click
 from .command import Group, leave_at_exit
 
 if TYPE_CHECKING:
+    from ..schemas.release_ddl import Engine
     from .commands.fit import Choice
     from .commands.fit_beliefs import Believed
     from .commands.show import Format
@@ -833,18 +834,35 @@ def audit(ledger_: str, published: tuple[Path, ...], *, as_json: bool) -> None:
     derive(ledger_, published, as_json=as_json)
 
 
-@main.command()
+@main.command(short_help="Print the JSON Schema of the settings, or the SQL that declares released rows.")
 @click.option("--gateway", "of_gateway", is_flag=True, help="Of a gateway's settings instead of a job's.")
-def schema(*, of_gateway: bool) -> None:
+@click.option(
+    "--ddl",
+    "engine",
+    type=click.Choice(["flink", "risingwave", "clickhouse"]),
+    help="Instead, SQL that declares a topic of released rows to this engine.",
+)
+@click.option("--topic", default="releases", show_default=True, help="For --ddl: name of the topic.")
+@click.option("--servers", default="localhost:9092", show_default=True, help="For --ddl: brokers, HOST:PORT,...")
+def schema(*, of_gateway: bool, engine: Engine | None, topic: str, servers: str) -> None:
     r"""Print the JSON Schema of the settings, for editors that complete and check.
 
+    With --ddl, the SQL by which Flink SQL, RisingWave or ClickHouse reads the released rows of a topic, as JSON.
+
     \b
-    Example:
+    Examples:
       quiltstream schema > quiltstream.schema.json
+      quiltstream schema --ddl flink --topic load-released --servers broker-1:9093
     """
     from .console import print_json
 
-    if of_gateway:
+    if engine is not None:
+        from ..schemas.release_ddl import release_ddl
+
+        if of_gateway:
+            raise click.UsageError("--gateway is about settings and --ddl about rows: give one of them")
+        click.echo(release_ddl(engine, topic, servers), nl=False)
+    elif of_gateway:
         from .gateway.run import gateway_schema
 
         print_json(gateway_schema())

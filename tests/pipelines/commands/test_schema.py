@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.commands.schema import settings_schema, settings_table
+from quiltstream.schemas.release_ddl import release_ddl
 from quiltstream.schemas.releases import RELEASE_SCHEMA
 from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
@@ -21,6 +22,14 @@ def test_the_schema_is_printed_as_json() -> None:
     done = call("schema")
     assert done.code == 0
     assert json.loads(done.out) == settings_schema()
+
+
+def test_the_declaration_of_the_rows_is_printed_for_an_engine() -> None:
+    done = call("schema", "--ddl", "flink", "--topic", "load-released", "--servers", "b:1")
+    assert done.code == 0
+    assert done.out == release_ddl("flink", "load-released", "b:1")
+    assert call("schema", "--ddl", "flink", "--gateway").code == 2
+    assert call("schema", "--ddl", "duckdb").code == 2
 
 
 def sections(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
