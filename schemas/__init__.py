@@ -6,8 +6,8 @@ Plain frozen types with the Arrow and Avro forms that cross a boundary; they imp
     public time and windows, the bins of a value, readings and rejects, which series there are
 ``models``
     the model file: a belief with its provenance
-``releases``, ``released_files``, ``ledger``
-    the published rows with their columns, read back from files, and the entries of the ledger
+``releases``, ``released_files``, ``release_ddl``, ``ledger``
+    the published rows with their columns, read back from files, declared as SQL, and the entries of the ledger
 ``settings``
     the documents of a job and of the gateway
 ``files``, ``table_files``, ``dead_letters``
