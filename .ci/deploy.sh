@@ -70,8 +70,10 @@ END
 # one of the files or a requirement changes.
 resolve_images() {
   local dataflow=deploy/dataflow flink=deploy/flink/Dockerfile lower=.ci/constraints-beam-2.62.txt mark
+  local command=deploy/command/Dockerfile extras
+  extras=$(sed -n "s/.* '\.\[\(.*\)\]'.*/\1/p" $command)
   mark=$CACHE/resolved-$({
-    cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower .ci/deploy.sh
+    cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower $command "$UPPER" .ci/deploy.sh
     requirements
   } | sha256sum | cut -c 1-16)
   [ ! -e "$mark" ] || { echo "what the images install was resolved already"; return; }
@@ -80,6 +82,7 @@ resolve_images() {
   # the words of the Dockerfile, behind its own constraints
   PIP_CONSTRAINT=$PWD/$lower "$VENV/bin/pip" install --dry-run --ignore-installed \
     "apache-beam==$(argument $flink BEAM_VERSION)" '.[formats,kafka,mqtt,postgres]'
+  PIP_CONSTRAINT=$PWD/$UPPER "$VENV/bin/pip" install --dry-run --ignore-installed ".[$extras]"
   touch "$mark"
   echo "what the images install can be resolved"
 }
