@@ -477,12 +477,17 @@ def _document(model: Model, path: str, purpose: Purpose) -> dict[str, Any]:
     interval = model.interval_us
     if space is None or interval is None:
         raise SettingsError("the model has no states or no interval")
-    readings: dict[str, Any] = {"series": "series", "time": "time", "value": "value", "unit": space.unit}
+    readings: dict[str, Any] = {"series": "series", "time": "time", "value": "value"}
+    states: dict[str, Any] = {"edges": list(space.edges), "unit": space.unit}
+    if space.categories:
+        states = {"categories": list(space.categories), **({"other": space.other} if space.other else {})}
+    elif space.unit:
+        readings["unit"] = space.unit
     return {
         "source": {"csv": "readings.csv"},
         "readings": readings,
         "slots": {"interval": format_duration(interval)},
-        "states": {"edges": list(space.edges), "unit": space.unit},
+        "states": states,
         "missing": "state" if space.missing_state else "public",
         "model": path,
         **({"group_by": "group"} if purpose.group > 1 else {}),

@@ -27,6 +27,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ...schemas.slots import parse_instant
+from ...schemas.states import StateSpace
 from .batches import ReadingsError, whole
 
 __all__ = ["BatchRows", "batched"]
@@ -43,12 +44,13 @@ _TAKEN = (
 )
 
 
-def batched(readings: Any, timezone: str, *, grouped: bool) -> Any:
+def batched(readings: Any, timezone: str, space: StateSpace, *, grouped: bool) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
     Args:
         readings: the collection.
         timezone: zone of times without an offset.
+        space: the states; where they are categories, values may be their labels.
         grouped: whether every reading has a field ``group``.
 
     Raises:
@@ -59,7 +61,9 @@ def batched(readings: Any, timezone: str, *, grouped: bool) -> Any:
         return readings
     schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
     _check_type(kind, schema)
-    return readings | "Rows" >> beam.ParDo(BatchRows(timezone, grouped=grouped)).with_output_types(pa.RecordBatch)
+    return readings | "Rows" >> beam.ParDo(BatchRows(timezone, space, grouped=grouped)).with_output_types(
+        pa.RecordBatch
+    )
 
 
 def _check_type(kind: Any, schema: pa.Schema) -> None:
@@ -87,11 +91,13 @@ class BatchRows(beam.DoFn):
 
     Args:
         timezone: zone of times without an offset.
+        space: the states; where they are categories, values may be their labels.
         grouped: whether every reading has a field ``group``.
     """
 
-    def __init__(self, timezone: str, *, grouped: bool) -> None:
+    def __init__(self, timezone: str, space: StateSpace, *, grouped: bool) -> None:
         self._timezone = timezone
+        self._space = space
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._held: list[tuple[Any, ...]] = []
         self._earliest = MAX_TIMESTAMP
@@ -143,7 +149,14 @@ class BatchRows(beam.DoFn):
             kind = type(element).__name__
             raise _refused(f"of the type {kind} without the field {absent[0]}", self._schema)
         series, time, value, *group = found
-        return _name("series", series), self._time(time), _number(value), *(_name("group", one) for one in group)
+        return _name("series", series), self._time(time), self._value(value), *(_name("group", one) for one in group)
+
+    def _value(self, value: Any) -> float | None:
+        """A value; of categories the number of the label's state, and a label that has none is rejected later."""
+        if not (self._space.categories and isinstance(value, str)):
+            return _number(value)
+        state = self._space.state_of(value.strip())
+        return -1.0 if state is None else float(state)
 
     def _time(self, time: Any) -> int | None:
         """Microseconds since 1970; ``None`` for what is no instant."""
@@ -180,7 +193,7 @@ class BatchRows(beam.DoFn):
             return [self._time(one) for one in column.to_pylist()]
         if name == "value":
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            return column.cast(pa.float64(), safe=False) if number else [_number(one) for one in column.to_pylist()]
+            return column.cast(pa.float64(), safe=False) if number else [self._value(one) for one in column.to_pylist()]
         return [_name(name, one) for one in column.to_pylist()]
 
 
@@ -210,6 +223,6 @@ def _number(value: Any) -> float | None:
     if not isinstance(value, bool) and isinstance(value, (Real, Decimal, np.number)):
         return float(value)
     raise ReadingsError(
-        f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges: map "
-        "it to one, and a value that is absent to None"
+        f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges, or "
+        "a label where states.categories are named: map it to one, and a value that is absent to None"
     )

@@ -102,6 +102,16 @@ def test_a_model_alone_is_planned_and_its_settings_are_accepted(tmp_path: Path, 
     assert sorted(one.name for one in tmp_path.iterdir()) == ["model.json", "start.yaml"]
 
 
+def test_a_model_of_categories_starts_with_settings_of_categories(tmp_path: Path) -> None:
+    space = StateSpace((), categories=("sleep", "sit"), other="rest")
+    made = Model(belief=CHAIN.to_dict(), states=space, interval_us=60_000_000, provenance=Provenance(method="given"))
+    made.save(tmp_path / "model.json")
+    assert call("plan", "--model", tmp_path / "model.json", "-o", tmp_path / "start.yaml").code == 0
+    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml")
+    assert dry.code == 0, dry.err
+    assert json.loads(dry.out)["labels"] == ["sleep", "sit", "rest"]
+
+
 def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> None:
     made = job(tmp_path)
     out = call("plan", made.settings).out

@@ -21,6 +21,7 @@ from apache_beam.utils.timestamp import Timestamp
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.common.reading_rows import BatchRows
@@ -43,8 +44,13 @@ class Measured:
     value: float
 
 
-def gathered(*elements: Any, timezone: str = "UTC", grouped: bool = False) -> list[pa.RecordBatch]:
-    made = BatchRows(timezone, grouped=grouped)
+WATTS = StateSpace((1.0,))
+
+
+def gathered(
+    *elements: Any, timezone: str = "UTC", grouped: bool = False, space: StateSpace = WATTS
+) -> list[pa.RecordBatch]:
+    made = BatchRows(timezone, space, grouped=grouped)
     made.start_bundle()
     found = [one for element in elements for one in made.process(element, AT)]
     return [*found, *(one.value for one in made.finish_bundle())]
@@ -125,6 +131,16 @@ def test_a_table_of_arrow_is_its_rows_too_and_one_without_a_column_is_refused() 
         gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"], "value": ["17"]}))
 
 
+def test_labels_of_categories_are_the_numbers_of_their_states() -> None:
+    space = StateSpace((), categories=("sleep", "walk"))
+    given = [row(value=one) for one in ("walk", " sleep ", "swim", 1)]
+    (batch,) = gathered(*given, space=space)
+    assert batch.column("value").to_pylist() == [1.0, 0.0, -1.0, 1.0]
+    assert space.are_states(np.array([1.0, 0.0, -1.0, 1.0])).tolist() == [True, True, False, True]
+    (batch,) = gathered(pl.DataFrame(given[:2]), space=space)
+    assert batch.column("value").to_pylist() == [1.0, 0.0]
+
+
 def test_groups_of_rows_are_kept() -> None:
     (batch,) = gathered(row(group="north"), row(group="south"), grouped=True)
     assert batch.schema == GROUPED_READING_SCHEMA
@@ -132,7 +148,7 @@ def test_groups_of_rows_are_kept() -> None:
 
 
 def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
-    made = BatchRows("UTC", grouped=False)
+    made = BatchRows("UTC", WATTS, grouped=False)
     made.start_bundle()
     for seconds in (30, 10, 20):
         assert list(made.process(row(), Timestamp(seconds))) == []
