@@ -37,6 +37,7 @@ from ...schemas.files import open_regular, reason
 from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
+from ...transforms.formats.rows import MISSING
 from ...transforms.formats.text import is_utf8
 from ...transforms.formats.wide import clock_time, clock_times
 from ..errors import CommandError, ExitCode
@@ -195,7 +196,9 @@ FORMATS: dict[str, FileFormat] = {
 }
 
 _SERIES = re.compile(
-    r"household|meter|house|person|customer|series|device|sensor|wearer|^id$|_id$|^lclid$", re.IGNORECASE
+    r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
+    r"|^lclid$",
+    re.IGNORECASE,
 )
 _TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
@@ -236,6 +239,16 @@ _TRIED = 2_000
 #: Columns of series, and of times of the day, from which a table is said to be wide; rows that are looked at for its
 #: values at least; and how many times the rows of another table its cells may be.
 _FEWEST_SERIES, _FEWEST_TIMES, _FEWEST_ROWS, _WIDER = 3, 4, 200, 5
+#: Labels that a column has at most, and rows for each of them at least; names of such columns, and of intervals.
+_MOST_LABELS, _ROWS_A_LABEL = 40, 5
+_LABEL = re.compile(
+    r"label|activit|status|stage|class|mode|annotation|behavio|posture|event|action|phase", re.IGNORECASE
+)
+_BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
+_END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
+
+#: Lengths of slots that people use: 1 s to 1 h.
+_USUAL_SLOTS = tuple(1_000_000 * seconds for seconds in (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600))
 _DIGITS = re.compile(r"\d+")
 
 
@@ -266,6 +279,8 @@ class Look:
         wide: what the columns of values are named by, in a wide table.
         wide_columns: how many there are.
         without: columns of a wide table that are none of them.
+        labels: the labels of a column of few texts, in their order; empty where the value is a number.
+        until: column with the end of each interval.
     """
 
     path: Path
@@ -290,6 +305,8 @@ class Look:
     wide: Literal["series", "times"] | None = None
     wide_columns: int = 0
     without: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    until: str | None = None
 
 
 def format_of(path: Path) -> FileFormat:
@@ -326,6 +343,9 @@ class _Seen:
         numbers: the value of each, shape (n,).
         wide: what the columns of values are named by, in a wide table.
         columns: the columns of values.
+        labels: the labels, where the value is one.
+        until: column with the end of each interval.
+        ends: microseconds since 1970 of the end of each, -1 where there is none; of readings without an end none.
     """
 
     series: str | None
@@ -339,6 +359,9 @@ class _Seen:
     numbers: npt.NDArray[np.float64]
     wide: Literal["series", "times"] | None = None
     columns: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    until: str | None = None
+    ends: npt.NDArray[np.int64] | None = None
 
 
 def look_at(path: Path, value: str | None = None) -> Look:
@@ -364,7 +387,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
     is_wide = value is None and kind in ("csv", "parquet")
     seen = (is_wide and (_wide_times(table) or _wide_series(path, table))) or _long(path, table, value)
     known = seen.instants >= 0
-    taken = {*seen.time, seen.value, *seen.columns, *([] if seen.series is None else [seen.series])}
+    if seen.ends is not None:
+        known &= seen.ends > seen.instants
+    taken = {*seen.time, seen.value, *seen.columns, *(one for one in (seen.series, seen.until) if one is not None)}
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
     rest = tuple(name for name in columns if name not in taken)
     steps = _steps(codes, instants, numbers)
@@ -385,21 +410,28 @@ def look_at(path: Path, value: str | None = None) -> Look:
         time_unit=seen.time_unit,
         ambiguous=_exchanged(table, seen.time, seen.time_format),
         value=seen.value,
-        unit=next((unit for pattern, unit in _UNITS if any(map(pattern.search, named.split()))), ""),
-        times_us=np.sort(instants),
-        interval_us=_interval(path, codes, instants),
+        unit=""
+        if seen.labels
+        else next((unit for pattern, unit in _UNITS if any(map(pattern.search, named.split()))), ""),
+        times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
+        interval_us=_interval(path, codes, instants) if seen.ends is None else _slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
         others=tuple(name for name in rest if _is_number(table[name].type)),
         rises=rises,
         wide=seen.wide,
         wide_columns=len(seen.columns),
         without=rest if seen.wide == "series" else (),
+        labels=seen.labels,
+        until=seen.until,
     )
 
 
 def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     """A table with a row for each reading."""
     time, time_format, time_unit, instants = _times(path, table)
+    label = _label(table, time, value)
+    if label is not None:
+        return _labelled(path, table, time, label)
     series = _series(table, time)
     taken = {*time, *([] if series is None else [series])}
     value = _value(path, table, taken) if value is None else _named_value(path, table, value, taken)
@@ -409,6 +441,62 @@ def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     return _Seen(
         series, names, time, time_format, time_unit, value, codes, instants, _numbers(table[value].combine_chunks())
     )
+
+
+def _labelled(path: Path, table: pa.Table, time: tuple[str, ...], label: str) -> _Seen:
+    """A table with a row for each label: of an instant, or of an interval where there is an end."""
+    until, ends = None, None
+    begin = next((name for name in table.column_names if _BEGIN.search(name) and _reads_time(path, table, name)), None)
+    if begin is not None:
+        named = (name for name in table.column_names if _END.search(name) and name not in {begin, label})
+        until = next((name for name in named if _reads_time(path, table, name)), None)
+    chosen = table.select([begin if until is not None and begin is not None else name for name in time[:1]])
+    time, form, unit, instants = _times(path, table if until is None else chosen)
+    if until is not None:
+        ends = _times(path, table.select([until]))[3]
+    series = _series(table.drop_columns([label, *([] if until is None else [until])]), time)
+    codes, names = np.zeros(table.num_rows, dtype=np.int64), 1
+    if series is not None:
+        codes, names = _codes(table[series])
+    return _Seen(
+        series, names, time, form, unit, label, codes, instants, np.full(len(instants), np.nan),
+        labels=_texts(table, label), until=until,
+        ends=ends,
+    )  # fmt: skip
+
+
+def _reads_time(path: Path, table: pa.Table, name: str) -> bool:
+    try:
+        _times(path, table.select([name]))
+    except CommandError:
+        return False
+    return True
+
+
+def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
+    """The distinct texts of a column, without blanks around them, but for those of a missing value."""
+    found = {str(text).strip() for text in table[name].unique().to_pylist() if text is not None}
+    return tuple(sorted(found - set(MISSING)))
+
+
+def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
+    """The column of labels: texts of few values, by its name, or because nothing is measured."""
+    texts = [name for name in table.column_names if name not in time and _is_text(table[name].type)]
+    if value is not None:
+        return value if value in texts else None
+    few = [name for name in texts if not _SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
+    few = [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
+    numbers = [name for name in table.column_names if name not in time and _is_number(table[name].type)]
+    if any(_VALUE.search(name) and not _SERIES.search(name) for name in numbers):
+        return None
+    named = [name for name in few if _LABEL.search(name)]
+    return named[0] if named else few[-1] if few and not any(not _SERIES.search(one) for one in numbers) else None
+
+
+def _slot_of(lengths: npt.NDArray[np.int64]) -> int:
+    """A usual length of a slot that most intervals fill."""
+    short = float(np.quantile(lengths, 0.25)) if len(lengths) else 0.0
+    return max((one for one in _USUAL_SLOTS if one <= short), default=_USUAL_SLOTS[0])
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
@@ -694,7 +782,7 @@ def _named_value(path: Path, table: pa.Table, value: str, taken: set[str]) -> st
     numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
     if value not in numbers:
         raise CommandError(
-            f"--value {value!r}: {path} has the columns of numbers {', '.join(numbers)}; name one of them"
+            f"--value {value!r}: {path} has the columns of numbers {', '.join(numbers)}; name one, or one of labels"
         )
     return value
 

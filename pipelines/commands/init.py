@@ -112,29 +112,22 @@ def guess(look: Look, output: Path) -> Guess:
     energy = look.unit in ("kWh", "Wh")
     scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
     edges = _edges(look, scale) if per_unit is None else _POWER_EDGES
+    measure = f"  unit: {json.dumps(look.unit)}\n  scale: {_number(scale)}  # {_scale_note(look, per_unit, scale)}\n"
     name = _name(look.path.stem)
     text = _TEMPLATE.format(
         file=look.files.name,
         format=look.format,
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
-        decimal="" if look.layout.decimal == "." else '  decimal: ","\n',
+        decimal="" if look.layout.decimal == "." or look.labels else '  decimal: ","\n',
         model=_STAND_IN,
         roster=_ROSTER if look.names > 1 else _NO_ROSTER,
         parts=_parts(look, name),
-        unit=json.dumps(look.unit),
-        scale=_number(scale),
-        scale_note=_scale_note(look, per_unit, scale),
+        measure="" if look.labels else measure,
         interval=format_duration(interval),
         origin=format_instant(start),
-        edges=", ".join(_number(edge) for edge in edges),
-        bins=_number(edges[len(edges) // 2]),
-        edge_unit="W" if per_unit is not None else '""',
-        edges_note=(
-            "bins everyone would choose"
-            if per_unit is not None
-            else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
-        ),
+        states=_states(look, edges, is_power=per_unit is not None),
+        bins="" if look.labels else _BINS.format(_number(edges[len(edges) // 2])),
         size=format_duration(size),
         start=format_instant(start),
         stop=format_instant(stop) if look.complete else "",
@@ -160,6 +153,13 @@ def _parts(look: Look, name: str) -> str:
         )
     time = _word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]"
     time = f"  time: {time}{_time_more(look)}\n"
+    if look.labels:
+        until = (
+            ""
+            if look.until is None
+            else f"  until: {_word(look.until)}  # a slot has the label that covers most of it\n"
+        )
+        return f"{series}{time}{until}  value: {_word(look.value)}  # a label\n"
     if look.wide is None:
         value = f"{{register: {{column: {_word(look.value)}}}}}{_RISES}" if look.rises else _word(look.value)
         return f"{series}{time}  value: {value}\n"
@@ -167,6 +167,19 @@ def _parts(look: Look, name: str) -> str:
         return f"{series}{time}  wide: {{columns: times}}  # a column for each time of the day\n"
     without = f", without: [{', '.join(_word(one) for one in look.without)}]" if look.without else ""
     return f"{time}  wide: {{columns: series{without}}}  # every other column is a series\n"
+
+
+def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
+    """The section of the states."""
+    if look.labels:
+        return _CATEGORIES.format(", ".join(map(_word, look.labels)))
+    note = (
+        "bins everyone would choose"
+        if is_power
+        else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
+    )
+    unit = "W" if is_power else '""'
+    return f"states:  # {note}\n  edges: [{', '.join(map(_number, edges))}]\n  unit: {unit}\n"
 
 
 def _layout(look: Look) -> str:
@@ -219,7 +232,13 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
         value = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a time of the day each"
-    value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
+    if look.labels:
+        labels = ", ".join(look.labels[:_SHOWN]) + (" and others" if len(look.labels) > _SHOWN else "")
+        value += (
+            f", {len(look.labels)} labels: {labels}; the settings make them public, and every released row has them"
+        )
+    else:
+        value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
     others = f"{', '.join(look.others[:_SHOWN])}{' and others' if len(look.others) > _SHOWN else ''}"
     not_used = (
         f"also numeric: {others}: use --value; columns that are a series each: see readings.wide"
@@ -343,6 +362,16 @@ _NO_ROSTER = """\
 # group_by: group
 """
 
+_CATEGORIES = """\
+states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
+  categories: [{}]
+  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
+"""
+
+_BINS = """\
+# bins: [{}]  # coarser bins: edges that are among those of the states
+"""
+
 _RISES = """
   # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
   # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
@@ -358,18 +387,13 @@ _TEMPLATE = """\
 source: {{{format}: {path}{layout}}}
 
 readings:
-{parts}{decimal}  unit: {unit}
-  scale: {scale}  # {scale_note}
-
+{parts}{decimal}{measure}
 slots:  # at most one reading counts per series and slot, the latest
   interval: {interval}
   origin: {origin}
   timezone: UTC  # of times without an offset: a name such as Europe/London
 
-states:  # {edges_note}
-  edges: [{edges}]
-  unit: {edge_unit}
-
+{states}
 # What is believed about missing cells: public (which are missing says nothing of the values),
 # state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
 missing: public
@@ -385,8 +409,7 @@ windows:
 
 # Of this query alone, at no further cost:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
-# bins: [{bins}]  # coarser bins: edges that are among those of the states
-
+{bins}
 {roster}
 privacy:
   epsilon: 1.0  # what all windows of this query together may tell about one slot of one series

@@ -159,7 +159,7 @@ def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None
     assert chosen is not None
     assert chosen.value == "volts"
     wrong = call("init", tmp_path / "x.csv", "--value", "time", "-o", tmp_path / "third.yaml")
-    assert (wrong.code, wrong.said("has the columns of numbers kwh, volts; name one of them")) == (2, True)
+    assert (wrong.code, wrong.said("has the columns of numbers kwh, volts; name one")) == (2, True)
     assert not (tmp_path / "roster.csv").exists()  # of one series
 
 
@@ -187,6 +187,67 @@ def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -
     assert (found["readings"], found["counts"], found["rejected"], found["never_fall"]) == (288, 288, [], [])
     above = sum(value(meter, slot) > 1 for meter in range(3) for slot in range(96))
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
+
+
+def activity(person: int, slot: int) -> str:
+    return ("sleep", "sit", "walk")[(person + slot // 3) % 3]
+
+
+def categories(made: Settings) -> tuple[str, ...]:
+    assert made.readings is not None
+    assert made.readings.value == "activity"
+    return tuple(made.states.categories)
+
+
+def test_a_column_of_few_labels_is_seen_and_said_to_become_public(tmp_path: Path) -> None:
+    """As wearables write it: other columns of numbers beside, that measure nothing by their names."""
+    rows = [
+        f"p{person},{at.isoformat()},{activity(person, slot)},0.{slot},1"
+        for person in range(3)
+        for slot, at in enumerate(STEPS)
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(["subject,time,activity,acc_x,acc_y", *rows]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    assert done.said("3 labels: sit, sleep, walk; the settings make them public, and every released row has them")
+    assert done.said("also numeric: acc_x, acc_y: use --value")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert categories(made) == ("sit", "sleep", "walk")
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
+    assert found["bins"] == {"sit": 1 / 3, "sleep": 1 / 3, "walk": 1 / 3}
+    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
+    assert dry.said("3 counts each: sit, sleep, walk")
+    assert call("init", tmp_path / "x.csv", "--value", "acc_x", "-o", tmp_path / "n.yaml", "--force").code == 0
+    assert read_settings(tmp_path / "n.yaml").states.categories == []
+
+
+def test_a_diary_of_intervals_is_seen(tmp_path: Path) -> None:
+    """As annotation tools write it: begin, end, label, and a remark that is none."""
+    rows = [
+        f"p{person};{at:%d.%m.%Y %H:%M};{at + dt.timedelta(minutes=90):%d.%m.%Y %H:%M};{activity(person, slot)};{slot}!"
+        for person in range(3)
+        for slot, at in list(enumerate(STEPS))[::3]
+    ]
+    text = "\n".join(["participant;begin;end;activity;remark", *rows])
+    (tmp_path / "diary.csv").write_text(text, encoding="utf-8")
+    assert call("init", tmp_path / "diary.csv", "-o", tmp_path / "settings.yaml").code == 0
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert (made.readings.series, made.readings.time, made.readings.until) == ("participant", "begin", "end")
+    assert (categories(made), made.slots.interval) == (("sit", "sleep", "walk"), "1h")
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["series"], found["rejected"]) == (3 * 48, 3, [])
+
+
+def test_a_column_of_names_is_no_column_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+    assert read_settings(tmp_path / "settings.yaml").states.categories == []
+    text = lines(header=("meter", "status", "kwh")).replace("T", " ")
+    (tmp_path / "y.csv").write_text(text, encoding="utf-8")  # a time under the name of a label
+    assert call("init", tmp_path / "y.csv", "-o", tmp_path / "y.yaml", "--force").code == 0
+    assert read_settings(tmp_path / "y.yaml").states.categories == []
 
 
 def as_days(clock: list[str], stamp: Callable[[dt.datetime], str], *, first: list[str]) -> str:
