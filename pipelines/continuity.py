@@ -19,6 +19,7 @@ import click
 
 from ..schemas.files import read_regular, reason, write_whole
 from ..schemas.releases import release_ids
+from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..schemas.slots import SlotGrid, Window, format_instant
 from ..store.address import StoreAddress
@@ -28,7 +29,7 @@ from ..store.store import Store
 from ..transforms.aggregate.block_log import BlockLog, LoggedBlock, compact, logged
 from ..transforms.aggregate.block_log import begin as begin_log
 from ..transforms.aggregate.block_log import read as read_log
-from ..transforms.formats.paths import everywhere, file_systems, is_local
+from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
 from ..transforms.plan import ledger_address, open_ledger
 from .errors import CommandError, ExitCode, explain
 
@@ -131,7 +132,7 @@ class Memory:
         """The newest release that is remembered, as the end of a message; empty where nothing is."""
         known = self._known
         if known is None:
-            with suppress(CommandError):
+            with suppress(CommandError, SettingsError):
                 known = next((one for place in self._places if (one := _read(place)) is not None), None)
         return "" if known is None else f". The sink's newest release that is remembered: {known.text}"
 
@@ -237,7 +238,7 @@ class Memory:
             )
 
     def _kept(self, place: str) -> bool:
-        with suppress(CommandError):
+        with suppress(CommandError, SettingsError):
             return _read(place) == self._known
         return False
 
@@ -341,12 +342,13 @@ def _read(place: str) -> Remembered | None:
 
     Raises:
         CommandError: it cannot be read.
+        SettingsError: its place cannot be reached.
     """
     try:
         if is_local(place):
             text = read_regular(Path(place), _MOST_BYTES).decode()
         else:
-            if not file_systems().exists(place):
+            if not is_elsewhere(place, "sink"):
                 return None
             with file_systems().open(place) as file:
                 text = file.read().decode()
@@ -354,6 +356,8 @@ def _read(place: str) -> Remembered | None:
         return Remembered(**plain)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except SettingsError:
+        raise
     except (OSError, ValueError, TypeError) as error:
         raise _unreadable(place, error) from None
 

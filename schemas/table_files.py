@@ -150,7 +150,11 @@ def _marker(table: pa.Table) -> bytes:
 def read_rows(path: str | Path, form: RowForm) -> pa.Table:
     """Read a file that :func:`write_rows` wrote; its first bytes say which format it has."""
     with open_regular(Path(path)) as file:
-        data = file.read()
+        return rows_in(file.read(), form)
+
+
+def rows_in(data: bytes, form: RowForm) -> pa.Table:
+    """The rows in the content of such a file."""
     if data.startswith(b"PAR1"):
         return pq.read_table(pa.BufferReader(data)).select(form.schema.names).cast(form.schema)
     if data.startswith(b"Obj\x01"):

@@ -26,7 +26,7 @@ from ...schemas.models import Model
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster
-from ...transforms.formats.paths import expand, is_local, open_bytes
+from ...transforms.formats.paths import expand, is_elsewhere, is_local, open_bytes
 from ...transforms.sinks.files import REJECTS, WriteRows, read_releases
 from ..errors import CommandError
 from .undelivered import is_full, not_begun, outputs_of
@@ -177,10 +177,10 @@ def released(settings: Settings) -> list[Release]:
 
 
 def released_ids(settings: Settings) -> list[str]:
-    """The names of the releases in the sink; none where it is not a file of this machine.
+    """The names of the releases in the sink.
 
     Raises:
-        SettingsError: the rows there are another query's, which this job would replace.
+        SettingsError: the rows there are another query's, which this job would replace; or its place cannot be reached.
         CommandError: what is there are no releases.
     """
     table = _table(settings)
@@ -191,7 +191,7 @@ def released_ids(settings: Settings) -> list[str]:
     )
 
 
-def ids_in(path: Path, settings: Settings) -> list[str]:
+def ids_in(path: str, settings: Settings) -> list[str]:
     """The names of the releases in one file of a live sink.
 
     Raises:
@@ -235,7 +235,7 @@ def _table(settings: Settings) -> pa.Table | None:
     return None if path is None else _releases_in(path)
 
 
-def _releases_in(path: Path) -> pa.Table:
+def _releases_in(path: str) -> pa.Table:
     try:
         _check_form(path, RELEASE_SCHEMA.names)
         return read_releases(path)
@@ -243,28 +243,27 @@ def _releases_in(path: Path) -> pa.Table:
         raise _holds_something_else("sink", path, "releases", error) from error
 
 
-def _there(path: str, field: str, what: str) -> Path | None:
-    if not is_local(path):
-        return None
+def _there(path: str, field: str, what: str) -> str | None:
     try:
-        return Path(path) if check_replaceable(Path(path)) else None
+        found = check_replaceable(Path(path)) if is_local(path) else is_elsewhere(path, field)
     except OSError as error:
-        raise _holds_something_else(field, Path(path), what, error) from error
+        raise _holds_something_else(field, path, what, error) from error
+    return path if found else None
 
 
 #: What readers raise at the content of a file.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)
 
 
-def _holds_something_else(field: str, path: Path, what: str, error: Exception) -> CommandError:
+def _holds_something_else(field: str, path: str, what: str, error: Exception) -> CommandError:
     return CommandError(
         f"{field}: {path} exists and holds no {what} ({reason(error)}); name another file, or move that one"
     )
 
 
-def _check_form(path: Path, names: list[str]) -> None:
+def _check_form(path: str, names: list[str]) -> None:
     """Look at the beginning of a file: it is empty, or its columns are these."""
-    with open_regular(path) as file:
+    with open_regular(Path(path)) if is_local(path) else open_bytes(path) as file:
         head = file.readline()
         file.seek(0)
         if head.startswith(b"PAR1"):

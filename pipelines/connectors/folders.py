@@ -19,7 +19,7 @@ from ...store.release_rows import rows_of
 from ...store.source_ids import SourceId
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.formats.paths import everywhere, is_local
+from ...transforms.formats.paths import everywhere, is_local, unreachable
 from ...transforms.formats.rows import Labels
 from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects, block_name, in_folder, write_block
 from ...transforms.sources.arriving_files import ArrivingFiles
@@ -138,19 +138,17 @@ class SinkFolder(LiveSink):
             CommandError: a file holds no releases.
         """
         # of files that were written meanwhile the blocks are on record before
-        there = sum(map(hash, self._names())) if is_local(self._folder) else 0
+        there = sum(map(hash, self._names()))
         registration = None
         with suppress(StoreMissing):
             registration = store.registered(self._settings.domain, self._settings.query)
         found = 0 if registration is None else self._look(store, registration)
-        if there == found or not is_local(self._folder):
+        if there == found:
             return []
         strangers = set(self._names())
         if registration is not None:
             strangers.difference_update(name for _, name in self._blocks(store, registration))
-        return [
-            one for name in sorted(strangers) for one in ids_in(Path(in_folder(self._folder, name)), self._settings)
-        ]
+        return [one for name in sorted(strangers) for one in ids_in(in_folder(self._folder, name), self._settings)]
 
     def complete(self, store: Store, registration: Registration) -> int:
         """Write the files of blocks on record that are not there: a job that was killed may have left some out.
@@ -199,7 +197,10 @@ class SinkFolder(LiveSink):
             with suppress(FileNotFoundError), os.scandir(self._folder) as found:
                 yield from (one.name for one in found if one.name.endswith(end))
             return
-        (match,) = FileSystems.match([in_folder(self._folder, f"*{end}")])
+        try:
+            (match,) = FileSystems.match([in_folder(self._folder, f"*{end}")])
+        except ValueError as error:  # no file system has that scheme
+            raise SettingsError([unreachable("sink", self._folder, error)]) from None
         yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
 
 

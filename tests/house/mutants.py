@@ -121,6 +121,15 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[vanish]",),
     ),
     Mutant(
+        name="a sink that is not on this machine is not searched for releases",
+        file="pipelines/connectors/files.py",
+        old="else is_elsewhere(path, field)",
+        new="else False",
+        tests=(
+            "tests/pipelines/test_continuity.py::test_a_sink_elsewhere_is_searched_for_releases_that_are_not_on_record",
+        ),
+    ),
+    Mutant(
         name="a second connection of a process drops the locks of the first",
         file="store/sqlite_file.py",
         old="    usable = os.R_OK | os.W_OK\n",

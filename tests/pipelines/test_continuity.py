@@ -16,17 +16,21 @@ import yaml
 
 from quiltstream.pipelines import continuity, on_record
 from quiltstream.pipelines.commands import run as batch
+from quiltstream.pipelines.connectors import folders
 from quiltstream.pipelines.errors import explain
 from quiltstream.pipelines.estimation import estimate, successors
 from quiltstream.pipelines.live import command
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
+from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
+from quiltstream.transforms.sinks.files import read_releases
 
+from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
 
 PORTIONS = ("store", "transforms", "pipelines")
@@ -205,6 +209,52 @@ def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path
     assert done.code == 4
     assert done.said("releases that are not on record")
     assert done.said("does not know them: it is an older copy, a restored backup or another one")
+
+
+def test_a_sink_elsewhere_is_searched_for_releases_that_are_not_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
+    made = job(tmp_path)
+    change(made, sink={"parquet": "stubborn://out/releases.parquet"})
+    assert call("run", made.settings).code == 0
+    first = (tmp_path / "out" / "releases.parquet").read_bytes()
+    assert call("run", made.settings).code == 0
+    assert (tmp_path / "out" / "releases.parquet").read_bytes() == first
+    lose(made)
+    for path in (*tmp_path.glob(".*.quiltstream.*"), *(tmp_path / "out").glob(".*.quiltstream.*")):
+        path.unlink()
+    done = call("run", made.settings)
+    assert done.code == 4, done.err
+    assert done.said("releases that are not on record")
+    assert not made.ledger.exists()
+    assert (tmp_path / "out" / "releases.parquet").read_bytes() == first
+
+
+def test_a_live_sink_elsewhere_is_searched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    change(made, sink={"parquet": "stubborn://live"})
+    settings = read_settings(made.settings)
+    (tmp_path / "live").mkdir()
+    shutil.copy(made.sink, tmp_path / "live" / "some.parquet")
+    assert isinstance(settings.sink, FileSink)
+    with Store(f"sqlite:///{tmp_path}/other.db", create=True) as store:
+        found = folders.sink(settings, "sink", settings.sink).unknown_ids(store)
+    assert sorted(found) == sorted(read_releases(made.sink)["release_id"].to_pylist())
+
+
+@pytest.mark.parametrize("scheme", ["file", "nowhere"])
+def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, scheme: str) -> None:
+    made = job(tmp_path)
+    change(made, sink={"parquet": f"{scheme}:///out/releases.parquet"})
+    done = call("run", made.settings)
+    assert done.code == 2, done.err
+    assert done.said("sink: ")
+    assert done.said("check its scheme")
+    assert "history-lost" not in done.err
+    assert not made.ledger.exists()
 
 
 def test_a_ledger_that_was_moved_on_purpose_or_merged_is_gone_on_with(tmp_path: Path) -> None:

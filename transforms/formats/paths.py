@@ -68,10 +68,7 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
         try:
             paths = _matches(where)
         except (ValueError, OSError) as error:
-            problems.append(
-                f"{setting}: {where} cannot be looked up ({type(error).__name__}); check its scheme and credentials, "
-                "and install the extra of apache-beam for it, for example apache-beam[gcp] for gs://"
-            )
+            problems.append(unreachable(setting, where, error))
             continue
         if not paths and is_local(where) and Path(where).is_dir():
             problems.append(f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*")
@@ -97,6 +94,30 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
                 ]
             )
     return list(found)
+
+
+def unreachable(setting: str, path: str, error: Exception) -> str:
+    """What to say of a place that cannot be looked up."""
+    return (
+        f"{setting}: {path} cannot be looked up ({type(error).__name__}); check its scheme and credentials, "
+        "and install the extra of apache-beam for it, for example apache-beam[gcp] for gs://"
+    )
+
+
+def is_elsewhere(path: str, setting: str) -> bool:
+    """Whether a file is there that is not on this machine.
+
+    Args:
+        path: the file, with a scheme.
+        setting: name of the setting, for the message.
+
+    Raises:
+        SettingsError: its place cannot be reached.
+    """
+    try:
+        return bool(file_systems().exists(path))
+    except (ValueError, OSError) as error:
+        raise SettingsError([unreachable(setting, path, error)]) from None
 
 
 def present(patterns: Iterable[str]) -> list[str]:

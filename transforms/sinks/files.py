@@ -29,11 +29,11 @@ from apache_beam.transforms.window import GlobalWindows
 from ...schemas.files import part_name
 from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
 from ...schemas.settings.connectors import FileFormat
-from ...schemas.table_files import RELEASES, RowForm, read_rows, write_rows, write_stream
+from ...schemas.table_files import RELEASES, RowForm, read_rows, rows_in, write_rows, write_stream
 from ..common import batches
 from ..common import batches as coders
 from ..common.rejects import all_with_letters
-from ..formats.paths import is_local
+from ..formats.paths import is_local, open_bytes
 
 __all__ = [
     "LETTERS",
@@ -94,8 +94,11 @@ LETTERS = RowForm(
 
 
 def read_releases(path: str | Path) -> pa.Table:
-    """Read a file of releases of any of the formats, as a table of ``RELEASE_SCHEMA``."""
-    return read_rows(path, RELEASES)
+    """Read a file of releases of any of the formats, here or elsewhere, as a table of ``RELEASE_SCHEMA``."""
+    if is_local(str(path)):
+        return read_rows(path, RELEASES)
+    with open_bytes(str(path)) as file:
+        return rows_in(file.read(), RELEASES)
 
 
 class WriteRows(beam.PTransform[Any, Any]):

@@ -63,7 +63,7 @@ def test_every_problem_of_every_file_is_told_at_once_but_not_without_end(tmp_pat
 
 
 def test_a_file_that_vanished_is_named(tmp_path):
-    with pytest.raises(SourceFileError, match=r"gone\.csv cannot be opened \(FileNotFoundError\)"):
+    with pytest.raises(SourceFileError, match=r"gone\.csv cannot be opened \(No such file or directory\)"):
         open_bytes(str(tmp_path / "gone.csv"))
 
 
