@@ -23,6 +23,7 @@ from ...schemas.slots import DAY_US, format_duration, format_instant
 from ..errors import CommandError
 from ..runners import read_source
 from .data_preview import Look
+from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
 _WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
@@ -115,6 +116,7 @@ def guess(look: Look, output: Path) -> Guess:
     measure = f"  unit: {json.dumps(look.unit)}\n  scale: {_number(scale)}  # {_scale_note(look, per_unit, scale)}\n"
     name = _name(look.path.stem)
     text = _TEMPLATE.format(
+        schema=SCHEMA_FILE,
         file=look.files.name,
         format=look.format,
         path=_word(_relative(look.files, output)),
@@ -264,6 +266,8 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
 def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
     """Write the settings file, and beside it ``roster.csv`` with the series that are published, in one group.
 
+    A file with the JSON Schema of the settings, which their first line names to editors, is written there too.
+
     Args:
         guessed: the settings.
         output: where they are written.
@@ -278,13 +282,14 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
         CommandError: there is one already, or it cannot be written; or no series can be held out.
         SourceFileError: the data cannot be read to their end.
     """
-    roster = output.with_name("roster.csv")
-    for path in (output, *([roster] if guessed.grouped else [])):
-        if os.path.lexists(path) and not force:
+    roster, schema = output.with_name("roster.csv"), output.with_name(SCHEMA_FILE)
+    for path in (output, schema, *([roster] if guessed.grouped else [])):
+        if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
             raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
+        _write(schema, schema_file())
         _write(output, guessed.text)
         return None
     every = series_of(load_settings(guessed.text, folder=output.parent))
@@ -294,6 +299,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
             f"--hold-out {hold_out:g}: of {len(every)} series that leaves {len(every) - len(names)} for the history "
             f"and {len(names)} to publish; give a share that leaves some of both"
         )
+    _write(schema, schema_file())
     _write(output, guessed.text if not hold_out else guessed.text.replace(_STAND_IN, _HELD_OUT).replace(_ROSTER, _REST))
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
@@ -377,6 +383,7 @@ _RISES = """
   # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
 
 _TEMPLATE = """\
+# yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {file}:
 #   quiltstream check THIS-FILE             says what is in the data, for your eyes only
 #   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     the belief, see model below

@@ -15,7 +15,7 @@ from quiltstream.schemas.release_ddl import release_ddl
 from quiltstream.schemas.releases import RELEASE_SCHEMA
 from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
-from ..jobs import call
+from ..jobs import call, readings, write_csv
 
 
 def test_the_schema_is_printed_as_json() -> None:
@@ -82,3 +82,26 @@ def test_the_documentation_explains_every_column_of_a_release(repository: Path) 
 @pytest.mark.parametrize("page", ["settings.md", "guarantee.md", "ledger.md", "model.md", "releases.md", "cli.md"])
 def test_the_index_links_every_page(repository: Path, page: str) -> None:
     assert f"({page})" in (repository / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+def test_init_names_a_schema_file_that_editors_read(tmp_path: Path) -> None:
+    data, settings, schema = tmp_path / "data.csv", tmp_path / "settings.yaml", tmp_path / "settings.schema.json"
+    write_csv(data, readings(2))
+    assert call("init", data, "-o", settings).code == 0
+    first = settings.read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# yaml-language-server: $schema={schema.name}"
+    written = json.loads(schema.read_text(encoding="utf-8"))
+    assert written.pop("$comment").startswith("Written by `quiltstream init`")
+    assert written == settings_schema()
+    # one that was written by an earlier version is replaced, another file is not
+    schema.write_text(json.dumps({"$comment": json.loads(schema.read_text(encoding="utf-8"))["$comment"]}))
+    assert call("init", data, "-o", settings, "--force").code == 0
+    assert json.loads(schema.read_text(encoding="utf-8"))["properties"]
+    schema.write_text("{}", encoding="utf-8")
+    for path in (settings, tmp_path / "roster.csv"):
+        path.unlink()
+    refused = call("init", data, "-o", settings)
+    assert refused.code == 2
+    assert "settings.schema.json: it exists already" in refused.err
+    assert not settings.exists()
+    assert schema.read_text(encoding="utf-8") == "{}"
