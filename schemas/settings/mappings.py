@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-Payload = Literal["json", "cbor", "avro", "avro-single"]
+Payload = Literal["json", "ndjson", "csv", "line-protocol", "cbor", "msgpack", "avro", "avro-single"]
 """How the payload of a message is written."""
 
 #: Presets that take the payload apart by a convention of its own, whose values have names.
@@ -99,6 +99,9 @@ MESSAGE_FIELDS = frozenset(
         "attributes",
         "pseudonyms",
         "avro_schemas",
+        "columns",
+        "compression",
+        "delimiter",
         "max_bytes",
         "remember",
         "where",
@@ -140,6 +143,11 @@ def check_readings(readings: Readings) -> None:
         problems.append("readings.avro_schemas is of payload: avro-single; leave it out, or set the payload")
     if readings.payload == "avro-single" and not readings.avro_schemas:
         problems.append("readings.avro_schemas is missing: avro-single payloads only name the digest of their schema")
+    problems += [
+        f"readings.{name} is of payload: csv; leave it out, or set the payload"
+        for name in ("columns", "delimiter")
+        if readings.payload != "csv" and getattr(readings, name) != _default(name)
+    ]
     if problems:
         raise ValueError("; ".join(problems))
 
@@ -259,7 +267,7 @@ def columns_problems(readings: Readings) -> list[str]:
     """What a file cannot serve, one line for every setting."""
     problems = [
         f"readings.{name} is set, and only messages have it; the source is files: leave it out"
-        for name in ("preset", "avro_schemas", "attributes", "where")
+        for name in ("preset", "avro_schemas", "attributes", "where", "compression", "columns")
         if getattr(readings, name)
     ]
     if readings.payload != "json":
@@ -280,6 +288,15 @@ class Readings(Section):
 
     preset: Preset | None = Field(default=None, description="a convention of messages that is known by name")
     payload: Payload = Field(default="json", description="how the payload of a message is written")
+    compression: Literal["gzip"] | None = Field(
+        default=None, description="how the payload of a message is packed; unpacked it has at most max_bytes"
+    )
+    columns: list[Name] = Field(
+        default_factory=list[Name],
+        max_length=1_000,
+        description="names of the columns of csv payloads; left out: the first line of each has them",
+    )
+    delimiter: Literal[",", ";", "\t", "|"] = Field(default=",", description="between the columns of csv payloads")
     series: SeriesPlace | None = Field(
         default=None,
         description="column with the name of the meter or wearer, {constant: NAME}, or a place in a message; "
@@ -327,7 +344,7 @@ class Readings(Section):
     avro_schemas: list[dict[str, Any]] = Field(
         default_factory=list[dict[str, Any]], description="the writers' schemas of avro-single payloads"
     )
-    max_bytes: int = Field(default=1_000_000, gt=0, description="a larger message is a reject")
+    max_bytes: int = Field(default=1_000_000, gt=0, description="a larger message is a reject, packed or unpacked")
     remember: int = Field(
         default=200_000,
         ge=100,

@@ -2,8 +2,12 @@
 
 ``messages``, ``columns``, ``parsing``
     what a broker hands over, and what a payload format makes of it
-``mapped``, ``avro``, ``avro_vectorised``
-    the mappings of the settings, over JSON, CBOR and Avro
+``mapped``, ``operators``, ``unit_names``
+    the mappings of the settings: their arrays and conditions, their operators, and units
+``containers``, ``avro``, ``avro_vectorised``
+    forms of payloads beside JSON and CBOR
+``trial``
+    what a mapping makes of single messages, and why
 ``presets``
     the formats of platforms
 ``meter_registers``, ``bounded_cache``, ``dead_letters``

@@ -24,11 +24,12 @@ from ..common.rejects import Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
+from .containers import TooLargeError, csv_parser, msgpack_parser, parse_lines, parse_ndjson, unpacked
 from .dead_letters import check_letters
 from .mapped import Mapping, asked_beside, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
-from .parsing import Apart, Parsed, cbor_parser, collector_held_back, parse_json
+from .parsing import Apart, Parsed, Parser, cbor_parser, collector_held_back, parse_json
 
 if TYPE_CHECKING:
     from .presets.json_documents import Wanted
@@ -112,8 +113,19 @@ def _parser(
         if mapping.is_plain:
             return AvroParser(lookup, mapping.paths, single=single)
         return AvroParser(lookup, _times_of(mapping), single=single, abreast=False)
-    parse = cbor_parser() if readings.payload == "cbor" else parse_json
+    parse = _PARSERS[readings.payload](readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
+
+
+#: Of each way to write a payload as plain values, what makes its parser.
+_PARSERS: dict[str, Callable[[Readings], Parser]] = {
+    "json": lambda _: parse_json,
+    "ndjson": lambda _: parse_ndjson,
+    "csv": lambda readings: csv_parser(readings.columns, readings.delimiter),
+    "line-protocol": lambda _: parse_lines,
+    "cbor": lambda _: cbor_parser(),
+    "msgpack": lambda _: msgpack_parser(),
+}
 
 
 def _times_of(mapping: Mapping) -> dict[str, Steps]:
@@ -314,6 +326,7 @@ class _Worker:
         except ValueError as error:
             raise SettingsError([str(error)]) from None
         self._limit = readings.max_bytes
+        self._packed = readings.compression is not None
         self._births = births_of(readings, decoder.begun)
         self._convention = convention_of(readings, decoder.timezone, decoder.group, decoder.schemas, self._births)
         self._registers: Registers | None = None
@@ -360,8 +373,8 @@ class _Worker:
             found: list[Decoded] = []
             silent = np.ones(len(messages), dtype=np.bool_)
             silent[ends] = False
-            for some in _in_parts(messages, chosen):
-                for rows in self._convention(messages, some):
+            for some, opened in self._opened(messages, chosen, bad):
+                for rows in self._convention(opened, some):
                     silent[rows.message] = False
                     found += [_told_once(self._rows.decode(raw)) for raw in rows.raw()]
                     bad |= rows.bad
@@ -373,6 +386,37 @@ class _Worker:
             rejects += [one for part in parts for one in part.rejects]
             parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
         return _with_passed(_with_rejects(parts, bad, rejects, messages), int(silent.sum()))
+
+    def _opened(
+        self, messages: Messages, chosen: list[int], bad: dict[int, RejectReason]
+    ) -> Iterator[tuple[list[int], Messages]]:
+        """Messages in parts that are parsed together, with their payloads unpacked; what cannot be is bad."""
+        if not self._packed:
+            for some in _in_parts(messages, chosen):
+                yield some, messages
+            return
+        payloads = list(messages.payloads)
+        opened = replace(messages, payloads=payloads)
+        some, held = list[int](), 0
+        for number in chosen:
+            try:
+                body = unpacked(messages.payloads[number] or b"", self._limit)
+            except TooLargeError:
+                bad[number] = RejectReason.TOO_LARGE
+                continue
+            except ValueError:
+                bad[number] = RejectReason.MALFORMED_ROW
+                continue
+            if some and held + len(body) > _PARSED_BYTES:
+                yield some, opened
+                for one in some:
+                    payloads[one] = None
+                some, held = [], 0
+            payloads[number] = body
+            some.append(number)
+            held += len(body)
+        if some:
+            yield some, opened
 
     @property
     def memory(self) -> str:

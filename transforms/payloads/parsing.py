@@ -115,14 +115,15 @@ def parse_json_text(payload: bytes | str) -> Any:
         # a number is never rejected for its size
         if _VAST.search(payload) is None or _SURROGATE.search(payload) is not None:
             raise
-        return json.loads(payload.decode("utf-8"), parse_float=_clamped, parse_int=_integer, parse_constant=_refuse)
+        return json.loads(payload.decode("utf-8"), parse_float=clamped, parse_int=_integer, parse_constant=_refuse)
 
 
 def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= _SHORT else _clamped(digits)
+    return int(digits) if len(digits) <= _SHORT else clamped(digits)
 
 
-def _clamped(digits: str) -> float:
+def clamped(digits: str) -> float:
+    """The digits of a number as a float; one that no float is large enough for is the largest."""
     largest = sys.float_info.max
     return max(-largest, min(largest, float(digits)))
 
@@ -174,6 +175,7 @@ __all__ = [
     "Parsed",
     "Parser",
     "cbor_parser",
+    "clamped",
     "collector_held_back",
     "parse_each",
     "parse_json",

@@ -19,6 +19,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 
+from .damage import Steps
 from .payloads import FIRST, NOON_S, NOON_US, decode, dumped, messages
 
 MINUTE_US = 60_000_000
@@ -407,23 +408,6 @@ def test_a_mapping_with_operators_is_written_as_it_was_given(document: dict[str,
     written = mapping(**document).model_dump(mode="json", exclude_defaults=True)
     assert written == BASE | document
     assert Readings.model_validate(written) == mapping(**document)
-
-
-class Steps:
-    """Counts the lines of Python that run, which do not depend on the machine."""
-
-    def __init__(self, run: Callable[[], object]) -> None:
-        self.count = 0
-        before = sys.gettrace()
-        sys.settrace(self._call)
-        try:
-            run()
-        finally:
-            sys.settrace(before)
-
-    def _call(self, _frame: Any, _event: str, _given: Any) -> Any:
-        self.count += 1
-        return self._call
 
 
 LINEAR: dict[str, tuple[dict[str, Any], Callable[[int], Any]]] = {

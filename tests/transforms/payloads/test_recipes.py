@@ -25,6 +25,7 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 
 from ...tiers import TIER
+from .damage import counted_once, damaged
 from .payloads import FIRST, NOON_US, messages, outcome
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -102,55 +103,6 @@ def test_the_page_of_recipes_is_that_of_the_folder(repository: Path):
     assert shown == recipes_page(), "put what recipes_page() returns between the marks of docs/recipes.md"
 
 
-def counted_once(one: Case, given: Messages) -> None:
-    """Each message is a reject, or passed over, or has readings; some readings of a reject may count."""
-    register = isinstance(one.readings.value, RegisterValue)
-    whole = one.decoder.decode(given)
-    rejected = [at for part in whole for each in part.rejects for at in each.positions.tolist()]
-    assert len(rejected) == len(set(rejected))
-    alone_passed = 0
-    for number in range(len(given)):
-        alone = Messages(
-            payloads=[given.payloads[number]],
-            topics=[given.topics[number]],
-            keys=[None],
-            headers=[given.headers[number]],
-            stamps_us=given.stamps_us[number : number + 1],
-            positions=given.positions[number : number + 1],
-        )
-        parts = one.decoder.decode(alone)
-        read = sum(part.readings.num_rows for part in parts if part.readings is not None)
-        lost = {at for part in parts for each in part.rejects for at in each.positions.tolist()}
-        passed = sum(part.passed for part in parts)
-        assert lost <= {FIRST + number}
-        assert (lost != set()) == (FIRST + number in rejected)
-        assert passed <= 1
-        assert not (passed and (read or lost))
-        assert read or lost or passed or register
-        alone_passed += passed
-    assert alone_passed == sum(part.passed for part in whole)
-
-
-def damaged(payload: bytes, chance: random.Random) -> bytes:
-    """A payload with bytes changed, cut, doubled, or with a value in it replaced."""
-    body = bytearray(payload)
-    for _ in range(chance.randint(0, 3)):
-        at, kind = chance.randrange(len(body) + 1), chance.randrange(5)
-        if kind == 0 and body:
-            body[at % len(body)] = chance.randrange(256)
-        elif kind == 1:
-            del body[at : at + chance.randint(1, 20)]
-        elif kind == 2:
-            body[at:at] = chance.choice([b"null", b"1e999", b'"x"', b"[]", b"{}", b",", b"-", b"[[", b"\xff", b"[*]"])
-        elif kind == 3:
-            body[at:at] = body[at : at + chance.randint(1, 40)]
-        else:
-            body = bytearray(
-                bytes(body).replace(b":", chance.choice([b":[", b": null,", b':"', b"::"]), chance.randint(1, 2))
-            )
-    return bytes(body)
-
-
 @pytest.mark.assures("payloads", "Damaged messages of every recipe raise nothing, and each counts once")
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
@@ -159,7 +111,7 @@ def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
     total = 4_000 if TIER == "nightly" else 40
     at = [chance.randrange(len(seeds)) for _ in range(total)]
     counted_once(
-        one,
+        lambda: one.decoder,
         Messages(
             payloads=[damaged(seeds[number], chance) for number in at],
             topics=[one.given.topics[number] for number in at],
@@ -203,4 +155,7 @@ def test_documents_with_other_values_raise_nothing_and_count_once(data: st.DataO
         document = replaced(document, data.draw(st.lists(st.integers(0, 9), max_size=7)), data.draw(JSON))
         payloads.append(json.dumps(document).encode())
     given = one.given
-    counted_once(one, Messages(payloads, given.topics, given.keys, given.headers, given.stamps_us, given.positions))
+    counted_once(
+        lambda: one.decoder,
+        Messages(payloads, given.topics, given.keys, given.headers, given.stamps_us, given.positions),
+    )
