@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -102,6 +103,19 @@ class Prometheus:
             f"--web.listen-address=127.0.0.1:{self._port}",
         ]
 
+    def recall(self, open_metrics: str) -> None:
+        """Let it have scraped this before it starts: samples with their times, in the text of OpenMetrics."""
+        file = self._processes.folder / "recorded.txt"
+        file.write_text(open_metrics, encoding="utf-8")
+        promtool = Path(self._command[0]).with_name("promtool")
+        done = subprocess.run(
+            [promtool, "tsdb", "create-blocks-from", "openmetrics", file, self._processes.folder / "data"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._processes.start("prometheus", self._command)
@@ -123,6 +137,14 @@ class Prometheus:
         """What an expression says now."""
         found = self._asked("/api/v1/query", query=expression)
         return [float(one["value"][1]) for one in found["result"]]
+
+    def over(self, expression: str, begin: float, end: float) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """What an expression says at each minute: labels, and instants with values, of every series."""
+        found = self._asked("/api/v1/query_range", query=expression, start=f"{begin:.0f}", end=f"{end:.0f}", step="60s")
+        return [
+            (one["metric"], [(float(moment), float(value)) for moment, value in one["values"]])
+            for one in found["result"]
+        ]
 
     def up(self) -> bool:
         """Whether every place was scraped, at the last scrape."""

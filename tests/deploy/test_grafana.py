@@ -1,0 +1,75 @@
+"""The operator's page for Grafana: whole by itself, over metrics that exist, with expressions that Prometheus takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .flink_files import ROOT, run, text
+from .prometheus_files import names_in, names_in_rules
+from .test_prometheus import metrics_there_are
+
+PAGE: dict[str, Any] = json.loads(text(ROOT / "deploy" / "grafana" / "quiltstream.json"))
+PANELS: list[dict[str, Any]] = [one for one in PAGE["panels"] if one["type"] != "row"]
+TARGETS: list[tuple[str, str]] = [(one["title"], target["expr"]) for one in PANELS for target in one["targets"]]
+
+#: Columns of Grafana's grid.
+WIDTH = 24
+
+
+def plain(expression: str) -> str:
+    """An expression as Grafana sends it: with its variables filled in."""
+    return expression.replace("$__rate_interval", "1m").replace("$domain", ".*")
+
+
+def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
+    assert len({one["id"] for one in PAGE["panels"]}) == len(PAGE["panels"])
+    assert len({one["title"] for one in PAGE["panels"]}) == len(PAGE["panels"])
+    cells = {
+        one["id"]: {
+            (at["x"] + x, at["y"] + y)
+            for at in [one["gridPos"]]
+            for x in range(at["w"])
+            for y in range(at["h"])
+        }
+        for one in PAGE["panels"]
+    }  # fmt: skip
+    assert all(0 <= x < WIDTH for places in cells.values() for x, _ in places)
+    assert [pair for pair in combinations(cells, 2) if cells[pair[0]] & cells[pair[1]]] == []
+
+
+def test_each_panel_says_what_it_shows_and_asks_the_chosen_prometheus() -> None:
+    variables = {one["name"] for one in PAGE["templating"]["list"]}
+    for one in PANELS:
+        assert one["description"].endswith(".")
+        assert one["type"] in {"timeseries", "stat", "gauge", "state-timeline"}
+        assert {str(target["datasource"]) for target in [one, *one["targets"]]} == {
+            str({"type": "prometheus", "uid": "${datasource}"})
+        }
+        assert len({target["refId"] for target in one["targets"]}) == len(one["targets"])
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(PAGE))) - {"__rate_interval", "__all"}
+    assert used == variables
+
+
+@pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
+def test_panels_use_only_metrics_that_there_are_and_all_that_rules_use() -> None:
+    used = {name for _, expression in TARGETS for name in names_in(expression)}
+    assert used <= metrics_there_are()
+    # an alert leads here: its metric is drawn
+    assert names_in_rules() <= used
+
+
+@pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
+def test_prometheus_takes_every_expression(tool: Callable[[str], str], tmp_path: Path) -> None:
+    asked = [*TARGETS, *(("annotation", one["expr"]) for one in PAGE["annotations"]["list"])]
+    rules = [{"record": f"panel:{number}", "expr": plain(expression)} for number, (_, expression) in enumerate(asked)]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
+    assert f"{len(asked)} rules found" in run([tool("promtool"), "check", "rules", str(file)])

@@ -1,0 +1,217 @@
+"""Every expression of the dashboard, asked of a real Prometheus over a recorded hour in which things go wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from .installed import NotInstalledError
+from .prometheus import Prometheus, find_prometheus
+
+pytestmark = pytest.mark.e2e
+
+PAGE: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "quiltstream.json").read_text(encoding="utf-8")
+)
+PANELS: list[dict[str, Any]] = [one for one in PAGE["panels"] if one["type"] != "row"]
+
+#: Minutes of the hour in which the ledger, the runner and a partition of the source are away.
+AWAY = range(20, 28)
+MINUTES = 60
+
+_BEAM = "flink_taskmanager_job_task_operator_quiltstream_"
+_LEDGER, _LIVE, _GATEWAY = "quiltstream_ledger_", "quiltstream_live_", "quiltstream_gateway_"
+_QUERY = '{domain="feeder",query="daily"}'
+
+
+def _recorded(begin: float) -> dict[str, Callable[[int], float]]:
+    """What is scraped at each minute of an hour that begins then: a job on Prism, one on Flink, a gateway."""
+
+    def away(minute: int) -> float:
+        return float(minute in AWAY)
+
+    def late(minute: int) -> float:
+        return 9.0 * max(0, minute - AWAY.stop)
+
+    def read(minute: int) -> float:
+        return 6000.0 * (minute - len(range(AWAY.start, min(minute, AWAY.stop))))
+
+    found: dict[str, Callable[[int], float]] = {
+        f"{_LEDGER}up": lambda m: 1 - away(m),
+        f'{_LEDGER}budget_epsilon{{domain="feeder"}}': lambda _: 1,
+        f'{_LEDGER}loss_epsilon{{domain="feeder"}}': lambda m: min(1.0, 0.6 + m / 120),
+        f'{_LEDGER}reserved_loss_epsilon{{domain="feeder"}}': lambda _: 0.9999,
+        f'{_LEDGER}closed{{domain="feeder"}}': lambda _: 0,
+        f'{_LEDGER}history_lost{{domain="feeder"}}': lambda _: 0,
+        f'{_LEDGER}flagged_charges{{domain="feeder"}}': lambda _: 0,
+        f"{_LEDGER}windows_charged{_QUERY}": lambda m: m // 6,
+        f"{_LEDGER}windows_refused{_QUERY}": lambda m: max(0, m - 50) // 6,
+        f"{_LEDGER}admitted_until_seconds{_QUERY}": lambda _: begin + 50 * 60,
+        f"{_LEDGER}window_due_seconds{_QUERY}": lambda m: begin + 360 * (m // 6 + 1) - 400 - 600 * away(m),
+        'scrape_duration_seconds{job="ledger"}': lambda m: 0.05 + 10 * away(m),
+        f"{_LIVE}running": lambda m: 1 - away(m),
+        f"{_LIVE}begun_total": lambda m: 1 + (m >= AWAY.stop),
+        f"{_LIVE}looked_seconds": lambda m: begin + 60 * m - 5,
+        f"{_LIVE}worker_silent_seconds": lambda m: 2 + 60 * max(0, m - AWAY.start) * away(m),
+        f"{_LIVE}clock_seconds": lambda m: begin + 60 * (AWAY.start if m in AWAY else m) - 30,
+        f"{_LIVE}readings_total": read,
+        f"{_LIVE}blocks_incomplete_total": lambda m: float(m >= AWAY.stop),
+        f"{_LIVE}sources_left_out_total": lambda m: float(m >= AWAY.start + 4),
+        f'{_LIVE}rejected_total{{reason="late"}}': late,
+        f'{_LIVE}rejected_total{{reason="not-a-number"}}': float,
+        f'{_LIVE}trouble{{cause="runner-away"}}': away,
+        f'{_LIVE}trouble{{cause="ledger-away"}}': away,
+        f'{_LIVE}trouble{{cause="no-worker"}}': lambda _: 0,
+        f'{_LIVE}trouble{{cause="source-left-out"}}': lambda m: float(m in range(AWAY.start + 4, AWAY.stop + 4)),
+        "flink_jobmanager_numRunningJobs": lambda _: 1,
+        "flink_jobmanager_numRegisteredTaskManagers": lambda m: 1 - away(m),
+        'flink_jobmanager_job_numRestarts{job_name="flink"}': lambda m: float(m >= AWAY.start),
+        'flink_jobmanager_job_numberOfCompletedCheckpoints{job_name="flink"}': lambda m: read(m) / 1000,
+        'flink_taskmanager_job_task_operator_currentInputWatermark{job_name="flink",'
+        'operator_name="Publish_Collect_GroupByKey"}': (
+            lambda m: 1000 * (begin + 60 * (AWAY.start if m in AWAY else m) - 90)
+        ),
+        f'{_BEAM}decoded_readings{{job_name="flink"}}': read,
+        f'{_BEAM}polls{{job_name="flink"}}': lambda m: read(m) / 1000,
+        f'{_BEAM}blocks_incomplete{{job_name="flink"}}': lambda m: float(m >= AWAY.stop),
+        f'{_BEAM}sources_left_out{{job_name="flink"}}': lambda _: 0,
+        'quiltstream_rejected{job_name="flink",reason="late"}': late,
+        f"{_GATEWAY}received_total": lambda m: 6000.0 * m,
+        f"{_GATEWAY}acknowledged_total": read,
+        f"{_GATEWAY}sent_total": lambda m: m // 6,
+        f"{_GATEWAY}in_flight": lambda m: 40 + 900 * away(m),
+        f'{_GATEWAY}dropped_total{{reason="too-large"}}': lambda m: m // 10,
+        f"{_GATEWAY}reconnects_total": lambda m: float(m >= AWAY.start),
+        f"{_GATEWAY}sessions_lost_total": lambda _: 0,
+    }
+    for job in ("live", "ledger", "flink", "gateway"):
+        found[f'up{{job="{job}",instance="{job}"}}'] = (lambda m: 1 - away(m)) if job == "ledger" else (lambda _: 1)
+    return found
+
+
+def open_metrics(begin: float) -> str:
+    """The hour in the text of OpenMetrics: families one after another, each sample with its second."""
+    families: dict[str, list[str]] = {}
+    for series, value in _recorded(begin).items():
+        lines = (f"{series} {value(minute)!r} {begin + 60 * minute:.0f}" for minute in range(MINUTES))
+        families.setdefault(series.partition("{")[0], []).extend(lines)
+    # gauges all of them: a name of a counter would be changed, and to queries they are the same
+    return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in families.items()) + "# EOF\n"
+
+
+@pytest.fixture(scope="module")
+def begin() -> float:
+    """When the hour began: whole minutes, so that a query at a minute sees that minute."""
+    return time.time() // 60 * 60 - 90 * 60
+
+
+@pytest.fixture(scope="module")
+def prometheus(begin: float) -> Iterator[Prometheus]:
+    try:
+        program = find_prometheus()
+    except NotInstalledError as error:
+        pytest.skip(str(error))
+    server = Prometheus(program, {})
+    try:
+        server.recall(open_metrics(begin))
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+Lines = dict[str, list[tuple[float, float]]]
+
+
+def asked(prometheus: Prometheus, begin: float, expression: str, legend: str) -> Lines:
+    """What an expression says over the hour, by the name that the legend gives each line."""
+    plain = expression.replace("$__rate_interval", "4m").replace("$domain", ".*")
+    found: Lines = {}
+    for labels, values in prometheus.over(plain, begin + 120, begin + 60 * (MINUTES - 1)):
+        name = legend
+        for label, value in labels.items():
+            name = name.replace("{{" + label + "}}", value)
+        found[name] = values
+    return found
+
+
+@pytest.mark.assures("deployments", "Every panel of the dashboard shows something in an hour that has everything")
+def test_every_panel_shows_the_hour_and_what_goes_wrong_in_it(
+    prometheus: Prometheus, begin: float, tmp_path: Path
+) -> None:
+    shown = {
+        one["title"]: [asked(prometheus, begin, target["expr"], target["legendFormat"]) for target in one["targets"]]
+        for one in PANELS
+    }
+    assert [(title, number) for title, lines in shown.items() for number, one in enumerate(lines) if not one] == []
+
+    def at(title: str, name: str, minute: int) -> float:
+        line = next(one[name] for one in shown[title] if name in one)
+        return dict(line)[begin + 60 * minute]
+
+    assert at("Loss of the budget", "feeder", 12) == pytest.approx(0.7)
+    assert at("Windows are admitted for", "daily", 40) == pytest.approx(600)
+    assert at("Causes", "runner-away", AWAY.start) == 1
+    assert at("Causes", "runner-away", AWAY.stop) == 0
+    assert at("Overdue", "daily", AWAY.start) > at("Overdue", "daily", AWAY.start - 1)
+    assert at("Readings a second", "Prism", 15) == pytest.approx(100)
+    assert at("Readings a second", "Prism", AWAY.stop - 2) < 10
+    assert at("Rejects a second, by reason", "late", 40) == pytest.approx(0.15)
+    assert at("Windows an hour", "daily: refused", 58) > 0
+    assert at("Runs", "Prism", AWAY.start) == 0
+    assert at("The source is behind", "Prism", AWAY.stop - 1) > 400
+    draw(shown, begin, tmp_path / "dashboard.svg")
+    assert (tmp_path / "dashboard.svg").stat().st_size > 10_000
+
+
+def draw(shown: dict[str, list[Lines]], begin: float, path: Path) -> None:
+    """The panels with their lines, in their places: what Grafana draws, without Grafana."""
+    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "quiltstream", "font.size": 7}
+    rows = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in PANELS)
+    figure = Figure((12, rows * 0.26))
+    for one in PANELS:
+        place = one["gridPos"]
+        axes = figure.add_axes(
+            (
+                place["x"] / 24 + 0.03,
+                1 - (place["y"] + place["h"] - 1.6) / rows,
+                place["w"] / 24 - 0.045,
+                (place["h"] - 2.9) / rows,
+            )
+        )
+        axes.set_title(one["title"], fontsize=8, loc="left", weight="bold")
+        lines = {name: line for part in shown[one["title"]] for name, line in part.items()}
+        if one["type"] in {"stat", "gauge"}:
+            axes.axis("off")
+            for number, (name, line) in enumerate(lines.items()):
+                value = line[-1][1]
+                said = f"{value:.0%}" if one["fieldConfig"]["defaults"]["unit"] == "percentunit" else f"{value:,.4g}"
+                axes.text(0.02, 0.8 - 0.3 * number, f"{said}   {name}", transform=axes.transAxes, fontsize=9)
+            continue
+        if one["type"] == "state-timeline":
+            for number, (name, line) in enumerate(lines.items()):
+                for value, same in groupby(line, key=lambda pair: pair[1]):
+                    minutes = [(moment - begin) / 60 for moment, _ in same]
+                    color = "#b22222" if value != (one["title"] == "Scrapes") else "#e4efe4"
+                    axes.barh(number, len(minutes), left=minutes[0], align="center", color=color, height=0.8)
+                axes.text(2, number, f" {name}", va="center")
+            axes.set_yticks([])
+        else:
+            for number, (name, line) in enumerate(lines.items()):
+                moments, values = zip(*line, strict=True)
+                style = ("-", "--", ":", "-.")[number % 4]
+                axes.plot([(one - begin) / 60 for one in moments], values, style, linewidth=1, label=name)
+            if all(math.isfinite(value) and value >= 0 for line in lines.values() for _, value in line):
+                axes.set_ylim(bottom=0)
+            axes.legend(fontsize=6, frameon=False, loc="upper left", ncols=2)
+        axes.set_xlim(2, MINUTES - 1)
+    figure.savefig(path, metadata={"Date": None})
