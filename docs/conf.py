@@ -58,7 +58,7 @@ KINDS = {
     ],
 }
 
-_MARKDOWN_LINK = re.compile(r"\]\((?P<file>[^)\s#:]+\.md)\)")
+_MARKDOWN_LINK = re.compile(r"\]\((?P<file>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 
 #: What a browser loads by itself, from another host.
 _LOADED = re.compile(

@@ -42,9 +42,6 @@ NIGHTLY: dict[str, str] = {
     "tests/house/test_mutants.py::test_the_machinery_tells_a_noticed_mutant_from_a_survivor_and_from_a_wreck": (
         "tests/house/test_mutants.py::test_every_mutant_still_fits_the_source"
     ),
-    "tests/house/test_tutorials.py::test_wearers_who_are_known_better_lose_what_the_activity_tutorial_says": (
-        "tests/privacy/estimation/test_belief_checks.py::test_a_memory_of_two_slots_loses_no_more_than_its_bound"
-    ),
     "tests/house/test_types.py::test_a_wrong_call_fails_the_type_check_and_the_right_one_passes": ".ci/run types",
     f"{_COMMANDS}/test_demo.py::test_homes_that_lose_more_are_counted_by_their_own_chains": (
         f"{_COMMANDS}/test_demo.py::test_the_demo_says_for_whom_it_holds_and_what_is_private"

@@ -219,9 +219,11 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     kept_paths = None if paths is None else [paths[name] for name in chosen.series]
     if choice.belief == "periodic":
         return periodic_model(model, kept_paths)
-    made = covering_model(model, chosen, choice.belief, choice.cover or USUAL)
+    epsilon = settings.privacy.epsilon
+    made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
     cover = made.diagnostics["cover"]
-    checks = check(kept_paths, chosen.states, settings.grid.interval_us, cover["sigma"], quick=choice.quick)
+    sigma = cover["checked"]["sigma"]
+    checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
 

@@ -47,7 +47,13 @@ _MOST_CELLS = 200_000_000
 
 
 def check(
-    paths: Sequence[Path] | None, states: int, interval_us: int, sigma: float, *, quick: bool = False
+    paths: Sequence[Path] | None,
+    states: int,
+    interval_us: int,
+    sigma: float,
+    epsilon: float = 1.0,
+    *,
+    quick: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Check the series of a history.
 
@@ -55,11 +61,13 @@ def check(
         paths: their states; None where they were too many to keep.
         states: number of states.
         interval_us: length of a slot in microseconds.
-        sigma: noise at epsilon 1.
+        sigma: noise at epsilon.
+        epsilon: what a series is to lose at most.
         quick: leave out what takes more than a second.
 
     Returns:
-        By name, ``within`` and ``series``, or the reason why it was ``skipped``.
+        By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was
+        ``skipped``.
     """
     density = 1 / sigma
     if paths is None:
@@ -71,24 +79,24 @@ def check(
         slow = "it would take long for so many series, states and slots of a day"
         rows = n * day * states * (states - 1)
         no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS else ""
-        found["rhythm"] = _counted(lambda: rhythm(paths, states, day, density, 1.0), no_rhythm)
+        found["rhythm"] = _counted(lambda: rhythm(paths, states, day, density, epsilon), epsilon, no_rhythm)
         found["memory"] = _counted(
-            lambda: memory(paths, states, density, 1.0), slow if n * states**4 > _MOST_ROWS else ""
+            lambda: memory(paths, states, density, epsilon), epsilon, slow if n * states**4 > _MOST_ROWS else ""
         )
     for name, length in (("25 hours", 25 * HOUR_US), ("week", 7 * DAY_US)):
         half = length // interval_us // 2
         why = "it would take long for so many readings and states" if cells * 2**states > _MOST_CELLS else ""
         if half < 1:
             why = "a slot is longer"
-        found[name] = _counted(lambda half=half: stretches(paths, states, density, half), why)
+        found[name] = _counted(lambda half=half: stretches(paths, states, density, half), epsilon, why)
     return found
 
 
-def _counted(losses: Callable[[], FloatArray], why_not: str) -> dict[str, Any]:
+def _counted(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> dict[str, Any]:
     if why_not:
         return {"skipped": why_not}
     found = losses()
-    return {"within": int((found <= 1.0).sum()), "series": len(found)}
+    return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": _finite(float(found.max()))}
 
 
 _KNOWING = "someone who knows which stretches of {} the series had, and how often"
@@ -116,11 +124,30 @@ def _said(name: str, found: Mapping[str, Any]) -> str:
     return f"{many} of the {found['series']} series {_SAID[name][1]}"
 
 
-def show_checks(console: Console, found: Mapping[str, Mapping[str, Any]], own: str) -> None:
-    """Print what was checked, and what it does not say."""
-    heading(console, "The history under richer beliefs, at this noise (exact statistics, which no ledger counts)")
-    lines = [("own chain", own)] if own else []
-    facts(console, [*lines, *said_of(found)])
+def show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
+    """Print what was checked, and what it does not say.
+
+    Args:
+        console: where to.
+        found: ``checks``, and where it was not epsilon 1 ``checked``, the epsilon and the sigma that they are about.
+        own: what the series lose by their own chains, at epsilon 1; empty where that is not known.
+    """
+    checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
+    epsilon = checked["epsilon"]
+    at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
+    heading(console, f"The history under richer beliefs, at {at} (exact statistics, which no ledger counts)")
+    lines = [("own chain", own if epsilon == 1 else f"at epsilon 1, {own}")] if own else []
+    facts(console, [*lines, *((label, said + _most(name, checks[name])) for name, (label, said)
+                              in zip(checks, said_of(checks), strict=True))])  # fmt: skip
+
+
+def _most(name: str, found: Mapping[str, Any]) -> str:
+    """The largest loss, where a series loses more than epsilon."""
+    if "skipped" in found or found["within"] == found["series"]:
+        return ""
+    if found["largest"] is None:
+        return "; of the others no bound is known"
+    return f"; the largest loss is at {'least' if name in _FROM_BELOW else 'most'} {found['largest']:.2f}"
 
 
 Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
@@ -147,7 +174,7 @@ MOST_STATES = 12
 _CHAIN_DIGITS = 4
 
 
-def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cover: str) -> Model:
+def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cover: str, epsilon: float = 1.0) -> Model:
     """The model with a belief that covers most series in the place of the pooled chain.
 
     The numbers of the belief are rounded outward to few digits before anything is made of them; a list of chains has no
@@ -158,6 +185,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         counts: what it was made of.
         belief: ``level`` or ``series``.
         cover: probability with which a further series is to be covered.
+        epsilon: whose noise the checks under richer beliefs are about.
 
     Raises:
         CommandError: the history has too few series for the cover, or says nothing of a state.
@@ -173,6 +201,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         else:
             made, outside = _own_chains(history, exact, rank), len(counts.series) - rank
         sigma = 1 / endless(made, 1.0).density
+        checked = {"epsilon": epsilon, "sigma": sigma if epsilon == 1 else 1 / endless(made, epsilon).density}
     except (EstimationError, ChainError, NotContracting) as error:
         raise CommandError(
             f"{error} (--cover, --only and --exclude choose, --edges make the bins, and --belief pooled takes one "
@@ -203,6 +232,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
                 "own": own,
                 "others": {} if exact is None else _others(history, exact, order[:rank].tolist()),
                 "table": _table(history, exact, cover),
+                "checked": checked,
             },
         },
     )
@@ -361,7 +391,7 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
     own = found["own"]
     show_checks(
         console,
-        found["checks"],
+        found,
         f"{own['within']} of the {n} series lose at most epsilon by their own chains"
         + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}")
         if own
@@ -438,5 +468,5 @@ def show_rhythm(console: Console, model: Model, interval: str) -> None:
             ("model id", model.model_id),
         ],
     )
-    show_checks(console, found["checks"], "")
+    show_checks(console, found, "")
     console.print("  Holidays and seasons are regimes that this chain does not know.")

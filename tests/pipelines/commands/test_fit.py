@@ -18,6 +18,7 @@ import pytest
 from quiltstream.pipelines.commands.fit_beliefs import check
 from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
+from quiltstream.privacy.estimation.belief_checks import memory, stretches
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.models import Model
 
@@ -268,6 +269,19 @@ def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us:
     found = check(paths, states, interval_us, 5.0)
     assert said in {one.get("skipped") for one in found.values()}
     assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_a_check_counts_whose_loss_is_above_the_epsilon_that_is_asked_for(epsilon: float) -> None:
+    drawn = np.random.default_rng(7)
+    paths = [SeriesPath(0, np.repeat(drawn.integers(0, 2, 400), kept).astype(np.int8)[:1000]) for kept in (1, 3, 9)]
+    found = check(paths, 2, 30 * 60_000_000, 12.0, epsilon)
+    lost = memory(paths, 2, 1 / 12)
+    assert 0.1 < min(lost) < max(lost)  # at 0.1 all lose more
+    assert found["memory"]["within"] == sum(lost <= epsilon)
+    if max(lost) > epsilon:
+        assert found["memory"]["largest"] == pytest.approx(max(lost), rel=0.05)  # bounds that suffice stay as they are
+    assert found["25 hours"]["largest"] == pytest.approx(max(stretches(paths, 2, 1 / 12, 25)))
 
 
 @pytest.mark.usefixtures("unchecked")
