@@ -111,6 +111,9 @@ MESSAGE_FIELDS = frozenset(
 #: Presets whose messages say themselves which series they are of, or may.
 _UNNAMED_VALUE = "green-button"
 
+#: The preset some of whose versions have no time.
+_OWN_TIME = "dsmr"
+
 
 def check_readings(readings: Readings) -> None:
     """Check a mapping as far as it does not depend on the source.
@@ -194,14 +197,28 @@ def _misplaced(readings: Readings) -> list[str]:
     return problems
 
 
+def _named_time_problems(readings: Readings) -> list[str]:
+    """What does not fit the time of such a preset: only telegrams of DSMR may lack one of their own."""
+    time = readings.time
+    if time is None:
+        return []
+    if readings.preset != _OWN_TIME or not isinstance(time, Place):
+        return [f"readings.time is set, and preset {readings.preset} has its own; leave it out"]
+    if time.is_plain and time.steps is None:
+        return []
+    return [
+        f"readings.time is {time.text}; under preset {readings.preset}, for telegrams that have no stamp, it is the "
+        "broker's stamp, a header or the key"
+    ]
+
+
 def _named_problems(readings: Readings) -> list[str]:
     """What does not fit a preset that takes the payload apart by its own convention."""
     problems: list[str] = []
     preset = readings.preset
     if readings.payload != "json":
         problems.append(f"readings.payload is {readings.payload}, and preset {preset} has its own; leave it out")
-    if readings.time is not None:
-        problems.append(f"readings.time is set, and preset {preset} has its own; leave it out")
+    problems += _named_time_problems(readings)
     if readings.time_format is not None or readings.time_unit != "s":
         problems.append(f"readings.time_unit or time_format is set, and preset {preset} has its own; leave it out")
     if readings.value is None and preset != _UNNAMED_VALUE:

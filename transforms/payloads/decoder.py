@@ -168,7 +168,12 @@ def _named(readings: Readings, timezone: str, group: str | Place | None, births:
             groups = [None] * len(messages)
             for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
                 groups[number] = one
-        return [find(messages, chosen, Wanted(name, series, timezone, unit)).rows(groups)]
+        times = (
+            None
+            if not isinstance(readings.time, Place)
+            else dict(zip(chosen, field_column(readings.time, messages, chosen), strict=True))
+        )
+        return [find(messages, chosen, Wanted(name, series, timezone, unit, times)).rows(groups)]
 
     return rows
 

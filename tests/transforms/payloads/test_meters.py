@@ -89,6 +89,65 @@ def test_dsmr_telegrams_of_old_versions_have_no_checksum():
     assert decode(preset("dsmr", "1-0:1.7.0"), given)[0] == [("EXAMPLE-0007", NOON_US, 1.193)]
 
 
+def test_dsmr_telegrams_may_have_lost_their_carriage_returns():
+    bare = telegram(*LINES).replace(b"\r", b"")
+    given = messages(bare, bare.replace(b"01.193", b"01.194"), telegram(*LINES).replace(b"\r", b"", 1))
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    assert rows == [("EXAMPLE-0007", NOON_US, 1.193)]
+    assert rejects == [(1, "malformed-row"), (2, "malformed-row")]
+
+
+def test_two_dsmr_telegrams_in_a_message_are_two_readings_each_for_itself():
+    first, second = (
+        telegram(*LINES),
+        telegram(*(line.replace("130000W", "130010W").replace("01.193", "02.5") for line in LINES)),
+    )
+    given = messages(first + second, first.replace(b"01.193", b"01.194") + second, first + second[:-20])
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
+    one, two = ("EXAMPLE-0007", NOON_US, 1.193), ("EXAMPLE-0007", NOON_US + 10_000_000, 2.5)
+    assert rows == [one, one, two, two]
+    assert rejects == [(1, "malformed-row"), (2, "malformed-row")]
+
+
+def test_the_identifier_of_luxembourg_and_codes_with_255_are_read():
+    lines = (
+        "1-3:0.2.8(42)",
+        "0-0:1.0.0(260105130000W)",
+        "0-0:42.0.0(53414731303330)",
+        "1-0:1.7.0*255(00.5*kW)",
+        "1-0:1.7.0*1(9*kW)",
+    )
+    assert decode(preset("dsmr", "1-0:1.7.0"), messages(telegram(*lines))) == ([("SAG1030", NOON_US, 0.5)], [])
+
+
+OLD = (
+    "0-0:96.1.1(4558414D504C452D30303037)",
+    "1-0:1.7.0(0000.98*kW)",
+    "0-1:96.1.0(4741532D3031)",
+    "0-1:24.3.0(260105130000)(00)(60)(1)(0-1:24.2.1)(m3)",
+    "(00024.123)",
+)
+
+
+def test_old_dsmr_telegrams_have_the_named_time_and_gas_in_two_lines():
+    given = messages(telegram(*OLD, checksum=""), telegram(*LINES), stamps_us=[NOON_US + 7, NOON_US + 7])
+    power = preset("dsmr", "1-0:1.7.0", time={"stamp": True})
+    rows, rejects = decode(power, given)
+    assert rows == [("EXAMPLE-0007", NOON_US, 1.193), ("EXAMPLE-0007", NOON_US + 7, 0.98)]
+    assert rejects == []
+    assert decode(preset("dsmr", "1-0:1.7.0"), given)[1] == [(0, "unparsable-time")]
+    assert decode(preset("dsmr", "0-1:24.2.1"), messages(telegram(*OLD, checksum=""))) == (
+        [("GAS-01", NOON_US, 24.123)],
+        [],
+    )
+
+
+@pytest.mark.parametrize("time", ["at", {"path": "at"}, {"stamp": True, "optional": True}])
+def test_the_time_of_old_telegrams_is_beside_the_payload(time: object):
+    with pytest.raises(ValueError, match=r"readings\.time"):
+        preset("dsmr", "1-0:1.7.0", time=time)
+
+
 @pytest.mark.parametrize(
     ("stamp", "utc"),
     [

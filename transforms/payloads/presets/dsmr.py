@@ -5,27 +5,40 @@ are added, such as the two tariffs of a counter. A value is given in the unit of
 standard: ``*W`` is a thousandth of ``*kW``, and a telegram with another quantity is a reject. The series is the
 equipment identifier. Stamps are local: ``S`` and ``W`` say whether summer time held, in the zone of the settings, or
 that of central Europe if this is UTC.
+
+Versions 2.2 and 3 have no stamp, and give the gas in two lines; then the time is where the settings say. Meters of
+other countries write ``*255`` behind a code, which means the value of now. A message may hold several telegrams, and
+may have lost the carriage returns that the checksum was made with.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from ....schemas.readings import RejectReason
 from ....schemas.settings.base import SettingsError
 from ..columns import RowList
 from ..unit_names import is_known, power_of_ten, units
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
-_LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
+_LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)(?:\*255)?((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
+#: The gas of versions 2.2 and 3: stamp, the code that is meant and its unit in one line, the digits in the next.
+_GAS = re.compile(
+    rb"^\d+-\d+:24\.3\.0\((\d{12})\)(?:\([^()\r\n]*\)){3}\((\d+-\d+:24\.2\.\d+)\)\(([^()\r\n]*)\)\r?\n"
+    rb"\(([^()\r\n]*)\)\r?$",
+    re.MULTILINE,
+)
+#: Between two telegrams of a message.
+_NEXT = re.compile(rb"^![0-9A-Fa-f]{0,4}[ \t]*\r?\n\s*(?=/)", re.MULTILINE)
 _GROUP = re.compile(rb"\(([^()]*)\)")
 _CODE = re.compile(r"\d+-\d+:\d+\.\d+\.\d+")
-_STAMP = re.compile(rb"(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})([SW])")
-_TIME, _OWN_ID = "0-0:1.0.0", "0-0:96.1.1"
+_STAMP = re.compile(rb"(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})([SW]?)")
+_TIME = "0-0:1.0.0"
+#: The equipment identifier, and that of Luxembourg.
+_OWN_IDS = ("0-0:96.1.1", "0-0:42.0.0")
 #: Codes that only versions with a checksum have.
 _VERSIONS = ("1-3:0.2.8", "0-0:96.1.4")
 _CENTRAL_EUROPE = "Europe/Amsterdam"
@@ -98,25 +111,47 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
     codes = wanted.name.split("+")
     standards = [wanted.unit or standard_unit(code) for code in codes]
     for message, payload in zip(numbers, payloads, strict=True):
-        try:
-            lines = _lines(payload)
-        except MalformedError:
-            rows.bad[message] = RejectReason.MALFORMED_ROW
-            continue
-        found = [lines[code] for code in codes if code in lines]
-        if not found:
-            continue
-        try:
-            units_of = [unit for code, unit in zip(codes, standards, strict=True) if code in lines]
-            values = _in_one_unit([groups[-1] for groups in found], units_of)
-        except MixedUnitsError as error:
-            rows.bad[message] = error.reason
-            continue
-        stamped = _STAMP.fullmatch(found[0][0]) is not None and len(found[0]) > 1
-        time = _instant(found[0][0] if stamped else lines.get(_TIME, [b""])[0], zone)
-        value = None if len(found) < len(codes) else _sum(values)
-        rows.add(message, wanted.series_of(message, _identifier(lines, codes[0])), time, value)
+        for telegram in _telegrams(payload):
+            try:
+                _add(rows, message, _lines(telegram), codes, standards, wanted, zone)
+            except MalformedError as error:  # noqa: PERF203 - each telegram speaks for itself
+                rows.bad[message] = error.reason
     return rows
+
+
+def _telegrams(payload: bytes) -> Iterator[bytes]:
+    """The telegrams of a message."""
+    at = 0
+    for end in _NEXT.finditer(payload):
+        yield payload[at : end.end()]
+        at = end.end()
+    yield payload[at:] if at else payload
+
+
+def _add(
+    rows: RowList,
+    message: int,
+    lines: dict[str, list[bytes]],
+    codes: list[str],
+    standards: list[str],
+    wanted: Wanted,
+    zone: ZoneInfo,
+) -> None:
+    """Add the reading of a telegram, if it has the code.
+
+    Raises:
+        MixedUnitsError: it has another quantity.
+    """
+    found = [lines[code] for code in codes if code in lines]
+    if not found:
+        return
+    units_of = [unit for code, unit in zip(codes, standards, strict=True) if code in lines]
+    values = _in_one_unit([groups[-1] for groups in found], units_of)
+    stamped = _STAMP.fullmatch(found[0][0]) is not None and len(found[0]) > 1
+    stamp = found[0][0] if stamped else lines.get(_TIME, [b""])[0]
+    time = _instant(stamp, zone) if stamp or wanted.times is None else wanted.times.get(message)
+    value = None if len(found) < len(codes) else _sum(values)
+    rows.add(message, wanted.series_of(message, _identifier(lines, codes[0])), time, value)
 
 
 def _lines(telegram: bytes) -> dict[str, list[bytes]]:
@@ -129,13 +164,22 @@ def _lines(telegram: bytes) -> dict[str, list[bytes]]:
     if start < 0 or end < start:
         raise MalformedError("no telegram")
     lines = {code.decode(): _GROUP.findall(groups) for code, groups in _LINE.findall(telegram, start, end)}
+    for stamp, code, unit, digits in _GAS.findall(telegram, start, end):
+        lines.setdefault(code.decode(), [stamp, digits + b"*" + unit])
     given = telegram[end + 1 :].strip()
     if given:
-        if len(given) != _CRC_DIGITS or given.upper() != b"%04X" % crc16(telegram[start : end + 1]):
+        if len(given) != _CRC_DIGITS or given.upper() not in _checksums(telegram[start : end + 1]):
             raise MalformedError("another checksum")
     elif any(code in lines for code in _VERSIONS):
         raise MalformedError("no checksum")
     return lines
+
+
+def _checksums(telegram: bytes) -> Iterator[bytes]:
+    """The checksum of a telegram, and that of it with the carriage returns that it may have lost."""
+    yield b"%04X" % crc16(telegram)
+    if b"\r" not in telegram:
+        yield b"%04X" % crc16(telegram.replace(b"\n", b"\r\n"))
 
 
 def crc16(data: bytes) -> int:
@@ -168,6 +212,8 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
         local = dt.datetime(2000 + year, month, day, hour, minute, second, tzinfo=zone)
     except ValueError:
         return None
+    if not match[7]:  # of versions that do not say whether summer time held: the earlier instant
+        return local.astimezone(dt.timezone.utc)
     for fold in (0, 1):
         folded = local.replace(fold=fold)
         if bool(folded.dst()) is (match[7] == b"S"):
@@ -221,7 +267,7 @@ def _sum(digits: list[str]) -> Any:
 def _identifier(lines: dict[str, list[bytes]], code: str) -> str | None:
     """The equipment identifier of the meter that a code belongs to, which is text in hexadecimal digits."""
     channel = code.partition(":")[0]
-    own = [_OWN_ID] if channel.startswith("1-") or channel == "0-0" else [f"{channel}:96.1.0", f"{channel}:96.1.1"]
+    own = _OWN_IDS if channel.startswith("1-") or channel == "0-0" else (f"{channel}:96.1.0", f"{channel}:96.1.1")
     for name in own:
         given = lines.get(name, [b""])[-1]
         if given:

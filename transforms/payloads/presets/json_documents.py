@@ -49,12 +49,14 @@ class Wanted:
             says it.
         timezone: zone of stamps without an offset.
         unit: of the value, as the settings say it; empty if they do not.
+        times: the time of each message by its number, for what has none of its own; ``None`` if the settings name none.
     """
 
     name: str
     series: dict[int, Any] | None = None
     timezone: str = "UTC"
     unit: str = ""
+    times: dict[int, Any] | None = None
 
     def series_of(self, message: int, own: Any) -> Any:
         """The series of a reading."""
