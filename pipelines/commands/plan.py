@@ -7,6 +7,7 @@ No data are read, no ledger is opened, and nothing is charged. The numbers are t
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,17 +140,22 @@ def plan(
     subject = of_settings(settings, asked) if settings is not None else of_model(_given(model), asked, output)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
-    start = starting_settings(subject, found)
+    start = starting_settings(subject, found) if found.chosen.hides_neighbours else None
+    if start is None and output is not None:
+        raise CommandError(
+            f"-o {output}: {found.chosen.name} does not protect {found.chosen.leaves}, so no settings start from it; "
+            "plan another mechanism, or leave -o out"
+        )
     if picture is not None:
         _draw(picture, subject, found)
-    if output is not None:
+    if output is not None and start is not None:
         _write(output, start)
     if as_json:
         print_json({**found.to_dict(), **_said(subject), "settings": start})
         return
     console = results()
     show(console, subject, found)
-    if output is None:
+    if output is None and start is not None:
         heading(console, "Settings to start from")
         print(start, end="")  # noqa: T201 - to be copied as it is
     for written in (picture, output):
@@ -167,7 +173,17 @@ def of_settings(path: Path, asked: Asked) -> Subject:
     made = make_plan(settings)
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
     window = schedule.size if asked.window is None else _slots("--window", asked.window, interval)
-    stream = made.domain.guarantee == "stream"
+    if window % schedule.overlap:
+        raise CommandError(
+            f"--window is {asked.window}, but {schedule.overlap} windows of the settings share a slot: give a multiple "
+            f"of {format_duration(schedule.overlap * interval)}, or change windows.every"
+        )
+    budget = settings.privacy.budget
+    if asked.epsilon is not None and budget is not None and asked.epsilon > budget:
+        raise CommandError(
+            f"--epsilon is {asked.epsilon:g}, above privacy.budget {budget:g} of {path}: no plan raises it; raise it "
+            "there, or plan a smaller epsilon"
+        )
     purpose = _purpose(
         asked,
         interval,
@@ -177,7 +193,7 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         epsilon=made.epsilon,
         mechanism=None,
         guarantee=made.domain.guarantee,
-        overlap=schedule.overlap if stream else 1,
+        overlap=schedule.overlap,
         multiplicity=1 if roster is None else roster.multiplicity,
         class_share=fewest_slots(made) / schedule.size,
         total_is_public=made.domain.total_is_public,
@@ -254,13 +270,13 @@ def starting_settings(subject: Subject, found: Utility) -> str:
     privacy = {**document["privacy"], "epsilon": purpose.epsilon, "guarantee": purpose.guarantee}
     if found.chosen.in_settings:
         privacy["mechanism"] = found.chosen.name
-    if privacy.get("budget") is not None:
-        privacy["budget"] = max(privacy["budget"], purpose.epsilon)
     document["privacy"] = privacy
     length = window * subject.interval_us
     if parse_duration(document["windows"]["size"]) != length:
+        # as many windows share a slot as the noise is planned for
+        every = {} if purpose.overlap == 1 else {"every": format_duration(length // purpose.overlap)}
         kept = {name: one for name, one in document["windows"].items() if name != "every"}
-        document["windows"] = {**kept, "size": format_duration(length)}
+        document["windows"] = {**kept, "size": format_duration(length), **every}
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
     load_settings(text)
     return f"# Planned: {said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
@@ -299,7 +315,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
 
 def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     purpose = found.purpose
-    shared = purpose.overlap * purpose.multiplicity
+    shared = purpose.shared
     return [
         ("belief", subject.belief.words),
         (
@@ -333,16 +349,22 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     own = found.odds[0]
     return [
         ("for the error", epsilon),
-        ("loss", f"everything published tells at most {found.loss:.4g} about one slot, for ever"),
+        ("loss", _tells(found.loss)),
         ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
-        ("odds", f"epsilon {own.epsilon:g}: {own}"),
+        ("odds", f"this loss: {own}"),
         *(
-            ("", f"epsilon {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
+            ("", f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
             for one in found.odds[1:]
         ),
         ("per window", f"noise for single readings, differential privacy of each window: {found.per_window}"),
         *([("rule", f"{found.rule}; a rule bounds no loss")] if found.rule is not None else []),
     ]
+
+
+def _tells(loss: float) -> str:
+    if math.isinf(loss):
+        return "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
+    return f"everything published tells at most {loss:.4g} about one slot, for ever"
 
 
 def _said(subject: Subject) -> dict[str, Any]:

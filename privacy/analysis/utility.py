@@ -179,7 +179,8 @@ class Purpose:
         error: Wanted expected error of a bin, as a share of an evenly filled bin.
         mechanism: Name of a method; None for the one with least noise that hides correlated slots.
         guarantee: ``stream`` or ``window``.
-        overlap: Windows that share a slot.
+        overlap: Windows that share a slot, whatever the guarantee: under ``window`` each is calibrated alone, and the
+            account still counts them all.
         multiplicity: Groups that a series is in.
         class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own.
         total_is_public: Whether the noise keeps the total, as a job's does.
@@ -213,6 +214,8 @@ class Purpose:
 
     def __post_init__(self) -> None:
         whole("window", self.window, "give the slots of a window", least=1)
+        whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
+        whole("multiplicity", self.multiplicity, "give the groups that a series is in", least=1)
         positive("error", self.error, "give the error you want, for example 5%")
         for one in self.windows:
             whole("windows", one, "give whole slots", least=1)
@@ -222,6 +225,16 @@ class Purpose:
             positive("epsilons", one, "give losses that you may accept, for example 0.5,1,2")
         if self.mechanism is not None and self.mechanism not in METHODS:
             raise ValueError(f"mechanism is {self.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+
+    @property
+    def shared(self) -> int:
+        """Histograms that share the density of a slot in the calibration."""
+        return (self.overlap if self.guarantee == "stream" else 1) * self.multiplicity
+
+    def schedule(self, epsilon_dp: float) -> Schedule:
+        """The endless stream of the purpose's windows, with the density of one histogram, as the ledger prices it."""
+        every = max(1, self.window // self.overlap)
+        return Schedule(self.window, every, start=0, stop=None, epsilon_dp=epsilon_dp * self.multiplicity)
 
     @property
     def table_windows(self) -> tuple[int, ...]:
@@ -297,7 +310,8 @@ class PerWindow:
         claimed: Its epsilon, by noise of scale 1 / epsilon per unit of sensitivity in every window.
         window: What one window alone loses at most, under the belief.
         at_most: What all windows lose at most; infinite where no bound is known.
-        at_least: What all windows lose at least, on a chain of the belief; None where no chain is named.
+        at_least: What all windows lose at least, on a chain of the belief with its stationary start, which is one of
+            any start; None where no chain is named.
     """
 
     claimed: float
@@ -326,7 +340,7 @@ class Utility:
         epsilon_for_error: The least epsilon with the wanted error; None where no epsilon has it.
         loss: What the whole endless schedule loses for a single slot, by the ledger's account.
         events: Pairs (epsilon, slots): events of so many slots lose at most that; None for any number.
-        odds: Epsilons as odds: the target first.
+        odds: Losses as odds: that of the whole schedule first.
         per_window: What noise for single readings would tell.
         rule: The rule of aggregation against the group; None where none is given.
     """
@@ -345,8 +359,12 @@ class Utility:
     rule: RuleCheck | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form: shapes as of the fields, infinity as null."""
-        return _plain(asdict(self))
+        """Plain JSON form: shapes as of the fields, infinity as null; without the largest share, a fact of the data."""
+        found = _plain(asdict(self))
+        for one in (found["purpose"], found["rule"]):
+            if one is not None:
+                one.pop("largest_share")
+        return found
 
     def __str__(self) -> str:
         return mechanism_table(self)
@@ -390,8 +408,9 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         reasons = "; ".join(f"{one.method}: {one.reason}" for one in others)
         raise ChainError(f"no mechanism that is asked for has noise for this belief: {reasons}")
     chosen, plan, planner = wanted[0]
-    schedule = _schedule(purpose, plan)
+    schedule = purpose.schedule(plan.mechanism.epsilon_dp)
     ledger = Ledger(_account(belief, METHODS[chosen.name]))
+    loss = ledger.extended_loss([schedule])
     return Utility(
         purpose=purpose,
         bins=plan.bins,
@@ -400,28 +419,28 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         others=tuple(others),
         table=_table(planner, purpose),
         epsilon_for_error=_epsilon(planner, purpose),
-        loss=ledger.extended_loss([schedule]),
+        loss=loss,
         events=tuple((within, ledger.longest_event(within, [schedule])) for within in WITHIN),
-        odds=tuple(Odds.at(one, _PRIORS) for one in dict.fromkeys((purpose.epsilon, *WITHIN))),
-        per_window=per_window(belief, purpose.epsilon, purpose.window),
+        odds=tuple(Odds.at(one, _PRIORS) for one in dict.fromkeys((loss, *WITHIN))),
+        per_window=per_window(belief, purpose),
         rule=check,
     )
 
 
-def per_window(belief: Belief, epsilon: float, window: int) -> PerWindow:
-    """What adjoining windows tell whose noise is calibrated to single readings, by the ledger under a belief.
+def per_window(belief: Belief, purpose: Purpose) -> PerWindow:
+    """What the purpose's windows tell whose noise is calibrated to single readings, by the ledger under a belief.
 
     Args:
         belief: What is believed about every series.
-        epsilon: What the noise claims for each window.
-        window: Slots of a window.
+        purpose: The windows, and what the noise claims for each histogram.
     """
-    density = 1 / entry_dp(epsilon).sigma
+    density = 1 / entry_dp(purpose.epsilon).sigma
     ledger = Ledger(everywhere(belief))
-    schedule = Schedule(size=window, every=window, start=0, stop=None, epsilon_dp=density)
-    least = [least_loss(chain, density) for chain in belief.witnesses]
+    schedule = purpose.schedule(density)
+    # of windows that overlap, those that adjoin are a part
+    least = [least_loss(chain, schedule.epsilon_dp) for chain in belief.witnesses]
     return PerWindow(
-        claimed=epsilon,
+        claimed=purpose.epsilon,
         window=ledger.extended_loss([schedule.first(1)]),
         at_most=ledger.extended_loss([schedule]),
         at_least=max(least, default=None),
@@ -490,17 +509,17 @@ def percent(share: float, *, up: bool = False) -> str:
     value = share * _PERCENT
     if value >= 1000:  # noqa: PLR2004 - beyond, digits are noise
         return f"{value:,.0f}%"
-    return f"{_up(value) if up else value:.3g}%"
+    return f"{_up(value) if up and value > 0 else format(value, '.3g')}%"
 
 
-def _up(value: float) -> float:
-    """The number in three digits, rounded up, and below 100 in so many digits as that takes."""
+def _up(value: float) -> str:
+    """A number above 0 in three digits, rounded up, and below 100 in so many digits as that takes."""
     for digits in (3, 6, 9, 12):
         unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
         found = math.ceil(value / unit - 1e-9) * unit
         if found < _PERCENT:
-            return found
-    return value
+            return f"{found:.{digits}g}"
+    return f"{math.ceil(value)}"
 
 
 def _is_wanted(one: MechanismUtility, mechanism: str | None) -> bool:
@@ -516,7 +535,7 @@ def _planner(belief: Belief, purpose: Purpose, method: Method) -> Planner:
         purpose.bins,
         method.name,
         purpose.guarantee,
-        purpose.overlap,
+        purpose.overlap if purpose.guarantee == "stream" else 1,
         purpose.total_is_public,
         lru_cache(maxsize=256)(method.anywhere),
         purpose.multiplicity,
@@ -551,12 +570,6 @@ def _row(planner: Planner, purpose: Purpose, method: Method) -> tuple[MechanismU
         leaves=method.leaves,
     )
     return one, plan
-
-
-def _schedule(purpose: Purpose, plan: Plan) -> Schedule:
-    """An endless stream with the density that a slot has in all histograms that count it."""
-    density = plan.mechanism.epsilon_dp * purpose.overlap * purpose.multiplicity
-    return Schedule(size=purpose.window, every=purpose.window, start=0, stop=None, epsilon_dp=density)
 
 
 def _table(planner: Planner, purpose: Purpose) -> ErrorTable:

@@ -13,6 +13,7 @@ import yaml
 from quiltstream.privacy import MarkovChain
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms.plan import make_plan
 
@@ -141,6 +142,32 @@ def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
     ):
         assert done.said(text), text
     assert not done.said("planned for windows of a week and histograms")
+
+
+def test_no_budget_is_raised_and_no_unprotected_noise_is_written(tmp_path: Path) -> None:
+    made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 2.0, "mechanism": "mqm-approx"})
+    done = call("plan", made.settings, "--epsilon", "5")
+    assert done.code == 2
+    assert done.said("--epsilon is 5, above privacy.budget 2")
+    new = tmp_path / "new.yaml"
+    done = call("plan", made.settings, "--mechanism", "entry-dp", "-o", new)
+    assert done.code == 2
+    assert done.said("entry-dp does not protect correlated slots, so no settings start from it")
+    assert not new.exists()
+    said = planned(made.settings, "--mechanism", "entry-dp")
+    assert said["settings"] is None
+    assert said["odds"][0]["epsilon"] == said["loss"] > 1.5
+
+
+def test_a_longer_window_slides_as_the_settings_say(tmp_path: Path) -> None:
+    made = job(tmp_path, windows={"size": "2d", "every": "1d", "start": "2024-03-01"})
+    new = made.settings.with_name("new.yaml")
+    assert call("plan", made.settings, "--window", "4d", "-o", new).code == 0
+    windows = yaml.safe_load(new.read_text(encoding="utf-8"))["windows"]
+    assert parse_duration(windows["size"]) == 2 * parse_duration(windows["every"])
+    done = call("plan", made.settings, "--window", "30min")
+    assert done.code == 2
+    assert done.said("--window is 30min, but 2 windows of the settings share a slot: give a multiple of 1h")
 
 
 @pytest.mark.parametrize("form", ["svg", "png"])

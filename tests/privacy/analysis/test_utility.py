@@ -11,13 +11,16 @@ import pytest
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
 from quiltstream.privacy.accounting.forward_backward import least_loss, lower_bound
+from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.analysis import AggregationRule, Odds, Purpose, Utility, analyse_utility
 from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, Planner
 from quiltstream.privacy.analysis.utility import RuleCheck, aligned, error_tables, per_window, percent
+from quiltstream.privacy.mechanisms.discrete_laplace import epsilon_dp_of, rational_scale
 from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
 from quiltstream.privacy.models.belief import Belief
+from quiltstream.privacy.models.classes import everywhere, mixing_bounds
 
 pytestmark = [
     pytest.mark.assures("theory", "A plan: drawn releases have its error, and what per-window privacy leaks in truth"),
@@ -112,7 +115,7 @@ class TestPerWindow:
     @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
     def test_it_leaks_what_enumeration_finds_and_not_less(self, chain, epsilon):
         length = 8 if chain.states == 2 else 6
-        found = per_window(chain, epsilon, length)
+        found = per_window(chain, Purpose(length, epsilon=epsilon))
         exact = exact_loss(chain, length, [AuditRelease(0, length, scale=2 / epsilon)]).loss
         assert epsilon < exact <= found.window <= found.at_most
         assert found.at_least is not None
@@ -148,12 +151,12 @@ class TestPerWindow:
         assert AnyInitial([CHAIN.transition]).witnesses == (CHAIN,)
         assert len(BinaryInterval((0.8, 0.9), (0.5, 0.6)).witnesses) == 1
         assert MarkovChain([[1.0, 0.0], [0.0, 1.0]]).witnesses == ()
-        found = per_window(CLASS, 0.05, 100)
+        found = per_window(CLASS, Purpose(100, epsilon=0.05))
         assert found.at_least is not None
         assert 0.05 < found.at_least <= found.at_most
 
     def test_what_has_no_bound_is_said_so(self):
-        found = per_window(CLASS, 3.0, 100)
+        found = per_window(CLASS, Purpose(100, epsilon=3.0))
         assert math.isinf(found.at_most)
         assert 3 < found.window <= 300
         assert f"at most {found.window:.3g}" in str(found)
@@ -173,9 +176,13 @@ def test_what_is_at_most_so_much_is_rounded_up():
     assert [percent(share, up=True) for share in (0.7311, 0.731, 0.99999, 0.02674)] == [
         "73.2%",
         "73.1%",
-        "100%",
+        "99.999%",
         "2.68%",
     ]
+    for epsilon in (*np.linspace(0.01, 30, 300), 7.418):
+        for _, share in Odds.at(float(epsilon), (0.01, 0.1, 0.5, 0.9)).guesses:
+            assert float(percent(share, up=True).rstrip("%")) >= 100 * share * (1 - 1e-12)
+    assert percent(1.0, up=True) == "100%"
     assert [percent(share) for share in (0.7314, 0.05, 12.5, 0.00012)] == ["73.1%", "5%", "1,250%", "0.012%"]
 
 
@@ -231,7 +238,7 @@ class TestRules:
         ({"epsilons": (0.0,)}, r"epsilons is 0"),
         ({"class_share": 1.5}, r"class_share is 1\.5"),
         ({"multiplicity": 0}, r"multiplicity is 0"),
-        ({"overlap": 2, "guarantee": "window"}, r"overlap is 2"),
+        ({"overlap": 0}, r"overlap is 0"),
         ({"bins": 1}, r"bins is 1"),
     ],
 )
@@ -263,3 +270,29 @@ def test_histograms_that_share_slots_have_as_much_more_noise():
     found = analyse_utility(CLASS, Purpose(100, bins=3, overlap=4, multiplicity=2))
     assert found.loss <= 1.0
     assert found.loss > 0.99
+
+
+@pytest.mark.parametrize("guarantee", ["stream", "window"])
+@pytest.mark.parametrize("overlap", [1, 2, 5])
+@pytest.mark.parametrize("multiplicity", [1, 3])
+def test_the_loss_is_the_account_of_every_histogram_one_by_one(guarantee, overlap, multiplicity):
+    """Of many windows, each charged by itself: also where each is calibrated alone and they overlap."""
+    purpose = Purpose(10, mechanism="mqm-approx", guarantee=guarantee, overlap=overlap, multiplicity=multiplicity)
+    found = analyse_utility(CHAIN, purpose)
+    density = epsilon_dp_of(rational_scale(found.chosen.sigma, 2), 2)
+    ledger = Ledger(mixing_bounds(CHAIN))
+    spans = [(start, start + 10, density) for start in range(0, 200, 10 // overlap) for _ in range(multiplicity)]
+    charged = ledger.loss_of(spans)
+    assert charged * (1 - 1e-12) <= found.loss <= charged * 1.01
+    assert found.odds[0].epsilon == found.loss
+    alone = Ledger(everywhere(CHAIN))
+    told = [(start, stop, 1.0) for start, stop, _ in spans]
+    assert alone.loss_of(told) <= found.per_window.at_most
+
+
+def test_the_largest_share_is_in_no_plain_form():
+    rule = AggregationRule.parse("15/15")
+    found = analyse_utility(CHAIN, Purpose(100, group=30, rule=rule, largest_share=0.123))
+    assert found.rule is not None
+    assert found.rule.met
+    assert "0.123" not in str(found.to_dict())
