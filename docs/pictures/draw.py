@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quiltstream.pipelines.released_series import series_in
 from quiltstream.pipelines.report.figures import bins_over_time
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.schemas.released_files import released_rows
 
 FOLDER = Path(__file__).resolve().parent
 PICTURE = FOLDER / "london-feeder-2013.svg"
@@ -20,7 +20,7 @@ PICTURE = FOLDER / "london-feeder-2013.svg"
 
 def draw() -> tuple[str, str]:
     """The picture and what it shows in words, both by the code of the report."""
-    (feeder,) = series_in(read_releases(FOLDER / "london-feeder-2013.parquet"))
+    (feeder,) = series_in(released_rows([FOLDER / "london-feeder-2013.parquet"]))
     drawn = bins_over_time(feeder)
     return base64.b64decode(drawn.source.partition("base64,")[2]).decode(), drawn.alternative
 
