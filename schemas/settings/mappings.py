@@ -158,6 +158,11 @@ def check_readings(readings: Readings) -> None:
 def _wide_problems(readings: Readings) -> list[str]:
     """What does not fit a wide table, or intervals."""
     wide = readings.wide
+    if readings.ambiguous == "in-order" and (readings.until is not None or (wide and wide.columns == "times")):
+        return [
+            "readings.ambiguous is in-order, and neither intervals nor columns of times of the day have both hours one "
+            "after the other; set earliest or latest"
+        ]
     if wide is None:
         return []
     if readings.until is not None:
@@ -246,6 +251,11 @@ def check_message(readings: Readings, group: str | None) -> None:
     Raises:
         ValueError: a plain string is no path, or two paths run over different arrays.
     """
+    if readings.ambiguous == "in-order":
+        raise ValueError(
+            "readings.ambiguous is in-order, which is the order of a file's rows, and the source has messages; set "
+            "earliest or latest"
+        )
     if readings.wide is not None:
         raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
     if readings.preset in NAMED:
@@ -352,8 +362,10 @@ class Readings(Section):
     time_unit: Literal["s", "ms", "us", "ns"] = Field(
         default="s", description="unit of times given as numbers since 1970"
     )
-    ambiguous: Literal["earliest", "latest"] = Field(
-        default="earliest", description="which of two instants a local time doubled by a clock change means"
+    ambiguous: Literal["earliest", "latest", "in-order"] = Field(
+        default="earliest",
+        description="which of two instants a local time doubled by a clock change means; in-order: the later one from "
+        "the row on at which the times of a series in a file of rising times step back",
     )
     pseudonyms: Pseudonyms | None = Field(
         default=None, description="replace the names of series by keyed hashes; where the key is"

@@ -381,6 +381,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/formats/test_labels.py::test_labels_of_csv_are_text_whatever_they_look_like",),
     ),
     Mutant(
+        name="a second hour that rises above the first is taken for the first",
+        file="transforms/formats/rows.py",
+        old="passed = passed or stamp <= last",
+        new="passed = stamp <= last",
+        tests=("tests/transforms/formats/test_doubled_hours.py::test_rows_that_step_back_are_in_the_second_hour",),
+    ),
+    Mutant(
         name="a slot has the label of its first interval",
         file="transforms/sources/intervals.py",
         old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",

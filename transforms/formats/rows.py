@@ -9,6 +9,7 @@ same end bin. Only what is no number at all is a reject, and then by its kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import pc, truths
 from ..common.rejects import Problem, Rejects
-from .times import HIGHEST_US, LOWEST_US, TimeReader
+from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
 _REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
@@ -375,6 +376,36 @@ def earliest_of(readings: pa.RecordBatch) -> int:
     return int(readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).min())
 
 
+class FileOrder:
+    """Which of two doubled hours a row is in, by the order of the rows of one file.
+
+    The times of a series rise, so a doubled time that does not rise above the one before is in the second hour, and so
+    is what follows it. Rows of a block of text that are taken apart one by one, because of odd quotes, come after the
+    others of the block.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], tuple[int, bool]] = {}
+
+    def second(self, names: list[str], codes: Ints, rows: Ints, stamps: Ints, changes: Ints) -> npt.NDArray[np.bool_]:
+        """Which rows are in the second hour; the few rows of the two hours are looked at one by one.
+
+        Args:
+            names: the series.
+            codes: the series of each row of a batch.
+            rows: rows with a doubled time.
+            stamps: their local times.
+            changes: their clock changes.
+        """
+        found: list[bool] = []
+        for code, stamp, change in zip(codes[rows].tolist(), stamps.tolist(), changes.tolist(), strict=True):
+            last, passed = self._seen.get((names[code], change), (stamp - 1, False))
+            passed = passed or stamp <= last
+            self._seen[names[code], change] = (stamp, passed)
+            found.append(passed)
+        return np.array(found, dtype=np.bool_)
+
+
 class RowReader(Protocol):
     """Turns the raw rows of a file into readings; it belongs to one worker."""
 
@@ -419,6 +450,7 @@ class RowDecoder:
         self._labels = labels
         self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""
         self._times = TimeReader(timezone, readings.ambiguous, readings.time_format, readings.time_unit)
+        self._order = FileOrder() if readings.ambiguous == "in-order" else None
         self._scale = readings.scale
         self._live_clocks = live_clocks
         self._pseudonyms = None if readings.pseudonyms is None else PseudonymsOf(readings.pseudonyms)
@@ -440,7 +472,7 @@ class RowDecoder:
             return Decoded(None, 0, tuple(rejects))
         names = self.columns
         series, problems = self._series(raw)
-        times, more = self._instants(raw)
+        times, more = self._instants(raw, series)
         problems = [*problems, *more]
         groups, more = self._groups(raw)
         problems += more
@@ -487,9 +519,15 @@ class RowDecoder:
         )
         return (series if self._pseudonyms is None else self._pseudonyms.of(series)), problems
 
-    def _instants(self, raw: RawRows) -> tuple[Ints, list[Problem]]:
-        """The times of rows, and those that have none that can be."""
-        times, problems = self._times.read([raw.columns[one] for one in self.columns.times])
+    def _instants(self, raw: RawRows, series: pa.DictionaryArray | None) -> tuple[Ints, list[Problem]]:
+        """The times of rows, and those that have none that can be; lines of all series at once have no ``series``."""
+        order: Order | None = None
+        if self._order is not None:
+            names, codes = [""], np.zeros(len(raw.positions), dtype=np.int64)
+            if series is not None:
+                names, codes = series.dictionary.to_pylist(), series.indices.to_numpy(zero_copy_only=False)
+            order = partial(self._order.second, names, codes)
+        times, problems = self._times.read([raw.columns[one] for one in self.columns.times], order)
         if raw.shift is not None:
             times = times + raw.shift
             outside = (times < LOWEST_US) | (times > HIGHEST_US)

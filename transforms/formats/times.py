@@ -28,7 +28,7 @@ depends on the order of rows. A clock set forward skips local times: no instant 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -304,10 +304,24 @@ class LocalClock:
         skipped = (local_us < periods.starts[at]) | (local_us >= periods.stops[at])
         return local_us - periods.offsets[at], skipped
 
+    def doubled(self, local_us: Ints) -> tuple[Bools, Ints, Ints]:
+        """Which local times have two instants, the later one of each, and the number of its clock change; all (n,)."""
+        if self.timezone == "UTC" or not len(local_us):
+            return np.zeros(len(local_us), dtype=np.bool_), local_us, local_us
+        first, last = (int(np.datetime64(int(us), "us").astype("M8[Y]").astype(int)) + 1970 for us in _ends(local_us))
+        periods = _periods(self.timezone, first, last)
+        early = np.searchsorted(periods.stops, local_us, side="right")
+        late = np.searchsorted(periods.starts, local_us, side="right") - 1
+        # a period is named by its beginning, because its number depends on which years are looked up
+        return late > early, local_us - periods.offsets[late], periods.starts[late]
+
 
 def _ends(values: Ints) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
+
+#: Of rows with a doubled local time which are the second of the two: by row, stamp and clock change.
+Order = Callable[[Ints, Ints, Ints], Bools]
 
 #: Instants outside are typing errors; inside, no arithmetic on microseconds overflows.
 LOWEST_US = parse_instant("1900-01-01")
@@ -331,13 +345,14 @@ class TimeReader:
 
     Attributes:
         timezone: zone of stamps without an offset.
-        ambiguous: which instant a doubled local time means.
+        ambiguous: which instant a doubled local time means; where the order of rows says it, the earliest unless
+            :meth:`read` has the order.
         time_format: strptime format of text; ``None`` for ISO 8601.
         time_unit: unit of numbers since 1970.
     """
 
     timezone: str = "UTC"
-    ambiguous: Literal["earliest", "latest"] = "earliest"
+    ambiguous: Literal["earliest", "latest", "in-order"] = "earliest"
     time_format: str | None = None
     time_unit: str = "s"
     _clock: LocalClock = field(init=False, repr=False)
@@ -345,20 +360,30 @@ class TimeReader:
 
     def __post_init__(self) -> None:
         pattern = TimePattern.iso() if self.time_format is None else TimePattern.compile(self.time_format)
-        object.__setattr__(self, "_clock", LocalClock(self.timezone, self.ambiguous))
+        object.__setattr__(
+            self, "_clock", LocalClock(self.timezone, "latest" if self.ambiguous == "latest" else "earliest")
+        )
         object.__setattr__(self, "_pattern", pattern)
 
-    def read(self, columns: Sequence[pa.Array]) -> tuple[Ints, list[Problem]]:
+    def read(self, columns: Sequence[pa.Array], order: Order | None = None) -> tuple[Ints, list[Problem]]:
         """Read one or more columns, which are joined with a blank.
 
         Args:
             columns: arrays of n rows each.
+            order: says of rows with a doubled time which are the second of the two, by the order of rows.
 
         Returns:
             Microseconds since the epoch, shape (n,), and the rows without a time; their instants mean nothing.
         """
         stamps = self._stamps_of(columns)
-        utc, skipped = self._placed(np.where(stamps.good, stamps.stamp_us, 0), stamps.zoned)
+        local = np.where(stamps.good, stamps.stamp_us, 0)
+        utc, skipped = self._placed(local, stamps.zoned)
+        if order is not None:
+            doubled, later, change = self._clock.doubled(local)
+            rows = np.flatnonzero(doubled & stamps.good & ~stamps.zoned)
+            if len(rows):
+                second = rows[order(rows, local[rows], change[rows])]
+                utc[second] = later[second]
         return utc, _problems(
             (~stamps.good, RejectReason.UNPARSABLE_TIME), (skipped, RejectReason.NONEXISTENT_LOCAL_TIME)
         )

@@ -143,7 +143,7 @@ class WideRows(RowDecoder):
             each = pa.DictionaryArray.from_arrays(pa.array(np.arange(width, dtype=np.int32)), plain)
             each = each if self._pseudonyms is None else self._pseudonyms.of(each)
             series = each.take(pa.array(np.repeat(np.arange(width), lines)))
-            stamps, problems = self._times.read(dates)
+            stamps, problems = self._instants(raw, None)
             times, cells, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
         else:
             each, problems = self._series(raw)

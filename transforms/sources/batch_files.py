@@ -153,6 +153,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         """
         rows = self._decoder.rows()
         for task in self._tasks:
+            rows = self._decoder.rows() if self._decoder.in_order else rows
             for raw in self._decoder.raw_rows(task):
                 yield task.path, rows.decode(raw)
 
@@ -193,6 +194,8 @@ class DecodeFiles(beam.DoFn):
         Raises:
             SourceFileError: the file is damaged, so that readings behind the damage are lost.
         """
+        if self._decoder.in_order:
+            self._rows = self._decoder.rows()
         for decoded in read_ahead(map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))):
             if decoded.rejects:
                 for one in decoded.rejects:

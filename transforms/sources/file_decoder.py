@@ -103,6 +103,11 @@ class FileDecoder:
         kind = RowDecoder if self.readings.wide is None else WideRows
         return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the rows of a file are read one after the other, and each file by a decoder of its own."""
+        return self.readings.ambiguous == "in-order"
+
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns and cut it into parts; a file without rows has none.
 
@@ -114,7 +119,7 @@ class FileDecoder:
             with self._parquet(path, None) as file:
                 columns, wide = self._columns_of(file.schema_arrow.names, path)
                 parquet_files.check_columns(file.schema_arrow, path, columns)
-                rows = _TASK_BATCHES * self._lines(wide)
+                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self._lines(wide)
                 return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
         if self.format == "avro":
             with open_bytes(path) as stream:

@@ -67,7 +67,7 @@ def test_a_key_of_another_length_is_refused_and_not_quoted(secret: str, monkeypa
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"absent cannot be read here \(FileNotFoundError\)"):
+    with pytest.raises(SettingsError, match=r"absent cannot be read here \(No such file or directory\)"):
         Pseudonyms(file=str(tmp_path / "absent")).key()
 
 
