@@ -53,5 +53,13 @@ def metric(
     return block(2, data + block(9, block(1, b"unit") + block(2, integer(1, 12))))
 
 
+def template(name: str | None, *members: bytes, alias: int | None = None, definition: bool = False) -> bytes:
+    """A metric that is a template instance, or a definition, with members."""
+    data = b"" if name is None else block(1, name.encode())
+    data += b"" if alias is None else integer(2, alias)
+    inside = block(1, b"v1") + b"".join(members) + block(4, b"Meter") + (integer(5, 1) if definition else b"")
+    return block(2, data + integer(4, 19) + block(18, inside))
+
+
 def payload(time: int, *metrics: bytes, sequence: int = 0) -> bytes:
     return integer(1, time) + b"".join(metrics) + integer(3, sequence)

@@ -9,7 +9,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from .payloads import NOON_MS, NOON_US, decode, messages, outcome
-from .sparkplug import metric, payload
+from .sparkplug import metric, payload, template
 
 READINGS = Readings(preset="sparkplug", value="power")
 NODE, DEVICE = "spBv1.0/plant/{}/edge1", "spBv1.0/plant/{}/edge1/press"
@@ -148,3 +148,41 @@ def test_a_worker_that_begins_anew_waits_for_births():
     assert outcome(decoder, born)[1] == []
     assert outcome(decoder, later) == ([row(1)], [])
     assert outcome(pickle.loads(pickle.dumps(decoder)), later) == ([], [(0, "unknown-alias")])
+
+
+def test_members_of_template_instances_are_named_behind_the_instance():
+    readings = Readings(preset="sparkplug", value="Meter 1/Power")
+    born = payload(
+        NOON_MS,
+        template("_types_/Meter", metric("Power", kind=9, float=0.0), definition=True),
+        template("Meter 1", metric("Power", kind=9, float=1.5), metric("Voltage", kind=9, float=230.0), alias=4),
+        template("Meter 2", metric("Power", kind=9, float=9.5), alias=5),
+    )
+    sent = [
+        born,
+        payload(NOON_MS + 1, template(None, metric("Power", float=2.5), alias=4)),
+        payload(NOON_MS + 2, template(None, metric("Power", float=8.5), alias=5)),
+        payload(NOON_MS + 3, template("Meter 1", metric("Voltage", float=231.0))),
+        payload(NOON_MS + 4, template("Meter 1", metric("Power", time=NOON_MS + 3, float=3.5))),
+        payload(NOON_MS + 5, template("Meter 1", metric("Power", null=True))),
+        payload(NOON_MS + 6, template(None, metric("Power", float=7.5), alias=6)),
+        payload(NOON_MS + 7, metric("Meter 1/Power", float=4.5)),
+    ]
+    topics = [NODE.format("NBIRTH"), *[NODE.format("NDATA")] * 7]
+    rows, rejects = decode(readings, messages(*sent, topics=topics))
+    assert rows == [row(at, value, "plant/edge1") for at, value in ((0, 1.5), (1, 2.5), (3, 3.5), (7, 4.5))]
+    assert rejects == [(5, "missing-value"), (6, "unknown-alias")]
+
+
+def test_members_of_templates_inside_templates_are_named_by_all_of_them():
+    readings = Readings(preset="sparkplug", value="a/b/c")
+
+    def deep(levels: int) -> bytes:
+        found = metric("c", double=1.0)
+        for _ in range(levels):
+            found = template("a", found)
+        return payload(NOON_MS, found)
+
+    whole = payload(NOON_MS, template("a", template("b", metric("c", double=1.0))))
+    given = messages(whole, deep(20), deep(60), topics=[NODE.format("NDATA")] * 3)
+    assert decode(readings, given) == ([row(0, 1.0, "plant/edge1")], [(2, "malformed-row")])

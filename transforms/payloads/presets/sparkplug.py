@@ -7,7 +7,8 @@ aliases that a later birth gave anew do not change what an older message says, i
 The part of Sparkplug B's protobuf schema that readings need, as a descriptor made here.
 
 No generated code and no library of Sparkplug: the runtime of protobuf comes with Beam. Fields that are not declared
-(data sets, templates, properties) are passed over by the parser as unknown ones. Texts are declared as bytes, which
+(data sets, properties) are passed over by the parser as unknown ones. A metric may be a template instance, whose
+members are named ``INSTANCE/MEMBER``. Texts are declared as bytes, which
 look the same: versions of the runtime differ in what they make of a text that is not UTF-8.
 
 In the language of protobuf the schema is::
@@ -27,7 +28,12 @@ In the language of protobuf the schema is::
           double double_value = 13;
           bool boolean_value = 14;
           bytes string_value = 15;
+          Template template_value = 18;
         }
+      }
+      message Template {
+        repeated Metric metrics = 2;
+        optional bool is_definition = 5;
       }
       optional uint64 timestamp = 1;
       repeated Metric metrics = 2;
@@ -91,6 +97,9 @@ _METRIC = (
 _FIRST_VALUE = 10
 
 _PACKAGE = "quiltstream.sparkplug"
+_TEMPLATE = "template_value"
+#: Templates inside one another.
+_DEEPEST = 8
 
 
 @cache
@@ -104,6 +113,23 @@ def payload_class() -> Any:
         made = metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL)
         if number >= _FIRST_VALUE:
             made.oneof_index = 0
+    template = payload.nested_type.add(name="Template")
+    template.field.add(
+        name="metrics",
+        number=2,
+        type=_KINDS.TYPE_MESSAGE,
+        label=_KINDS.LABEL_REPEATED,
+        type_name=f".{_PACKAGE}.Payload.Metric",
+    )
+    template.field.add(name="is_definition", number=5, type=_KINDS.TYPE_BOOL, label=_KINDS.LABEL_OPTIONAL)
+    metric.field.add(
+        name=_TEMPLATE,
+        number=18,
+        type=_KINDS.TYPE_MESSAGE,
+        label=_KINDS.LABEL_OPTIONAL,
+        type_name=f".{_PACKAGE}.Payload.Template",
+        oneof_index=0,
+    )
     payload.field.add(name="timestamp", number=1, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
     payload.field.add(
         name="metrics",
@@ -359,13 +385,39 @@ def _birth(payload: Any, wanted: str) -> Birth:
     for metric in payload.metrics[:_MOST_METRICS]:
         name = metric.name.decode("utf-8")
         if name:
-            if name == wanted:
-                by_name = metric.datatype
+            kind = metric.datatype if name == wanted else _member_kind(metric, name, wanted)
+            if kind is not None:
+                by_name = kind
             if metric.HasField("alias"):
-                aliases[metric.alias] = metric.datatype if name == wanted else None
+                aliases[metric.alias] = kind
     others = [alias for alias, kind in aliases.items() if kind is None]
     own = {alias: kind for alias, kind in aliases.items() if kind is not None}
     return Birth.of(payload.timestamp, own, by_name, others)
+
+
+def _member_kind(metric: Any, name: str, wanted: str) -> int | None:
+    """The type of the wanted member of a template instance; ``None`` if the metric is none, or has no such member."""
+    if metric.WhichOneof("value") != _TEMPLATE or not wanted.startswith(f"{name}/"):
+        return None
+    found = _members(metric, wanted.removeprefix(f"{name}/"))
+    # an instance may be born with the members that it has now, and get others later
+    return found[0].datatype if found else 0
+
+
+def _members(metric: Any, path: str, depth: int = 0) -> list[Any]:
+    """The members of a template instance that a path such as ``MEMBER`` or ``INNER/MEMBER`` names."""
+    template = metric.template_value
+    if template.is_definition or depth >= _DEEPEST:
+        return []
+    found: list[Any] = []
+    for one in template.metrics:
+        name = one.name.decode("utf-8")
+        if one.WhichOneof("value") == _TEMPLATE:
+            if name and path.startswith(f"{name}/"):
+                found += _members(one, path.removeprefix(f"{name}/"), depth + 1)
+        elif name == path:
+            found.append(one)
+    return found
 
 
 def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
@@ -380,19 +432,43 @@ def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | 
             if metric.alias not in birth.wanted:
                 continue
             kind = kind or birth.wanted[metric.alias]
-        elif name != wanted:
+        elif name != wanted and not wanted.startswith(f"{name}/"):
             continue
         elif not kind and birth is not None:
             kind = birth.kind
+        if metric.WhichOneof("value") == _TEMPLATE:
+            _add_members(rows, message, series, payload, metric, birth, wanted)
+            continue
+        if name and name != wanted:
+            continue
         time = metric.timestamp if metric.HasField("timestamp") else payload.timestamp
         rows.add(message, series, time, _value(metric, kind))
     return whole
 
 
+def _add_members(
+    rows: RowList, message: int, series: Any, payload: Any, metric: Any, birth: Birth | None, wanted: str
+) -> None:
+    """Add the wanted member of a template instance, which a message may have by its alias, and of which it may lack."""
+    name = metric.name.decode("utf-8")
+    paths = (
+        [wanted.removeprefix(f"{name}/")] if name else [wanted[at + 1 :] for at, one in enumerate(wanted) if one == "/"]
+    )
+    found = next((members for path in paths[:MOST_SLASHES] if (members := _members(metric, path))), [])
+    for one in found:
+        kind = one.datatype or (birth.kind if birth is not None else 0)
+        stamped = next((each for each in (one, metric) if each.HasField("timestamp")), payload)
+        rows.add(message, series, stamped.timestamp, _value(one, kind))
+
+
+#: Levels in the name of a member whose instance is known by its alias alone.
+MOST_SLASHES = 8
+
+
 def _value(metric: Any, kind: int) -> Any:
     """The value of a metric; ``None`` without one."""
     field_name = metric.WhichOneof("value")
-    if metric.is_null or field_name is None:
+    if metric.is_null or field_name is None or field_name == _TEMPLATE:
         return None
     value = getattr(metric, field_name)
     bits = _SIGNED.get(kind)
