@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 import pytest
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
 
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
@@ -112,6 +114,28 @@ def test_looking_at_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
 def test_a_usage_error_ends_with_exit_code_2() -> None:
     for words in (("fly",), ("run",), ("run", "a.yaml", "--runner=FlinkRunner"), ("ledger", "show")):
         assert call(*words).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "found"),
+    [
+        ([], "led", {"ledger"}),
+        (["ledger"], "ver", {"verify"}),
+        (["plan"], "--mec", {"--mechanism"}),
+        (["schema", "--ddl"], "", {"flink", "risingwave", "clickhouse"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(words: list[str], begun: str, found: set[str]) -> None:
+    shell = BashComplete(main, {}, "quiltstream", "_QUILTSTREAM_COMPLETE")
+    assert {one.value for one in shell.get_completions(words, begun)} == found
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_documented_line_prints_what_a_shell_reads(shell: str, repository: Path) -> None:
+    page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"_QUILTSTREAM_COMPLETE={shell}_source quiltstream" in page
+    done = CliRunner(env={"_QUILTSTREAM_COMPLETE": f"{shell}_source"}).invoke(main, [], prog_name="quiltstream")
+    assert f"_QUILTSTREAM_COMPLETE={shell}_complete" in done.output
 
 
 def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(tmp_path: Path) -> None:
