@@ -1,7 +1,7 @@
 """Beam transforms: from a source's bytes to rows of record, and rows to a sink.
 
-``private_histograms``, ``plan``
-    the one composite transform, and the plan of a job: belief, noise, charges
+``private_histograms``, ``beam_yaml``, ``plan``
+    the one composite transform, its form for Beam YAML, and the plan of a job: belief, noise, charges
 ``checks``, ``expected_error``
     checks of a query that need no data, and its noise beside its counts
 ``sources``, ``kafka``, ``pubsub``

@@ -1,0 +1,79 @@
+"""The transform for pipelines of Beam YAML: rows in, rows with a schema out."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import yaml
+from apache_beam.pvalue import Row
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from quiltstream.schemas.ledger import LEDGER_SCHEMA
+from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
+from quiltstream.schemas.releases import RELEASE_SCHEMA
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.transforms.beam_yaml import PrivateHistogramsOfRows, row_type
+
+from .common.test_reading_rows import HOUR, START
+
+
+def document(folder: Path) -> dict[str, Any]:
+    return {
+        "slots": {"interval": "1h", "origin": "2024-03-01"},
+        "states": {"edges": [1.0], "unit": "kW"},
+        "model": {"pi_min": 0.2, "gap": 0.5},
+        "windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
+        "privacy": {"epsilon": 1.0},
+        "query": "daily",
+        "domain": "homes",
+        "ledger": f"sqlite:///{folder / 'ledger.db'}",
+    }
+
+
+@pytest.mark.parametrize("form", ["mapping", "file"])
+def test_rows_of_beam_are_published_as_rows_with_a_schema(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(document(tmp_path)), encoding="utf-8")
+    given = [Row(series="m1", time=(START + n * HOUR).isoformat(), value=float(n % 2)) for n in range(48)]
+    given += [Row(series="m1", time="never", value=1.0)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        made = PrivateHistogramsOfRows(document(tmp_path) if form == "mapping" else str(path), accept_noise=True)
+        found: Any = pipeline | beam.Create(given) | made
+        assert list(found) == ["releases", "refused", "rejected"]
+        assert found["releases"].element_type == row_type(RELEASE_SCHEMA)
+        rows = found["releases"] | beam.Map(lambda row: (row.key, row.window_start, row.window_stop, len(row.counts)))
+        day = [f"2024-03-0{number}T00:00:00Z" for number in (1, 2, 3)]
+        assert_that(rows, equal_to([("m1", day[0], day[1], 2), ("m1", day[1], day[2], 2)]), label="rows")
+        reasons = found["rejected"] | "Reasons" >> beam.Map(lambda row: row.reason)
+        assert_that(reasons, equal_to(["unparsable-time"]), label="reasons")
+
+
+@pytest.mark.parametrize("schema", [RELEASE_SCHEMA, LEDGER_SCHEMA, REJECT_SCHEMA])
+def test_a_row_has_every_column_and_a_struct_is_one_of_each_part(schema: Any) -> None:
+    names = [name for name, _ in row_type(schema)._fields]
+    assert [name for name in names if not name.startswith("quilt_")] == [one for one in schema.names if one != "quilt"]
+    assert ("quilt_left" in names) == ("quilt" in schema.names)
+
+
+def test_the_documented_pipeline_names_what_is_there(repository: Path) -> None:
+    page = (repository / "docs" / "index.md").read_text(encoding="utf-8")
+    (block,) = (one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "providers:" in one)
+    found = yaml.safe_load(block)
+    module, _, name = found["providers"][0]["transforms"]["PrivateHistograms"].rpartition(".")
+    assert getattr(import_module(module), name) is PrivateHistogramsOfRows
+    (step,) = (one for one in found["pipeline"]["transforms"] if one["type"] == "PrivateHistograms")
+    assert set(step["config"]) <= set(signature(PrivateHistogramsOfRows).parameters)
+    fields = next(one for one in found["pipeline"]["transforms"] if one["type"] == "MapToFields")["config"]["fields"]
+    assert list(fields) == READING_SCHEMA.names
+
+
+def test_settings_that_cannot_be_used_are_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="privacy is missing"):
+        PrivateHistogramsOfRows({name: one for name, one in document(tmp_path).items() if name != "privacy"})
