@@ -1,18 +1,24 @@
-"""What commands print: results on stdout, progress on stderr only where that is a terminal.
+r"""What commands print: results on stdout, progress on stderr only where that is a terminal.
 
-Nothing here knows about jobs; texts from settings and data are never read as markup.
+Nothing here knows about jobs. Texts from settings and data are never read as markup, and control characters in them
+never reach the terminal:
+
+>>> printable("meter\x1b[2J7") == "meter\N{REPLACEMENT CHARACTER}[2J7"
+True
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
 #: Wider lines are hard to read.
@@ -20,17 +26,36 @@ _WIDEST = 100
 
 _INDENT = 2
 
+#: What a terminal acts on and does not show: C0 without tabs and ends of lines, DEL, C1, and marks of the direction of
+#: writing, which make a text look like another one.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """A text with every control character replaced, so that no message, name or path commands the terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class _ResultsConsole(Console):
+    """A console that prints no control character of a text; those of colours are its own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(printable(part.text), part.style)
+
 
 def results() -> Console:
     """The console of results."""
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = _ResultsConsole(markup=False, highlight=False, emoji=False)
     console.width = min(console.width, _WIDEST)
     return console
 
 
 def print_json(value: Any) -> None:
     """Print a result for machines: indented JSON on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))  # noqa: T201 - a result
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    # such characters stand inside strings only
+    print(_CONTROLS.sub(lambda one: f"\\u{ord(one[0]):04x}", text))  # noqa: T201 - a result
 
 
 def heading(console: Console, text: str) -> None:

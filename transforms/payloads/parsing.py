@@ -115,7 +115,10 @@ def parse_json_text(payload: bytes | str) -> Any:
         # a number is never rejected for its size
         if _VAST.search(payload) is None or _SURROGATE.search(payload) is not None:
             raise
-        return json.loads(payload.decode("utf-8"), parse_float=clamped, parse_int=_integer, parse_constant=_refuse)
+        try:
+            return json.loads(payload.decode("utf-8"), parse_float=clamped, parse_int=_integer, parse_constant=_refuse)
+        except RecursionError:  # of brackets alone
+            raise ValueError("nested too deeply") from None
 
 
 def _integer(digits: str) -> float:

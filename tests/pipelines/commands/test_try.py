@@ -143,3 +143,20 @@ def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkey
     found = try_.messages_of_topics(settings, 5)
     (one,) = try_.trial_of(settings).of(found)
     assert one.readings == (("m1", STAMP, 7.0),)
+
+
+def test_control_characters_of_messages_and_names_never_reach_the_terminal(tmp_path: Path) -> None:
+    controls = "\x1b[2J\x07\x08\x7f\x9b1m\u202e\u2066"
+    settings = made(tmp_path, series="id", time="ts", value="v", where=[{"topic": 1, "equals": "a" + controls}])
+    body = json.dumps({"id": "m" + controls, "ts": STAMP, "v": 1})
+    (tmp_path / "m.txt").write_text(f"a{controls} {body}\nb{controls} {body}\n", encoding="utf-8")
+    for words in ((), ("--json",)):
+        done = call("try", *words, settings.settings, tmp_path / "m.txt", "--topics")
+        assert done.code == 0, done.err
+        assert not set(controls[:1] + controls[4:7] + controls[-2:]) & set(done.out)
+        assert "\x9b" not in done.out
+    named = [one["readings"][0][0] for one in tried(settings, tmp_path / "m.txt", "--topics") if one["readings"]]
+    assert named == ["m" + controls], "what is for machines keeps the name"
+    done = call("try", settings.settings, tmp_path / "no\x1b[2J")
+    assert done.code == 5
+    assert "\x1b" not in done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import random
 import struct
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 
-from .damage import Steps
+from .damage import Steps, counted_once, damaged
 from .payloads import FIRST, NOON_S, NOON_US, decode, dumped, messages
 
 MINUTE_US = 60_000_000
@@ -240,6 +241,28 @@ def test_json_and_base64_in_texts_are_unpacked_by_the_path():
         [4.0],
         [(1, "missing-value"), (2, "missing-value")],
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000 + "1e99", '{"v":' * 100_000 + "1e99", '{"v": 1, "x": ' + "[" * 100_000 + "1e99"]
+)
+def test_a_text_of_brackets_alone_makes_its_own_message_a_reject(text: str):
+    rows, rejects = decode(mapping(value="body[json].v"), dumped(one(body=text), one(body='{"v": 1e99}')))
+    assert rows == [("m1", NOON_US, 1e99)]
+    assert [number for number, _ in rejects] == [0]
+    assert decode(mapping(), messages(text)) == ([], [(0, "malformed-row")])
+
+
+@pytest.mark.parametrize(
+    "value", ["body[json].r[*].w", {"first": ["body[json].v", "v"]}, {"path": "body[json].v", "optional": True}]
+)
+def test_damaged_texts_inside_messages_raise_nothing_and_count_once(value: Any):
+    chance = random.Random(NOON_S)  # noqa: S311 - chance of a test
+    inner = json.dumps({"v": 2, "r": [{"w": 3}, {"w": 4.5e3}]}).encode()
+    texts = [damaged(inner, chance).decode("latin-1") for _ in range(40)]
+    texts += [text.replace("3", "[" * 2_000 + "1e99") for text in texts[:20]]
+    readings = mapping(value=value)
+    counted_once(lambda: PayloadDecoder(readings), dumped(*[one(body=text) for text in texts]))
 
 
 @pytest.mark.parametrize(
