@@ -61,6 +61,12 @@ def _word(text: str) -> str:
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
+def _clock(time_us: int) -> str:
+    """An instant without an offset, so that it is of the zone that the settings name, as times of the data are."""
+    text = format_instant(time_us).removesuffix("Z")
+    return text.removesuffix("T00:00:00")
+
+
 def _number(value: float) -> str:
     return f"{value:.12g}"
 
@@ -127,12 +133,12 @@ def guess(look: Look, output: Path) -> Guess:
         parts=_parts(look, name),
         measure="" if look.labels else measure,
         interval=format_duration(interval),
-        origin=format_instant(start),
+        origin=_clock(start),
         states=_states(look, edges, is_power=per_unit is not None),
         bins="" if look.labels else _BINS.format(_number(edges[len(edges) // 2])),
         size=format_duration(size),
-        start=format_instant(start),
-        stop=format_instant(stop) if look.complete else "",
+        start=_clock(start),
+        stop=_clock(stop) if look.complete else "",
         stop_key="stop:" if look.complete else "# stop:",
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
         query=f"{name}-histogram",
@@ -398,7 +404,7 @@ readings:
 slots:  # at most one reading counts per series and slot, the latest
   interval: {interval}
   origin: {origin}
-  timezone: UTC  # of times without an offset: a name such as Europe/London
+  timezone: UTC  # of times without an offset, in the data and in this file: a name such as Europe/London
 
 {states}
 # What is believed about missing cells: public (which are missing says nothing of the values),

@@ -181,12 +181,25 @@ def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -
     assert isinstance(made.readings.value, RegisterValue)
     assert made.readings.value.register_.column == "1.8.0 Wirkarbeit (kWh)"
     assert (made.readings.unit, made.readings.scale, made.states.unit) == ("kWh", 2000, "W")
-    assert made.windows.start == "2024-03-01T00:00:00+00:00"
+    assert made.windows.start == "2024-03-01"
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     # a boundary ends its slot, so each meter's first reading is of the slot before the windows
     assert (found["readings"], found["counts"], found["rejected"], found["never_fall"]) == (288, 288, [], [])
     above = sum(value(meter, slot) > 1 for meter in range(3) for slot in range(96))
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
+
+
+def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
+    """Nothing in the settings has an offset that would undo it."""
+    (tmp_path / "x.csv").write_text(lines(lambda at: at.strftime("%Y-%m-%d %H:%M")), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+    text = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    (tmp_path / "settings.yaml").write_text(text.replace("timezone: UTC", "timezone: Asia/Tokyo"), encoding="utf-8")
+    made = read_settings(tmp_path / "settings.yaml")
+    first, _ = (made.grid.time_of(slot) for slot in (made.schedule.covered.start, made.schedule.covered.stop))
+    assert first == int((START - dt.timedelta(hours=9)).timestamp() * 1e6)
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["counts"], found["before"], found["after"]) == (288, 0, 0)
 
 
 def activity(person: int, slot: int) -> str:
