@@ -55,6 +55,20 @@ def reason(error: Exception) -> str:
     return type(error).__name__
 
 
+def is_file(path: Path | str) -> bool:
+    """Whether a regular file is at a path, also behind a link.
+
+    Not where that cannot be found out, as at a name that is too long or within a folder of another user: to
+    ``Path.is_file`` that is an error.
+    """
+    return os.path.isfile(path)  # noqa: PTH113 - as said
+
+
+def is_folder(path: Path | str) -> bool:
+    """Whether a folder is at a path; otherwise as :func:`is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112 - as said
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 

@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .files import FileError, open_regular, reason
+from .files import FileError, is_folder, open_regular, reason
 from .releases import RELEASE_SCHEMA, Release, tidy
 from .table_files import RELEASES, read_rows
 
@@ -67,7 +67,7 @@ def released_rows(paths: Sequence[str | Path]) -> pa.Table:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
+    if not is_folder(path):
         yield path
         return
     try:

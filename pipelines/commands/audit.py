@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
-from ...schemas.files import FileError
+from ...schemas.files import FileError, is_file, is_folder
 from ...schemas.ledger import LedgerEntry
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
 from ...schemas.released_files import released_rows
@@ -224,7 +224,7 @@ def _published(
     paths = list(published)
     if settings is not None and settings.sink is not None and settings.sink.is_files:
         sink = Path(settings.path(settings.sink.path))
-        paths += [sink] if sink.exists() else []
+        paths += [sink] if is_file(sink) or is_folder(sink) else []
     for path in paths:
         try:
             rows = rows_from_batch(released_rows([path]))

@@ -33,7 +33,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from ...schemas.files import open_regular, reason
+from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
@@ -316,7 +316,7 @@ def format_of(path: Path) -> FileFormat:
         CommandError: the name says nothing.
     """
     named = Path(path.stem) if path.suffix.lower() in PACKED else path
-    if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and path.is_file():
+    if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and is_file(path):
         with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             named = Path(next((one.filename for one in archive.infolist() if not one.is_dir()), ""))
     found = FORMATS.get(named.suffix.lower())
@@ -376,7 +376,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     """
     given, path = path, _first_file(path)
     ends = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
-    files = given / f"*{''.join(ends)}" if given.is_dir() else given
+    files = given / f"*{''.join(ends)}" if is_folder(given) else given
     kind = format_of(path)
     table, complete, layout = _first_rows(path, kind)
     complete = complete and files == path
@@ -576,14 +576,14 @@ def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | N
 
 def _first_file(path: Path) -> Path:
     """The file, or the first of a folder or a pattern."""
-    if path.is_dir():
+    if is_folder(path):
         found = sorted(one for one in path.iterdir() if one.is_file() and _known(one))
         kinds = {one.suffixes[-1].lower() if one.suffixes else "" for one in found}
         if len(kinds) != 1:
             many = f"files of {len(kinds)} endings" if kinds else "no file of a known ending"
             raise CommandError(f"{path}: the folder has {many}; name the files with a pattern such as '{path}/*.csv'")
         return found[0]
-    if not path.exists() and glob.has_magic(str(path)):
+    if not is_file(path) and glob.has_magic(str(path)):
         matching = sorted(one for one in glob.glob(str(path)) if Path(one).is_file())  # noqa: PTH207 - of any folder
         if not matching:
             raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)

@@ -16,7 +16,7 @@ from ...privacy.accounting.theorems import SeedsBound
 from ...privacy.models.classes import from_any_start, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.reading import belief_from_dict
-from ...schemas.files import open_regular, reason, write_whole
+from ...schemas.files import is_file, open_regular, reason, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
 from ...schemas.settings.job import Settings, is_settings, read_settings
@@ -64,7 +64,7 @@ def address_of(text: str) -> StoreAddress:
     settings, path = settings_of(text), Path(text)
     if settings is not None:
         return StoreAddress(settings.ledger_url)
-    if not path.is_file():
+    if not is_file(path):
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from apache_beam.io.filesystems import FileSystems
 
+from ...schemas.files import is_file, is_folder
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink, RejectSink
 from ...schemas.settings.job import Settings
@@ -48,7 +49,7 @@ def check_folders(settings: Settings) -> None:
     problems = [
         f"{field}: {folder} is a file, and a live job adds files to a folder; name a folder"
         for field, folder, _ in found
-        if is_local(folder) and Path(folder).is_file()
+        if is_local(folder) and is_file(folder)
     ]
     if problems:
         raise SettingsError(problems)
@@ -98,7 +99,7 @@ class FollowedFiles(LiveSource):
         patterns = tuple(everywhere(settings.path(pattern)) for pattern in source.patterns)
         for pattern in patterns:
             folder = Path(pattern).parent
-            if is_local(pattern) and not glob.has_magic(str(folder)) and not folder.is_dir():
+            if is_local(pattern) and not glob.has_magic(str(folder)) and not is_folder(folder):
                 raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
         self._source = ArrivingFiles(decoder, patterns)
 

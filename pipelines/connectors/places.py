@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 
-from ...schemas.files import FileError, check_replaceable
+from ...schemas.files import FileError, check_replaceable, is_folder
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
@@ -90,12 +90,11 @@ def check_apart(settings: Settings) -> None:
 
 def _no_place(place: Place) -> str | None:
     """Why a place that is there can be neither a file nor a folder that is written; a ledger may be behind a link."""
-    path = Path(place.path)
-    path = Path(os.path.realpath(path)) if place.field == "ledger" or path.is_dir() else path
-    if path.is_dir():
+    path = os.path.realpath(place.path) if place.field == "ledger" or is_folder(place.path) else place.path
+    if is_folder(path):
         return None  # of a live job; what is not live says what it needs where it looks at the file
     try:
-        check_replaceable(path)
+        check_replaceable(Path(path))
     except FileError as error:
         return str(error)
     except OSError:

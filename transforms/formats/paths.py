@@ -10,13 +10,14 @@ import bz2
 import codecs
 import gzip
 import io
+import os
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.files import open_regular, reason
+from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 
 #: Compressions that are not read, by the end of the name.
@@ -70,9 +71,9 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
         except (ValueError, OSError) as error:
             problems.append(unreachable(setting, where, error))
             continue
-        if not paths and is_local(where) and Path(where).is_dir():
+        if not paths and is_local(where) and is_folder(where):
             problems.append(f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*")
-        elif not paths and is_local(where) and Path(where).exists():
+        elif not paths and is_local(where) and os.path.exists(where):  # noqa: PTH110 - a long name is no error to it
             problems.append(
                 f"{setting}: {where} is no file that ends, but a pipe or a device; copy what it gives into a file, or "
                 "read a live job's standard input"
@@ -131,14 +132,14 @@ def present(patterns: Iterable[str]) -> list[str]:
 
 
 def _matches(where: str) -> list[str]:
-    if is_local(where) and Path(where).is_file():
+    if is_local(where) and is_file(where):
         return [where]  # a name with brackets in it is itself before it is a pattern
     if is_local(where) and not _WILDCARDS & set(where):
         return []  # Beam would walk through everything under a folder
     (result,) = file_systems().match([where])
     paths = sorted(one.path for one in result.metadata_list)
     # no folders; and no pipes or devices, which have no end
-    return [path for path in paths if not is_local(path) or Path(path).is_file()]
+    return [path for path in paths if not is_local(path) or is_file(path)]
 
 
 def open_bytes(path: str) -> BinaryIO:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ..jobs import Done, Job, call, job
 
@@ -121,6 +122,34 @@ def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path,
         "key": 2,
     }
     assert os.path.samestat(out.lstat(), before)
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["batch", "live"])
+@pytest.mark.parametrize("field", ["source", "sink", "rejects", "roster", "model", "ledger"])
+def test_a_name_that_is_too_long_is_a_mistake_that_is_told(tmp_path: Path, field: str, *, live: bool) -> None:
+    made, long = job(tmp_path), "x" * 3_000
+    (tmp_path / "meters.csv").write_text("meter\nm1\n", encoding="utf-8")
+    document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
+    if live:
+        document |= {"source": {"csv": "in/*.csv"}, "sink": {"csv": "out"}, "live": {}}
+        document |= {"roster": {"file": "meters.csv", "series": "meter"}, "group_by": None}
+        (tmp_path / "in").mkdir()
+    value: object = {"source": {"csv": f"{long}/*.csv"}, "ledger": f"sqlite:///{long}", "model": long}.get(field)
+    document[field] = value or ({"file": long, "series": "meter"} if field == "roster" else {"csv": long})
+    kept = {name: given for name, given in document.items() if given is not None}
+    made.settings.write_text(yaml.safe_dump(kept), encoding="utf-8")
+    done = call("run", *(["--live"] if live else []), made.settings)
+    assert done.code in (2, 4), done.err
+    assert done.said(long)
+    assert not made.ledger.exists()
+
+
+def test_commands_that_read_tell_a_name_that_is_too_long() -> None:
+    long = "x" * 3_000
+    for words in (["show", long], ["ledger", "show", long], ["ledger", "verify", long], ["init", f"{long}.csv"]):
+        done = call(*words)
+        assert done.code in (2, 4, 5), (words[:-1], done.err)
+        assert done.said(long), words[:-1]
 
 
 def test_a_fit_looks_at_its_output_before_it_reads_a_history(tmp_path: Path) -> None:
