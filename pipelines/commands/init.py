@@ -298,6 +298,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
         _write(schema, schema_file())
         _write(output, guessed.text)
         return None
+    _make_folder(output)
     every = series_of(load_settings(guessed.text, folder=output.parent))
     names = [name for at, name in enumerate(every) if not _is_held_out(at, hold_out)]
     if hold_out and (not names or len(names) == len(every)):
@@ -316,6 +317,14 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
 def _is_held_out(place: int, share: float) -> bool:
     """Whether a series is, by its place in the order of the names: evenly, so that neighbours differ."""
     return math.floor((place + 1) * share) > math.floor(place * share)
+
+
+def _make_folder(output: Path) -> None:
+    """Make the folder of the settings: the data are named from there, by a path that may lead out of it again."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -189,6 +189,12 @@ def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
 
 
+def test_settings_go_into_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "north" / "settings.yaml").code == 0
+    assert json.loads(call("check", "--json", tmp_path / "north" / "settings.yaml").out)["readings"] == 288
+
+
 def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
     """Nothing in the settings has an offset that would undo it."""
     (tmp_path / "x.csv").write_text(lines(lambda at: at.strftime("%Y-%m-%d %H:%M")), encoding="utf-8")
