@@ -156,7 +156,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             self._by_watermark or readings.element_type not in (Any, typehints.Any, pa.RecordBatch)
         )
         grouped = plan.group_column is not None
-        readings = batched(readings, plan.domain.reading["timezone"], plan.space, grouped=grouped)
+        readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped)
         check_hosts(runner, plan.address)
         check_modes(readings.pipeline.options)
         check_plan(plan, live=live)

@@ -116,6 +116,14 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     return batch.column(at)
 
 
+def finite_float(one: Any) -> float:
+    """A number as a float; one that no float is large enough for is the largest."""
+    try:
+        return float(one)
+    except OverflowError:  # a finite value is never rejected for its size
+        return np.finfo(np.float64).max if one > 0 else np.finfo(np.float64).min
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 

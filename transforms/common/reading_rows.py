@@ -11,6 +11,7 @@ a value.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from numbers import Real
@@ -18,6 +19,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.typehints import typehints
@@ -26,14 +28,20 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from ...schemas.slots import parse_instant
 from ...schemas.states import StateSpace
-from .batches import ReadingsError, whole
+from ..formats.text import is_text
+from ..formats.times import TimeReader
+from .batches import ReadingsError, finite_float, whole
 
 __all__ = ["BatchRows", "batched"]
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+#: Numbers from here on are no names.
+_LARGEST_NAME = 10**100
 
 #: Types of elements that have no fields.
 _NO_ROWS = (str, bytes, int, float, bool)
@@ -44,12 +52,13 @@ _TAKEN = (
 )
 
 
-def batched(readings: Any, timezone: str, space: StateSpace, *, grouped: bool) -> Any:
+def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
     Args:
         readings: the collection.
-        timezone: zone of times without an offset.
+        read: how readings are read, as the domain has it on record: the zone of times without an offset, and which
+            instant a doubled one means.
         space: the states; where they are categories, values may be their labels.
         grouped: whether every reading has a field ``group``.
 
@@ -61,9 +70,14 @@ def batched(readings: Any, timezone: str, space: StateSpace, *, grouped: bool) -
         return readings
     schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
     _check_type(kind, schema)
-    return readings | "Rows" >> beam.ParDo(BatchRows(timezone, space, grouped=grouped)).with_output_types(
-        pa.RecordBatch
-    )
+    ambiguous = read.get("ambiguous", "earliest")
+    if ambiguous == "in-order":
+        raise ReadingsError(
+            "readings.ambiguous is in-order, the order of a file's rows, and the elements of a collection have none; "
+            "set earliest or latest, or give the offset"
+        )
+    times = TimeReader(read["timezone"], ambiguous)
+    return readings | "Rows" >> beam.ParDo(BatchRows(times, space, grouped=grouped)).with_output_types(pa.RecordBatch)
 
 
 def _check_type(kind: Any, schema: pa.Schema) -> None:
@@ -90,13 +104,13 @@ class BatchRows(beam.DoFn):
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
 
     Args:
-        timezone: zone of times without an offset.
+        times: how times without an offset are read.
         space: the states; where they are categories, values may be their labels.
         grouped: whether every reading has a field ``group``.
     """
 
-    def __init__(self, timezone: str, space: StateSpace, *, grouped: bool) -> None:
-        self._timezone = timezone
+    def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:
+        self._times = times
         self._space = space
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._held: list[tuple[Any, ...]] = []
@@ -129,10 +143,10 @@ class BatchRows(beam.DoFn):
             yield WindowedValue(batch, at, (GlobalWindow(),))
 
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
-        columns = zip(*self._held, strict=True)
+        columns = dict(zip(self._schema.names, map(list, zip(*self._held, strict=True)), strict=True))
+        columns["time"] = self._instants(columns["time"])
         batch = pa.RecordBatch.from_arrays(
-            [_array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)],
-            schema=self._schema,
+            [_array(column, self._schema.field(name).type) for name, column in columns.items()], schema=self._schema
         )
         at, self._held, self._earliest = self._earliest, [], MAX_TIMESTAMP
         return batch, at
@@ -149,7 +163,7 @@ class BatchRows(beam.DoFn):
             kind = type(element).__name__
             raise _refused(f"of the type {kind} without the field {absent[0]}", self._schema)
         series, time, value, *group = found
-        return _name("series", series), self._time(time), self._value(value), *(_name("group", one) for one in group)
+        return _name("series", series), _stamp(time), self._value(value), *(_name("group", one) for one in group)
 
     def _value(self, value: Any) -> float | None:
         """A value; of categories the number of the label's state, and a label that has none is rejected later."""
@@ -158,29 +172,33 @@ class BatchRows(beam.DoFn):
         state = self._space.state_of(value.strip())
         return -1.0 if state is None else float(state)
 
-    def _time(self, time: Any) -> int | None:
-        """Microseconds since 1970; ``None`` for what is no instant."""
-        if isinstance(time, Timestamp):
-            return int(time.micros)
-        if isinstance(time, np.datetime64):
-            time = None if np.isnat(time) else time.astype("datetime64[us]").item()
-        if time is None or time != time:  # noqa: PLR0124 - the absent time of a data frame is not itself
-            return None
-        if not isinstance(time, (str, dt.date)):
-            raise ReadingsError(
-                f"readings.time is of the type {type(time).__name__}, whose unit is not known: give a datetime, an ISO "
-                "8601 text or a Beam Timestamp"
-            )
-        try:
-            return parse_instant(time, self._timezone)
-        except ValueError:  # the text may hold data; the row is tallied by its reason
-            return None
+    def _instants(self, stamps: list[dt.datetime | None]) -> pa.Array:
+        """Instants of stamps with an offset and without one; null for what is none, which is tallied by its reason."""
+        micros = [0 if one is None else _micros(one) for one in stamps]
+        naive = [one is not None and one.tzinfo is None for one in stamps]
+        utc, good = self._read(pa.array(micros, pa.timestamp("us", tz="UTC")))
+        if any(naive):
+            local, placed = self._read(pa.array(micros, pa.timestamp("us")))
+            utc, good = np.where(naive, local, utc), np.where(naive, placed, good)
+        absent = ~good | np.array([one is None for one in stamps], dtype=np.bool_)
+        return pa.array(utc, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
+
+    def _read(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Microseconds since 1970, and which rows have an instant."""
+        utc, problems = self._times.read([column])
+        good = np.ones(len(column), dtype=np.bool_)
+        for problem in problems:
+            good &= ~problem.rows
+        return utc, good
 
     def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
         """The readings of a table, or of a data frame that gives itself as one."""
         absent = [name for name in self._schema.names if name not in frame.column_names]
         if absent:
             raise _refused(f"a table without the column {absent[0]}", self._schema)
+        doubled = [name for name in self._schema.names if frame.column_names.count(name) > 1]
+        if doubled:
+            raise _refused(f"a table with several columns {doubled[0]}", self._schema)
         columns = {name: whole(frame.column(name)) for name in self._schema.names}
         arrays = [_array(self._column(name, columns[name]), self._schema.field(name).type) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -188,9 +206,11 @@ class BatchRows(beam.DoFn):
     def _column(self, name: str, column: pa.Array) -> Any:
         kind = column.type
         if name == "time":
-            if pa.types.is_timestamp(kind) and (kind.tz is not None or self._timezone == "UTC"):
-                return column.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp("us", tz="UTC"), safe=False)
-            return [self._time(one) for one in column.to_pylist()]
+            value = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_temporal(value) or _is_text(value)) or pa.types.is_time(value):
+                raise _unit_unknown(str(value))
+            utc, good = self._read(column)
+            return pa.array(utc, pa.int64(), mask=~good).cast(pa.timestamp("us", tz="UTC"))
         if name == "value":
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
             return column.cast(pa.float64(), safe=False) if number else [self._value(one) for one in column.to_pylist()]
@@ -205,23 +225,75 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(column, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(column, kind)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether a value is that of a data frame's absent cell: none, not itself, or neither equal nor not."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124 - see above
+    except TypeError:
+        return True
+
+
+def _stamp(time: Any) -> dt.datetime | None:
+    """A time with its offset, if it has one; ``None`` for what is no instant."""
+    if isinstance(time, Timestamp):
+        return _calendar(np.datetime64(int(time.micros), "us"), dt.timezone.utc)
+    if isinstance(time, np.datetime64):
+        return _calendar(time, None)
+    if _is_absent(time):
+        return None
+    if isinstance(time, dt.date):
+        return time if isinstance(time, dt.datetime) else dt.datetime.combine(time, dt.time())
+    if not isinstance(time, str):
+        raise _unit_unknown(type(time).__name__)
+    try:
+        return dt.datetime.fromisoformat(time.strip().replace("Z", "+00:00"))
+    except ValueError:  # the text may hold data; the row is tallied by its reason
+        return None
+
+
+def _calendar(time: np.datetime64, zone: dt.timezone | None) -> dt.datetime | None:
+    """A time of numpy; ``None`` outside of the calendar's years."""
+    found = None if np.isnat(time) else time.astype("datetime64[us]").item()
+    return found.replace(tzinfo=zone) if isinstance(found, dt.datetime) else None
+
+
+def _micros(stamp: dt.datetime) -> int:
+    """Microseconds since 1970: in UTC where the stamp has an offset, else on its own clock."""
+    return (stamp.replace(tzinfo=stamp.tzinfo or dt.timezone.utc) - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _unit_unknown(kind: str) -> ReadingsError:
+    return ReadingsError(
+        f"readings.time is of the type {kind}, whose unit is not known: give a datetime, an ISO 8601 text or a Beam "
+        "Timestamp"
+    )
+
+
 def _name(field: str, value: Any) -> str | None:
-    """A name; numbers are names as they are written."""
-    if value is None or value != value:  # noqa: PLR0124 - the absent name of a data frame is not itself
+    """A name; numbers are names as they are written. What is no text that can be written is absent."""
+    if _is_absent(value):
         return None
     if isinstance(value, str):
-        return value
+        return value if is_text(value) else None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return str(int(value))
+        return str(int(value)) if abs(int(value)) < _LARGEST_NAME else None
     raise ReadingsError(f"readings.{field} is of the type {type(value).__name__}, and must be a text: map it to one")
 
 
 def _number(value: Any) -> float | None:
-    """A value; ``None`` for an absent one."""
-    if value is None:
-        return None
+    """A value; ``None`` for an absent one. One that no float is large enough for is the largest."""
+    if isinstance(value, Decimal) and value.is_nan():
+        return math.nan
     if not isinstance(value, bool) and isinstance(value, (Real, Decimal, np.number)):
-        return float(value)
+        return finite_float(value)
+    if _is_absent(value):
+        return None
     raise ReadingsError(
         f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges, or "
         "a label where states.categories are named: map it to one, and a value that is absent to None"

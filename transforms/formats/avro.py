@@ -62,6 +62,7 @@ from .avro_schemas import TIMES, ReadRecord, Shapes, bare, check_header, read_ex
 from .csv import missing_column
 from .paths import SourceFileError
 from .rows import Columns, RawRows
+from .text import is_text
 
 __all__ = ["MOST_BYTES", "Block", "Blocks", "CodecError", "LargeBlockError", "Meaning"]
 
@@ -257,7 +258,7 @@ class Meaning:
         try:
             return self._array(values), bad
         except UnicodeEncodeError:
-            broken = [place for place, one in enumerate(values) if isinstance(one, str) and not _is_text(one)]
+            broken = [place for place, one in enumerate(values) if isinstance(one, str) and not is_text(one)]
             values = list(values)
             for place in broken:
                 values[place] = None
@@ -336,15 +337,6 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _is_text(value: str) -> bool:
-    """Whether it was UTF-8; bytes that were not stand in it as surrogates."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 #: Bytes of the rows of a batch, unpacked; the last row may have more.

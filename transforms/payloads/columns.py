@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.places import Constant, Place
+from ..common.batches import finite_float
 from ..formats.rows import RawRows
 from ..formats.text import is_text
 from .messages import Headers, Messages
@@ -206,14 +207,6 @@ def _floats(given: list[Any]) -> pa.Array:
         return pa.array(given, pa.float64())
     except (pa.ArrowInvalid, OverflowError):  # integers that no float holds exactly
         return pa.array([None if one is None else finite_float(one) for one in given], pa.float64())
-
-
-def finite_float(one: float) -> float:
-    """A number as a float; one that no float is large enough for is the largest."""
-    try:
-        return float(one)
-    except OverflowError:  # a finite value is never rejected for its size
-        return np.finfo(np.float64).max if one > 0 else np.finfo(np.float64).min
 
 
 def _value_text(one: Any) -> str | None:

@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.places import Condition, Constant, Do, Place, duration_of, path_steps
-from .columns import LONGEST_TEXT, Column, Repeated, Rows, finite_float
+from ..common.batches import finite_float
+from .columns import LONGEST_TEXT, Column, Repeated, Rows
 from .parsing import parse_json_text
 from .unit_names import power_of_ten
 

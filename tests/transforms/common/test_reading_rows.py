@@ -25,6 +25,7 @@ from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.common.reading_rows import BatchRows
+from quiltstream.transforms.formats.times import TimeReader
 
 HOUR = dt.timedelta(hours=1)
 START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
@@ -50,7 +51,7 @@ WATTS = StateSpace((1.0,))
 def gathered(
     *elements: Any, timezone: str = "UTC", grouped: bool = False, space: StateSpace = WATTS
 ) -> list[pa.RecordBatch]:
-    made = BatchRows(timezone, space, grouped=grouped)
+    made = BatchRows(TimeReader(timezone), space, grouped=grouped)
     made.start_bundle()
     found = [one for element in elements for one in made.process(element, AT)]
     return [*found, *(one.value for one in made.finish_bundle())]
@@ -127,8 +128,72 @@ def test_a_table_of_arrow_is_its_rows_too_and_one_without_a_column_is_refused() 
     assert batch.to_pylist() == plain.to_pylist() * 2
     with pytest.raises(ReadingsError, match="a table without the column value"):
         gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"]}))
+    with pytest.raises(ReadingsError, match="a table with several columns value"):
+        gathered(pa.table([["a"], ["2024-03-01"], [1.0], [2.0]], names=["series", "time", "value", "value"]))
     with pytest.raises(ReadingsError, match=r"readings\.value is of the type str"):
         gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"], "value": ["17"]}))
+
+
+def test_what_cannot_be_written_or_counted_is_tallied_and_stops_nothing() -> None:
+    strange = [
+        row(series="half \ud800"),
+        row(series=10**5000),
+        row(value=Decimal("sNaN")),
+        row(time=np.datetime64("20000-01-01")),
+        row(time="99999-01-01"),
+        row(value=_Neither()),
+        row(series=_Neither()),
+        row(time=_Neither()),
+    ]
+    (batch,) = gathered(*strange, row(value=10**400))
+    found = reading_columns(batch)
+    assert {reason.value: int(bad.sum()) for reason, bad in found.problems} == {
+        "missing-series": 3,
+        "missing-value": 1,
+        "not-finite": 1,
+        "unparsable-time": 3,
+    }
+    assert batch.column("value").to_pylist()[-1] == np.finfo(np.float64).max
+
+
+class _Neither:
+    """Neither equal to itself nor not, as the absent value of some data frames."""
+
+    def __eq__(self, _: object) -> bool:
+        raise TypeError
+
+    __ne__ = __eq__
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_time_that_no_microsecond_has_is_cut_off_and_one_far_away_is_none() -> None:
+    frame = pa.table(
+        {
+            "series": ["a", "b"],
+            "time": pa.array([1_704_067_200_000_000_001, None], pa.timestamp("ns")),
+            "value": [1.0, 2.0],
+        }
+    )
+    (batch,) = gathered(frame, timezone="Europe/London")
+    assert batch.column("time").cast(pa.int64()).to_pylist() == [1_704_067_200_000_000, None]
+    far = pa.table({"series": ["a"], "time": pa.array([2**62], pa.timestamp("s", tz="UTC")), "value": [1.0]})
+    (batch,) = gathered(far)
+    assert batch.column("time").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(("ambiguous", "hour"), [("earliest", 0), ("latest", 1)])
+def test_a_doubled_hour_is_the_one_that_the_settings_say_and_a_skipped_one_is_none(ambiguous: Any, hour: int) -> None:
+    """02:30 in Berlin, on the days of the clock changes of 2024: in rows and in a table alike."""
+    times = [dt.datetime(2024, 10, 27, 2, 30), dt.datetime(2024, 3, 31, 2, 30)]
+    rows = [row(time=one) for one in times]
+    for elements in (rows, [pa.table({"series": ["a", "b"], "time": times, "value": [1.0, 2.0]})]):
+        made = BatchRows(TimeReader("Europe/Berlin", ambiguous), WATTS, grouped=False)
+        made.start_bundle()
+        found = [one for element in elements for one in made.process(element, AT)]
+        (batch,) = [*found, *(one.value for one in made.finish_bundle())]
+        assert batch.column("time").to_pylist() == [
+            dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.timezone.utc), None
+        ]  # fmt: skip
 
 
 def test_labels_of_categories_are_the_numbers_of_their_states() -> None:
@@ -148,7 +213,7 @@ def test_groups_of_rows_are_kept() -> None:
 
 
 def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
-    made = BatchRows("UTC", WATTS, grouped=False)
+    made = BatchRows(TimeReader("UTC"), WATTS, grouped=False)
     made.start_bundle()
     for seconds in (30, 10, 20):
         assert list(made.process(row(), Timestamp(seconds))) == []
